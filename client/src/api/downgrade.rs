@@ -57,7 +57,6 @@ impl Guard {
             slot: None,
             value: None,
             unless: None,
-            bound,
         };
         let mut claim = Claim::of(&inner, mode, key, &held_lock.owner);
         sharing.regain(&mut claim).await?;

@@ -161,12 +161,12 @@ impl Latch {
         let mut claim = Claim::new(self.lock.inner(), Mode::Latch, self.lock.name());
         let (mut trouble, mut polls) = (Trouble::new(limit), 0);
         loop {
-            match wait(&mut claim, Duration::ZERO, limit).await {
+            match wait(&mut claim, Duration::ZERO, limit, &mut trouble).await {
                 Ok(Waited::Open | Waited::Granted(..) | Waited::Ready) => return Ok(true),
                 Ok(_) if limit.is_over() => return Ok(false),
                 Ok(Waited::Over) => trouble.over(),
                 Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,
-                Err(error) => claim.bear(&mut trouble, error).await?,
+                Err(error) => claim.inner().bear(&mut trouble, error).await?,
             }
         }
     }

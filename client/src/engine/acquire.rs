@@ -1,13 +1,15 @@
 //! How a lock is acquired.
 //!
 //! ```text
-//!   LOCK.ACQUIRE, the full lease ──► granted ───────────────────────────────► guard
-//!        │ nil                        │ longer than 30 s
-//!        ▼                            ▼
-//!   LOCK.WAIT … SESSION,         LOCK.RENEW, full lease ────────────────────► guard
-//!   short lease (the offer) ──► granted ──► where that has to come first ▲
-//!                                  └── else: believed for the offer ────────► guard
+//!   LOCK.ACQUIRE, at most 30 s ──► granted ──┬── enough is left of it ───────────────► guard
+//!        │ nil                               │                                            ▲
+//!        ▼                                   └── else LOCK.RENEW with the full lease ─────┘
+//!   LOCK.WAIT … SESSION,                     ▲
+//!   2 s at most (the offer) ───► granted ────┘
 //! ```
+//!
+//! A guard that has less than the full lease counts on what it has. The watchdog sets the full lease when a third
+//! of that is over, so a lock that is released earlier needs no renewal.
 //!
 //! A lock that had to be waited for the last time is waited for at once.
 //!
@@ -41,8 +43,13 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// A lease with the share of the guard to come.
 pub(crate) type Held = (Arc<Lease>, ShareId);
 
-/// What was granted at once, and when that was asked for.
-pub(crate) type Granted = (Grant, Moment);
+/// A grant, and the lease that the server gave it, which may be shorter than the wanted one.
+pub(crate) struct Granted {
+    pub(crate) grant: Grant,
+    /// No later than the lease began.
+    pub(crate) since: Moment,
+    pub(crate) runs: Duration,
+}
 
 /// One acquisition, for a fresh owner or one that has the lock already.
 pub(crate) struct Acquisition<'a> {
@@ -57,8 +64,6 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) value: Option<&'a Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
-    /// It will be bound, which sets the full lease.
-    pub(crate) bound: bool,
 }
 
 /// What came of one command of an acquisition.
@@ -95,13 +100,9 @@ impl Acquisition<'_> {
         loop {
             let step = if waits {
                 waiting = waiting.or_else(|| self.slot.map(OwnerSlot::waiting));
-                self.wait(&mut claim, &mut polls).await
+                self.wait(&mut claim, &mut trouble, &mut polls).await
             } else {
-                match self.ask(&mut claim).await {
-                    Ok(Some(granted)) => self.hold(&mut claim, granted).await.map(Step::from),
-                    Ok(None) => Ok(Step::Refused),
-                    Err(trouble) => Err(trouble),
-                }
+                self.ask_and_accept(&mut claim).await
             };
             match step {
                 Ok(Step::Held(held)) => {
@@ -120,7 +121,7 @@ impl Acquisition<'_> {
                     claim.undo().await;
                     return Err(error);
                 }
-                Err(error) => claim.bear(&mut trouble, error).await?,
+                Err(error) => self.inner.bear(&mut trouble, error).await?,
             }
             waits = may_wait;
         }
@@ -146,11 +147,8 @@ impl Acquisition<'_> {
         };
         let grant = reply::granted(self.mode, answer?)?.filter(|grant| grant.token == token);
         let Some(grant) = grant else { return Err(Error::Lost(Loss::Forgotten)) };
-        if self.inner.settings.replicas.is_some() {
-            let held = self.confirm(&mut claim, grant).await?;
-            return held.ok_or(Error::Lost(Loss::Forgotten));
-        }
-        claim.hold(grant, sent, lease, self.term)
+        let granted = Granted { grant, since: sent, runs: lease };
+        self.accept(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))
     }
 
     /// What the claim's owner holds is granted again, in another mode.
@@ -165,9 +163,16 @@ impl Acquisition<'_> {
 
     /// Keeps what was granted again.
     pub(crate) async fn keep(&self, mut claim: Claim, granted: Granted) -> Result<Held, Error> {
-        let held = self.hold(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))?;
+        let held = self.accept(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))?;
         claim.keep();
         Ok(held)
+    }
+
+    async fn ask_and_accept(&self, claim: &mut Claim) -> Result<Step, Error> {
+        match self.ask(claim).await? {
+            Some(granted) => self.accept(claim, granted).await.map(Step::from),
+            None => Ok(Step::Refused),
+        }
     }
 
     /// `LOCK.ACQUIRE`.
@@ -198,8 +203,8 @@ impl Acquisition<'_> {
         };
         match answer.and_then(|value| Ok(granted(value)?)) {
             Ok(Some(grant)) => {
-                claim.granted();
-                Ok(Some((grant, sent)))
+                claim.has();
+                Ok(Some(Granted { grant, since: sent, runs: lease }))
             }
             Ok(None) => {
                 claim.refused();
@@ -213,23 +218,16 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Sets the full lease after an immediate grant, if the full one is longer. `None` if the grant has ended.
-    async fn hold(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
-        let (grant, sent) = granted;
-        let is_first = self.term.length > FIRST_LEASE && !self.bound;
-        if is_first || self.inner.settings.replicas.is_some() {
-            return self.confirm(claim, grant).await;
-        }
-        claim.hold(grant, sent, self.term.length.min(FIRST_LEASE), self.term).map(Some)
-    }
-
     /// `LOCK.WAIT`.
-    async fn wait(&self, claim: &mut Claim, polls: &mut u32) -> Result<Step, Error> {
+    async fn wait(
+        &self,
+        claim: &mut Claim,
+        trouble: &mut Trouble,
+        polls: &mut u32,
+    ) -> Result<Step, Error> {
         let offer = self.term.length.min(OFFER);
-        match wait(claim, offer, self.limit).await? {
-            Waited::Granted(grant, began) => {
-                self.offered(claim, grant, began, offer).await.map(Step::from)
-            }
+        match wait(claim, offer, self.limit, trouble).await? {
+            Waited::Granted(granted) => self.accept(claim, granted).await.map(Step::from),
             Waited::Ready => Ok(Step::Ready),
             Waited::Over | Waited::Open => Ok(Step::Refused),
             Waited::Sent => {
@@ -239,35 +237,32 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Accepts an offer. The holder counts on it, and the watchdog sets the full lease when a third of it is over,
-    /// so a lock that is released earlier needs no renewal. An offer with too little time left is confirmed first.
-    async fn offered(
-        &self,
-        claim: &mut Claim,
-        grant: Grant,
-        began: Moment,
-        offer: Duration,
-    ) -> Result<Option<Held>, Error> {
-        let Context { settings, policy, .. } = &**self.inner;
-        let more_is_needed =
-            settings.confirm || !self.term.watched || policy.safety.margin > offer / 4;
-        let left = policy.safety.until(began, offer).left_at(self.inner.now());
-        if (self.term.length > offer && more_is_needed)
-            || left < offer / 2
-            || settings.replicas.is_some()
-        {
-            return self.confirm(claim, grant).await;
+    /// Makes a lease of a grant, after it has got the full lease if that has to come first. `None`: it had ended
+    /// by then.
+    async fn accept(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
+        if !self.is_confirmed_first(&granted) {
+            return claim.hold(granted, self.term).map(Some);
         }
-        claim.hold(grant, began, offer, self.term).map(Some)
-    }
-
-    /// Sets the full lease. `None`: the offer was over before we came.
-    async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
-        // After trouble the claim stays: the lock is ours until the offer ends.
-        let Some((sent, runs)) = claim.confirm(self.term.length).await? else {
+        // After an error the claim stays: the lock is held until the grant ends.
+        let Some((since, runs)) = claim.confirm(self.term.length).await? else {
             claim.refused();
             return Ok(None);
         };
-        claim.hold(grant, sent, runs, LeaseSpec { length: runs, ..self.term }).map(Some)
+        let confirmed = Granted { grant: granted.grant, since, runs };
+        claim.hold(confirmed, LeaseSpec { length: runs, ..self.term }).map(Some)
+    }
+
+    /// Whether the full lease is set before there is a guard.
+    fn is_confirmed_first(&self, granted: &Granted) -> bool {
+        let Context { settings, policy, .. } = &**self.inner;
+        let Granted { since, runs, .. } = *granted;
+        // The watchdog does not renew it, or could come too late. That a server refuses a long lease is an error here.
+        let by_watchdog =
+            self.term.watched && policy.safety.margin <= runs / 4 && runs < FIRST_LEASE;
+        let is_whole = runs >= self.term.length;
+        let left = policy.safety.until(since, runs).left_at(self.inner.now());
+        settings.replicas.is_some()
+            || !(is_whole || by_watchdog && !settings.confirm)
+            || left < runs / 2
     }
 }

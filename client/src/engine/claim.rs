@@ -1,18 +1,17 @@
 //! Cleanup: commands that were sent for an abandoned acquire are undone.
 
-use crate::engine::acquire::Held;
+use crate::engine::acquire::{Granted, Held};
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
-use crate::engine::lease::{Granted, Lease, LeaseSpec};
-use crate::engine::limit::{Trouble, pause_after, sleep_until_news};
+use crate::engine::lease::{Beginning, Lease, LeaseSpec};
+use crate::engine::limit::{pause_after, sleep_until_news};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
 use crate::net::link::after;
 use crate::net::live::Live;
 use crate::wire::error::Error;
-use crate::wire::reply::Grant;
 use crate::wire::request::{self, GiveBack, Mode};
 use redis::Cmd;
 use std::sync::Arc;
@@ -36,20 +35,40 @@ pub(crate) struct Claim {
     pub(crate) value: Option<Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<Arc<[u8]>>,
-    /// Where the last command went, if it may not have been answered.
-    via: Option<Arc<Live>>,
-    armed: bool,
+    state: State,
+    /// Whether an unanswered command may arrive after those that were sent later.
     strays: bool,
+    /// Whether a command that may put the owner in line was sent: then the wait is cancelled before the release.
+    lined_up: bool,
     /// Renewals that may yet arrive.
     late: Late,
-    /// Whether it may be in line: then the wait is cancelled before the release.
-    lined_up: bool,
-    /// When the server answered that it is in line.
-    in_line: Option<Instant>,
-    /// When the server was last heard, if the wait has failed in line.
-    heard: Option<Instant>,
     /// The longest lease that it may have.
     lasts: Duration,
+}
+
+/// What the server has for the owner of a claim, as far as the answers say.
+///
+/// ```text
+///                   sent             granted, or in line
+///   Nothing ◄──┬──────────► Asked ───────┬──────────────► Has
+///              │  refused     ▲          │                 │
+///              └──────────────┴── sent ──┴─────────────────┘
+///
+///   any ── a guard has the lock, or the claim is dropped ──► Over
+/// ```
+///
+/// A command without an answer leaves it [`Asked`](Self::Asked). What follows over another connection may
+/// overtake that command, which then [strays](Claim::strays).
+#[derive(Debug)]
+enum State {
+    /// Neither a place in line nor a grant, unless an earlier command is a stray.
+    Nothing,
+    /// The answer to a command over that connection has not come.
+    Asked(Arc<Live>),
+    /// It is in line, or granted.
+    Has,
+    /// A guard has the lock, or its release is under way: this has nothing more to do.
+    Over,
 }
 
 impl Claim {
@@ -66,13 +85,10 @@ impl Claim {
             owner: owner.clone(),
             value: None,
             unless: None,
-            via: None,
-            armed: false,
+            state: State::Nothing,
             strays: false,
-            late: Late::default(),
             lined_up: false,
-            in_line: None,
-            heard: None,
+            late: Late::default(),
             lasts: FIRST_LEASE,
         }
     }
@@ -84,25 +100,13 @@ impl Claim {
     /// A command that may be granted is about to be sent there. One that was not answered may arrive
     /// after it, unless both go over the same connection.
     pub(crate) fn sending(&mut self, via: Arc<Live>) {
-        self.strays |= self.via.as_ref().is_some_and(|before| !Arc::ptr_eq(&via, before));
-        self.via = Some(via);
-        self.armed = true;
+        self.strays |= matches!(&self.state, State::Asked(before) if !Arc::ptr_eq(&via, before));
+        self.state = State::Asked(via);
     }
 
     /// It is a command that may put the owner in line.
     pub(crate) fn lines_up(&mut self) {
         self.lined_up = true;
-    }
-
-    /// The answer has come: it is in line.
-    pub(crate) fn in_line(&mut self) {
-        self.granted();
-        self.in_line = Some(Instant::now());
-    }
-
-    /// The wait has failed in line, and the server was last heard then.
-    pub(crate) fn heard(&mut self, heard: Instant) {
-        self.heard = Some(heard);
     }
 
     /// Records the node that a command was sent to. If that node redirects it, the command had no effect there.
@@ -116,35 +120,27 @@ impl Claim {
         }
     }
 
-    /// The answer has come: the lock is granted, and will have to be released.
-    pub(crate) fn granted(&mut self) {
-        self.via = None;
-        self.armed = true;
+    /// The answer has come: the lock is granted, or the owner is in line.
+    pub(crate) fn has(&mut self) {
+        self.state = State::Has;
     }
 
-    /// The answer has come: nothing is held.
+    /// The answer has come: nothing is held, and the owner is not in line.
     pub(crate) fn refused(&mut self) {
-        self.via = None;
-        // An unanswered earlier command may still arrive.
-        self.armed = self.strays;
+        self.state = State::Nothing;
     }
 
     /// Takes in how a command failed.
     pub(crate) fn failed(&mut self, trouble: &Error) {
         if !trouble.leaves_outcome_unknown() {
-            self.refused();
-        } else if self.via.is_none() || !matches!(trouble, Error::Timeout) {
-            // What follows on a connection that is merely slow is carried out after it.
-            self.strays |= self.armed;
+            return self.refused();
         }
-    }
-
-    /// Pauses before the next attempt, or returns the error.
-    pub(crate) async fn bear(&mut self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
-        if let (Some(since), Some(heard)) = (self.in_line.take(), self.heard.take()) {
-            trouble.was_in_line(since, heard);
+        match self.state {
+            // What follows on a connection that is merely slow is executed after it.
+            State::Asked(_) if matches!(trouble, Error::Timeout) => {}
+            State::Asked(_) | State::Has => self.strays = true,
+            State::Nothing | State::Over => {}
         }
-        self.inner.bear(trouble, error).await
     }
 
     /// Takes over what may yet arrive of an earlier hold of this owner.
@@ -181,15 +177,9 @@ impl Claim {
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
-    /// Makes a lease of a grant, which has run since then or later, for `runs`. From then on
-    /// the watchdog renews it.
-    pub(crate) fn hold(
-        &self,
-        grant: Grant,
-        since: Moment,
-        runs: Duration,
-        term: LeaseSpec,
-    ) -> Result<Held, Error> {
+    /// Makes a lease of a grant. From then on the watchdog renews it.
+    pub(crate) fn hold(&self, granted: Granted, term: LeaseSpec) -> Result<Held, Error> {
+        let Granted { grant, since, runs } = granted;
         let held_lock = HeldLock {
             mode: self.mode.held(grant.holds),
             key: self.key.clone(),
@@ -197,8 +187,8 @@ impl Claim {
             token: grant.token,
         };
         let (inner, number) = (&self.inner, self.inner.fresh_number());
-        let granted = Granted { since, runs, late: self.late.clone(), strays: self.strays };
-        let (lease, share) = Lease::granted(number, held_lock, &inner.policy, granted, term);
+        let beginning = Beginning { since, runs, late: self.late.clone(), strays: self.strays };
+        let (lease, share) = Lease::granted(number, held_lock, &inner.policy, beginning, term);
         // The answer may have taken longer than the lease.
         if lease.left().is_zero() {
             return Err(Error::Timeout);
@@ -221,17 +211,20 @@ impl Claim {
 
     /// A guard has it from here on.
     pub(crate) fn keep(mut self) {
-        self.armed = false;
+        self.state = State::Over;
     }
 
     /// Releases in the background what may be held, and then says that it is done.
     fn give_up(&mut self, done: Option<oneshot::Sender<()>>) {
-        if !std::mem::take(&mut self.armed) {
-            return;
-        }
+        let via = match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => return,
+            State::Nothing if !self.strays => return,
+            State::Nothing | State::Has => None,
+            State::Asked(via) => Some(via),
+        };
         observe::withdrawn(&self.key, &self.owner);
         let (inner, key) = (self.inner.clone(), self.key.clone());
-        let (via, strays, lasts) = (self.via.take(), self.strays, self.lasts);
+        let (strays, lasts) = (self.strays, self.lasts);
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
         let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
         let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];

@@ -160,7 +160,7 @@ pub(crate) struct LeasePolicy {
 
 /// A grant at the moment when it becomes a lease.
 #[derive(Clone, Debug)]
-pub(crate) struct Granted {
+pub(crate) struct Beginning {
     /// No later than it began: when it was asked for, for a grant without a wait.
     pub(crate) since: Moment,
     /// What the server has granted so far: the lease, or a shorter offer.
@@ -177,10 +177,10 @@ impl Lease {
         id: u64,
         held_lock: HeldLock,
         policy: &LeasePolicy,
-        granted: Granted,
+        beginning: Beginning,
         term: LeaseSpec,
     ) -> (Arc<Self>, ShareId) {
-        let Granted { since, runs, late, strays } = granted;
+        let Beginning { since, runs, late, strays } = beginning;
         let runs = late.counts(runs.min(term.length));
         let until = policy.safety.until(since, runs);
         let mut state = State {

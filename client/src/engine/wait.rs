@@ -1,20 +1,20 @@
 //! Waiting in line, for a lock, permits or a latch, until the server says what becomes of it.
 
+use crate::engine::acquire::Granted;
 use crate::engine::claim::Claim;
-use crate::engine::clock::Moment;
-use crate::engine::limit::Limit;
+use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
 use crate::net::router::Route;
 use crate::wire::error::Error;
 use crate::wire::outcome::{self, Queued, Told};
-use crate::wire::reply::Grant;
 use crate::wire::request;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What has become of a wait.
 pub(crate) enum Waited {
-    /// It is granted, for the offer, which did not begin before that moment.
-    Granted(Grant, Moment),
+    /// It is granted, for the offer.
+    Granted(Granted),
     /// The latch is open.
     Open,
     /// The result exists. The lock is not held, and the owner is not in line.
@@ -25,7 +25,8 @@ pub(crate) enum Waited {
     Sent,
 }
 
-/// Asks for it, and waits in line if it cannot be had at once.
+/// Asks for it, and waits in line if it cannot be had at once. Records in `trouble` when the server was last heard
+/// if that fails in line.
 ///
 /// # Cancel safety
 ///
@@ -34,12 +35,13 @@ pub(crate) async fn wait(
     claim: &mut Claim,
     offer: Duration,
     limit: Limit,
+    trouble: &mut Trouble,
 ) -> Result<Waited, Error> {
     let (inner, key) = (claim.inner().clone(), claim.key.clone());
     let mut route = inner.router.route(&key).await?;
     loop {
-        match try_at(claim, &route, offer, limit).await {
-            Err(trouble) if inner.router.goes_on(&mut route, &trouble) => {}
+        match try_at(claim, &route, offer, limit, trouble).await {
+            Err(error) if inner.router.goes_on(&mut route, &error) => {}
             outcome => return outcome,
         }
     }
@@ -51,6 +53,7 @@ async fn try_at(
     to: &Route,
     offer: Duration,
     limit: Limit,
+    trouble: &mut Trouble,
 ) -> Result<Waited, Error> {
     let inner = claim.inner().clone();
     let session = inner.sessions.at(&to.node)?;
@@ -74,9 +77,9 @@ async fn try_at(
             return Ok(if limit.is_over() { Waited::Over } else { Waited::Sent });
         }
         Ok(Queued::Not(Some(grant))) => {
-            claim.granted();
+            claim.has();
             inner.contended.set(&claim.key, false);
-            return Ok(Waited::Granted(grant, sent));
+            return Ok(Waited::Granted(Granted { grant, since: sent, runs: offer }));
         }
         Ok(Queued::Open) => {
             claim.refused();
@@ -87,26 +90,26 @@ async fn try_at(
             return Ok(Waited::Ready);
         }
         Ok(Queued::At(queued)) => queued,
-        Err(trouble) => {
-            claim.failed(&trouble);
-            return Err(trouble);
+        Err(error) => {
+            claim.failed(&error);
+            return Err(error);
         }
     };
     // One that is replaced is closed, however long this waits.
     drop(live);
     observe::waiting();
-    claim.in_line();
+    claim.has();
+    let in_line = Instant::now();
     inner.contended.set(&claim.key, true);
     // If the session is over the place may not be: then it is asked for again.
     let told = ticket.told().await;
     if matches!(told, Err(_) | Ok(Told::Replaced | Told::Error(_))) {
-        claim.heard(session.heard());
+        trouble.was_in_line(in_line, session.heard());
     }
     let told = told?;
     match &told {
-        Told::Granted { .. } => claim.granted(),
-        // Of that owner something may be in line, or even granted.
-        Told::Replaced => {}
+        // After the latter something of that owner may still be in line, or even granted.
+        Told::Granted { .. } | Told::Replaced => {}
         Told::Open | Told::Ready | Told::Timeout | Told::Cancelled | Told::Error(_) => {
             claim.refused();
         }
@@ -115,7 +118,8 @@ async fn try_at(
         Told::Granted { grant, at } => {
             // The outcome of an earlier wait that this client has given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
-            Ok(Waited::Granted(grant, inner.policy.safety.granted(sent, waited)))
+            let since = inner.policy.safety.granted(sent, waited);
+            Ok(Waited::Granted(Granted { grant, since, runs: offer }))
         }
         Told::Open => Ok(Waited::Open),
         Told::Ready => Ok(Waited::Ready),

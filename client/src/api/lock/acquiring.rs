@@ -203,10 +203,10 @@ impl Lock {
     }
 
     fn acquisition<'a>(&'a self, limit: Limit, slot: Option<&'a OwnerSlot>) -> Acquisition<'a> {
-        let Self { inner, key, mode, term, value, unless, bound, .. } = self;
-        let (mode, term, bound) = (*mode, *term, *bound);
+        let Self { inner, key, mode, term, value, unless, .. } = self;
+        let (mode, term) = (*mode, *term);
         let (value, unless) = (value.as_ref(), unless.as_ref());
-        Acquisition { inner, mode, key, term, limit, slot, value, unless, bound }
+        Acquisition { inner, mode, key, term, limit, slot, value, unless }
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {

@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
 //! ```
 
-use super::{Granted, Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
+use super::{Beginning, Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
@@ -72,7 +72,7 @@ impl World {
         };
         let term = LeaseSpec { length: LEASE, watched: true };
         let sent = Moment::of(&*clock);
-        let granted = Granted { since: sent, runs: LEASE, late: Late::default(), strays: false };
+        let granted = Beginning { since: sent, runs: LEASE, late: Late::default(), strays: false };
         let (lease, share) = Lease::granted(1, held_lock, &policy, granted, term);
         let server = Held { holds: 1, ends: now(&clock) + 1_000, under_way: 0 };
         let agenda = Mutex::default();

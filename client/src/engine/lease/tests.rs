@@ -42,11 +42,11 @@ fn numbered(id: usize, term: LeaseSpec) -> Stage {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
     let late = Late::default();
-    let granted = Granted { since: at(10_000), runs: term.length, late, strays: false };
+    let granted = Beginning { since: at(10_000), runs: term.length, late, strays: false };
     of(id, clock, granted, term)
 }
 
-fn of(id: usize, clock: Arc<ByHand>, granted: Granted, term: LeaseSpec) -> Stage {
+fn of(id: usize, clock: Arc<ByHand>, granted: Beginning, term: LeaseSpec) -> Stage {
     let policy = LeasePolicy { clock: clock.clone(), safety: SafetyMargin { margin: millis(500) } };
     let held_lock = HeldLock {
         mode: Mode::Alone,
@@ -125,7 +125,7 @@ fn an_offer_whose_first_renewal_fails_is_tried_again_while_it_lasts() {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
     let late = Late::default();
-    let granted = Granted { since: at(10_000), runs: millis(2_000), late, strays: false };
+    let granted = Beginning { since: at(10_000), runs: millis(2_000), late, strays: false };
     let lease = of(1, clock, granted, watched(30_000)).lease;
     // It is believed in for 1,478 ms, and renewed after a third of the offer.
     let mut now = 10_667;
