@@ -2,10 +2,10 @@
 
 use crate::arguments::Run;
 use crate::child::{Child, End};
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::held::Held;
 use crate::output;
-use crate::run::Exit;
 use crate::runtime::refused;
 use crate::signals::{ReceivedSignal, Signals};
 use crate::supervise::{Outcome, Terms, Watch};

@@ -31,6 +31,7 @@
 mod arguments;
 mod child;
 mod execute;
+mod exit;
 mod failure;
 mod held;
 mod keeper;

@@ -3,9 +3,10 @@
 use crate::arguments::{Address, Once, Run};
 use crate::child::End;
 use crate::execute::execute;
+use crate::exit::Exit;
 use crate::failure::{Failure, LOST, NOT_ACQUIRED};
 use crate::held::Held;
-use crate::run::{Exit, Job, Limit, Purpose, ended_by, start};
+use crate::run::{Job, Limit, Purpose, ended_by, start};
 use crate::runtime::refused;
 use crate::supervise::{Outcome, Terms};
 use crate::{messages, output, print};

@@ -3,6 +3,7 @@
 use crate::arguments::{Address, Elect, Run, Share};
 use crate::child::End;
 use crate::execute::execute;
+use crate::exit::Exit;
 use crate::failure::{Failure, LOST, NOT_ACQUIRED};
 use crate::held::Held;
 use crate::messages;
@@ -48,16 +49,6 @@ const CANDIDATE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time for the message that a term begins to appear before what the command writes.
 const MESSAGE: Duration = Duration::from_millis(100);
-
-/// How this process ends.
-pub(crate) enum Exit {
-    Code(u8),
-    /// By the interrupt key. The process dies of SIGINT too, so that the script that started it ends.
-    /// With `alone` the key reached the command only, and the rest of the group has to get the signal.
-    Interrupt {
-        alone: bool,
-    },
-}
 
 /// What the lock is for.
 pub(crate) enum Purpose {

@@ -16,8 +16,8 @@
 //!   it: then there was no other majority in between.
 //! - **Q2** Lost is final.
 
-use crate::lock;
 use crate::member::Term;
+use crate::sync::lock;
 use futures_util::future::select_all;
 use kvlock::{Guard, Loss, Token};
 use std::pin::pin;

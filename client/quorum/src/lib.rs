@@ -22,6 +22,7 @@ mod held;
 mod keeper;
 mod lock;
 mod member;
+mod sync;
 
 pub use guard::QuorumGuard;
 /// What a quorum is made of, its locks hold, and its calls fail with.
@@ -31,7 +32,7 @@ pub use lock::QuorumLock;
 use futures_util::future::join_all;
 use member::Member;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
@@ -260,10 +261,6 @@ impl fmt::Debug for Quorum {
         let addresses: Vec<_> = self.servers.clients().map(Client::address).collect();
         f.debug_struct("Quorum").field("servers", &addresses).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the page of the package shows is compiled.

@@ -186,7 +186,7 @@ impl Client {
     /// # async fn make_report() -> Vec<u8> { Vec::new() }
     /// ```
     pub fn once(&self, key: impl AsRef<[u8]>) -> OnceKey {
-        OnceKey::new(self, key.as_ref())
+        OnceKey::new(self.inner.clone(), key.as_ref())
     }
 
     /// Returns the semaphore with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends

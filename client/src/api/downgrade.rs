@@ -2,7 +2,7 @@
 
 use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
-use crate::engine::claim::Claim;
+use crate::engine::acquire::claim::Claim;
 use crate::engine::limit::Limit;
 use crate::wire::error::Error;
 use crate::wire::request::Mode;
@@ -57,6 +57,7 @@ impl Guard {
             slot: None,
             value: None,
             unless: None,
+            bound,
         };
         let mut claim = Claim::of(&inner, mode, key, &held_lock.owner);
         sharing.regain(&mut claim).await?;

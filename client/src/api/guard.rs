@@ -1,12 +1,12 @@
 //! A lock that is held.
 
-use crate::api::watch::{LossWatch, Part};
+use crate::api::watch::{LossWatch, Part, run_until};
 use crate::engine::bound;
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, give_back_in, renew};
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
 use crate::engine::observe;
-use crate::engine::observer::{Observation, Observers};
+use crate::engine::observer::{Observation, observe_held};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::engine::store::give_back_storing;
@@ -15,10 +15,9 @@ use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use crate::wire::request::{Mode, ToStore};
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -102,7 +101,7 @@ impl Guard {
             bound::bind(inner, lease, inner.settings.patience).await?;
         }
         if observed {
-            self.observation = Some(Observers::holds(inner, lease));
+            self.observation = Some(observe_held(inner, lease));
         }
         Ok(self)
     }
@@ -550,24 +549,4 @@ impl Drop for Guard {
             }
         });
     }
-}
-
-/// Polls `work` until the lock is lost. The loss is checked before each poll.
-pub(crate) async fn run_until<F: Future>(
-    lost: impl Future<Output = Loss>,
-    why_lost: impl Fn() -> Option<Loss>,
-    work: F,
-) -> Result<F::Output, Error> {
-    let mut lost = pin!(lost);
-    let mut work = pin!(work);
-    poll_fn(|context| {
-        if let Poll::Ready(why) = lost.as_mut().poll(context) {
-            return Poll::Ready(Err(Error::Lost(why)));
-        }
-        if let Some(why) = why_lost() {
-            return Poll::Ready(Err(Error::Lost(why)));
-        }
-        work.as_mut().poll(context).map(Ok)
-    })
-    .await
 }

@@ -1,10 +1,10 @@
 //! Count-down latches: waiting until N others are done.
 
 use crate::api::lock::Lock;
-use crate::engine::claim::Claim;
+use crate::engine::acquire::claim::Claim;
+use crate::engine::acquire::wait::{Waited, wait};
 use crate::engine::context::Context;
 use crate::engine::limit::{Limit, Trouble, pause_before_asking};
-use crate::engine::wait::{Waited, wait};
 use crate::wire::error::Error;
 use crate::wire::info::LatchInfo;
 use crate::wire::reply;

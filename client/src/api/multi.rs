@@ -229,7 +229,7 @@ impl MultiGuard {
     ///
     /// As cancel safe as the work.
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        crate::api::guard::run_until(self.lost(), || self.why_lost(), work).await
+        crate::api::watch::run_until(self.lost(), || self.why_lost(), work).await
     }
 
     /// Releases all of them, and waits until the servers have done so.

@@ -1,7 +1,8 @@
 //! Observers of an election.
 
 use crate::engine::context::Context;
-use crate::engine::observer::{Known, Observation, Observers, View};
+use crate::engine::observer::{Observation, observe};
+use crate::engine::session::observed::{Known, View};
 use crate::wire::error::Error;
 use crate::wire::observed::{Departure, Holder};
 use crate::wire::reply::Token;
@@ -48,7 +49,7 @@ pub struct Observer {
 
 impl Observer {
     pub(crate) async fn of(context: &Arc<Context>, key: &Arc<[u8]>) -> Result<Self, Error> {
-        let mut observation = Observers::observe(context, key);
+        let mut observation = observe(context, key);
         let mut view = observation.view();
         loop {
             match view {

@@ -4,9 +4,9 @@
 mod json;
 mod key;
 
-use crate::api::client::Client;
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
+use crate::engine::context::Context;
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::settings::{check_name, check_result};
 use crate::wire::error::Error;
@@ -121,9 +121,9 @@ impl<T> Once<T> {
 }
 
 impl OnceKey {
-    pub(crate) fn new(client: &Client, key: &[u8]) -> Self {
+    pub(crate) fn new(context: Arc<Context>, key: &[u8]) -> Self {
         let key: Arc<[u8]> = key.into();
-        let lock = client.lock(key::lock_name(&key)).unless(key.clone());
+        let lock = Lock::new(context, &key::lock_name(&key)).unless(key.clone());
         Self { lock, key, ttl: None, within: None }
     }
 

@@ -1,14 +1,15 @@
 //! A handle that tells of a loss without the guard.
 
-use crate::api::guard::run_until;
+use crate::engine::lease::watchdog::Watchdog;
 use crate::engine::lease::{Lease, ShareId};
-use crate::engine::watchdog::Watchdog;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use futures_util::future::select_all;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How often a bound lock is looked at: the end of its session may change at any time.
@@ -140,4 +141,24 @@ impl fmt::Debug for LossWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LossWatch").field("why_lost", &self.why_lost()).finish_non_exhaustive()
     }
+}
+
+/// Polls `work` until the lock is lost. The loss is checked before each poll.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = Loss>,
+    why_lost: impl Fn() -> Option<Loss>,
+    work: F,
+) -> Result<F::Output, Error> {
+    let mut lost = pin!(lost);
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Poll::Ready(why) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(Error::Lost(why)));
+        }
+        if let Some(why) = why_lost() {
+            return Poll::Ready(Err(Error::Lost(why)));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await
 }

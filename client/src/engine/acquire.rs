@@ -16,20 +16,22 @@
 //! Everything that may be granted is sent under a [`Claim`], so this can be dropped at any point.
 //! All of it says `HOLDS 1`, so that after a lost answer the same can be sent again.
 
-use crate::engine::claim::Claim;
-use crate::engine::clock::Moment;
+pub(crate) mod claim;
+pub(crate) mod wait;
+
+use crate::engine::acquire::claim::Claim;
+use crate::engine::acquire::wait::{Waited, wait};
 use crate::engine::context::Context;
-use crate::engine::lease::{Lease, LeaseSpec, ShareId};
+use crate::engine::lease::{Granted, Held, LeaseSpec};
 use crate::engine::limit::{Limit, Trouble, pause_before_asking};
 use crate::engine::observe::{self, Stopwatch};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::FIRST_LEASE;
-use crate::engine::wait::{Waited, wait};
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::outcome;
-use crate::wire::reply::{self, Grant, Token};
+use crate::wire::reply::{self, Token};
 use crate::wire::request::{self, Mode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,17 +41,6 @@ pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
 /// Shortest time that an answer may take, however short the caller's limit is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-
-/// A lease with the share of the guard to come.
-pub(crate) type Held = (Arc<Lease>, ShareId);
-
-/// A grant, and the lease that the server gave it, which may be shorter than the wanted one.
-pub(crate) struct Granted {
-    pub(crate) grant: Grant,
-    /// No later than the lease began.
-    pub(crate) since: Moment,
-    pub(crate) runs: Duration,
-}
 
 /// One acquisition, for a fresh owner or one that has the lock already.
 pub(crate) struct Acquisition<'a> {
@@ -64,6 +55,8 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) value: Option<&'a Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
+    /// It will be bound at once, which sets the full lease.
+    pub(crate) bound: bool,
 }
 
 /// What came of one command of an acquisition.
@@ -257,8 +250,9 @@ impl Acquisition<'_> {
         let Context { settings, policy, .. } = &**self.inner;
         let Granted { since, runs, .. } = *granted;
         // The watchdog does not renew it, or could come too late. That a server refuses a long lease is an error here.
-        let by_watchdog =
-            self.term.watched && policy.safety.margin <= runs / 4 && runs < FIRST_LEASE;
+        let by_watchdog = self.term.watched
+            && policy.safety.margin <= runs / 4
+            && (runs < FIRST_LEASE || self.bound);
         let is_whole = runs >= self.term.length;
         let left = policy.safety.until(since, runs).left_at(self.inner.now());
         settings.replicas.is_some()

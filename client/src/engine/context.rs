@@ -3,11 +3,11 @@
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
 use crate::engine::lease::LeasePolicy;
+use crate::engine::lease::watchdog::Watchdog;
 use crate::engine::limit::Trouble;
-use crate::engine::observer::Observers;
-use crate::engine::session::Sessions;
+use crate::engine::session::observed::Observers;
+use crate::engine::session::sessions::Sessions;
 use crate::engine::settings::Settings;
-use crate::engine::watchdog::Watchdog;
 use crate::net::address::Address;
 use crate::net::node::Node;
 use crate::net::replicas::Renewals;

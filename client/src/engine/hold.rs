@@ -1,13 +1,13 @@
 //! Renewals and releases.
 
-use crate::engine::claim;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
-use crate::engine::late::RenewalId;
+use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::undo;
 use crate::net::link::{after, left};
 use crate::wire::error::Error;
 use crate::wire::reply;
@@ -152,7 +152,7 @@ pub(crate) async fn give_back_in(
 fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Duration) {
     let (context, key) = (inner.clone(), lease.held_lock.key.clone());
     inner.spawn(async move {
-        claim::free(&context, &key, &[release], None, true, lasts).await;
+        undo::free(&context, &key, &[release], None, true, lasts).await;
     });
 }
 

@@ -21,19 +21,23 @@
 //! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
 //!   may be lost is checked by a renewal for the rest of its time.
 
+pub(crate) mod belief;
+pub(crate) mod held_lock;
+pub(crate) mod late;
 mod renewal;
+pub(crate) mod watchdog;
 
 pub(crate) use renewal::WatchdogAction;
 
-use crate::engine::belief::{Belief, Binding};
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
-use crate::engine::held_lock::HeldLock;
-use crate::engine::late::Late;
+use crate::engine::lease::belief::{Belief, Binding};
+use crate::engine::lease::held_lock::HeldLock;
+use crate::engine::lease::late::Late;
 use crate::engine::observe::{self, Stopwatch};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
-use crate::wire::reply::Token;
+use crate::wire::reply::{Grant, Token};
 use crate::wire::request::{self, GiveBack};
 use redis::{Cmd, RedisResult};
 use std::sync::Arc;
@@ -156,6 +160,17 @@ pub(crate) struct LeasePolicy {
     pub(crate) clock: Arc<dyn Clock>,
     /// How much less than the lease is believed.
     pub(crate) safety: SafetyMargin,
+}
+
+/// A lease with the share of the guard to come.
+pub(crate) type Held = (Arc<Lease>, ShareId);
+
+/// A grant, and the lease that the server gave it, which may be shorter than the wanted one.
+pub(crate) struct Granted {
+    pub(crate) grant: Grant,
+    /// No later than the lease began.
+    pub(crate) since: Moment,
+    pub(crate) runs: Duration,
 }
 
 /// A grant at the moment when it becomes a lease.

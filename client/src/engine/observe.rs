@@ -1,7 +1,7 @@
 //! What the crate tells about itself: spans and events of `tracing`, and counters and histograms if the
 //! feature `metrics` is on. Names and meanings stand in the crate's documentation.
 
-use crate::engine::held_lock::HeldLock;
+use crate::engine::lease::held_lock::HeldLock;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::reply::Token;

@@ -2,13 +2,13 @@
 //!
 //! The watchdog goes on beside it.
 
-use crate::engine::claim::{self, Followed};
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::hold;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::undo::{self, Followed};
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
@@ -106,7 +106,7 @@ impl Drop for Addition<'_> {
         let release = held_lock.release(GiveBack::DownTo(left));
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
         self.inner.spawn(async move {
-            if claim::follow(&inner, &release, &via).await != Followed::Done {
+            if undo::follow(&inner, &release, &via).await != Followed::Done {
                 // The last guard will give back all there is.
                 lease.strayed();
             }

@@ -23,15 +23,15 @@
 //! - **S5** Bound locks are believed until `ttl` after the last answered `SESSION.NEXT` was sent. If the server
 //!   does not know the session before that time is over, it has forgotten the bindings, and the leases alone count.
 //!
-//! [`Claim`]: crate::engine::claim::Claim
+//! [`Claim`]: crate::engine::acquire::claim::Claim
 
+pub(crate) mod observed;
 mod reader;
+pub(crate) mod sessions;
 
-use crate::engine::belief::Belief;
 use crate::engine::clock::Moment;
+use crate::engine::lease::belief::Belief;
 use crate::engine::lease::{Lease, LeasePolicy};
-use crate::engine::session::reader::Reader;
-use crate::engine::settings::Settings;
 use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::net::node::Node;
@@ -41,7 +41,6 @@ use crate::wire::error::Error;
 use crate::wire::observed::Seen;
 use crate::wire::outcome::Told;
 use crate::wire::request;
-use futures_util::future::join_all;
 use redis::{Cmd, ErrorKind, RedisError, Value};
 // A simulation repeats the order in which waits are notified.
 #[cfg(feature = "simulation")]
@@ -50,17 +49,9 @@ use std::collections::BTreeMap as HashMap;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// The sessions of a client, one for each server at most.
-#[derive(Debug)]
-pub(crate) struct Sessions {
-    open: Mutex<Vec<Arc<Session>>>,
-    shared: Arc<Shared>,
-}
 
 /// What all sessions of a client need.
 #[derive(Debug)]
@@ -110,56 +101,6 @@ struct Uses {
 
 /// The last state that an observer was sent. An error ends the observation.
 type Last = Option<Result<Seen, Error>>;
-
-impl Sessions {
-    pub(crate) fn new(router: Arc<Router>, settings: &Settings, policy: LeasePolicy) -> Self {
-        let shared = Shared {
-            router,
-            policy,
-            reply_timeout: settings.reply_timeout,
-            ttl: settings.session_ttl,
-            idle: settings.session_idle,
-            silence: settings.session_ttl.min(settings.patience),
-        };
-        Self { open: Mutex::default(), shared: Arc::new(shared) }
-    }
-
-    /// Returns the session at that server, if there is one.
-    pub(crate) fn open_at(&self, node: &Arc<Node>) -> Option<Arc<Session>> {
-        find(&mut lock(&self.open), node)
-    }
-
-    /// Returns the session at that server, and opens one if there is none.
-    pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
-        let mut open = lock(&self.open);
-        if let Some(session) = find(&mut open, node) {
-            return Ok(session);
-        }
-        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
-        let session = Arc::new(Session::new(node.clone(), self.shared.clone()));
-        // A runtime that has ended drops it at once, and that ends the session.
-        runtime.spawn(Reader(session.clone()).run());
-        open.push(session.clone());
-        Ok(session)
-    }
-
-    /// Closes the sessions without waits and bound locks. Returns when their servers have answered.
-    pub(crate) async fn close(&self) {
-        let open = lock(&self.open).clone();
-        join_all(open.into_iter().map(|session| session.close_if(Uses::may_end))).await;
-    }
-}
-
-impl Drop for Sessions {
-    fn drop(&mut self) {
-        lock(&self.open).iter().for_each(|session| session.end(closed()));
-    }
-}
-
-fn find(open: &mut Vec<Arc<Session>>, node: &Arc<Node>) -> Option<Arc<Session>> {
-    open.retain(|session| !session.is_over());
-    open.iter().find(|session| Arc::ptr_eq(&session.node, node)).cloned()
-}
 
 impl Session {
     fn new(node: Arc<Node>, shared: Arc<Shared>) -> Self {

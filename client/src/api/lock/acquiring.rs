@@ -3,7 +3,7 @@
 use super::Lock;
 use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
-use crate::engine::claim::Claim;
+use crate::engine::acquire::claim::Claim;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
@@ -203,10 +203,10 @@ impl Lock {
     }
 
     fn acquisition<'a>(&'a self, limit: Limit, slot: Option<&'a OwnerSlot>) -> Acquisition<'a> {
-        let Self { inner, key, mode, term, value, unless, .. } = self;
-        let (mode, term) = (*mode, *term);
+        let Self { inner, key, mode, term, value, unless, bound, .. } = self;
+        let (mode, term, bound) = (*mode, *term, *bound);
         let (value, unless) = (value.as_ref(), unless.as_ref());
-        Acquisition { inner, mode, key, term, limit, slot, value, unless }
+        Acquisition { inner, mode, key, term, limit, slot, value, unless, bound }
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {

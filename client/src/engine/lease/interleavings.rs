@@ -7,9 +7,9 @@
 
 use super::{Beginning, Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
-use crate::engine::held_lock::HeldLock;
-use crate::engine::late::Late;
-use crate::engine::watchdog::Agenda;
+use crate::engine::lease::held_lock::HeldLock;
+use crate::engine::lease::late::Late;
+use crate::engine::lease::watchdog::Agenda;
 use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use crate::wire::request::{GiveBack, Mode};

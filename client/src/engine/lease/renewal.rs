@@ -2,7 +2,7 @@
 
 use super::{Lease, LeaseSpec, ShareId, State};
 use crate::engine::clock::Moment;
-use crate::engine::late::RenewalId;
+use crate::engine::lease::late::RenewalId;
 use crate::sync::Ordering;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;

@@ -1,7 +1,7 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 use super::*;
-use crate::engine::watchdog::{Agenda, CHUNK};
+use crate::engine::lease::watchdog::{Agenda, CHUNK};
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
 use std::sync::atomic::AtomicU64 as Count;

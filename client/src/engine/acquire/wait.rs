@@ -1,7 +1,7 @@
 //! Waiting in line, for a lock, permits or a latch, until the server says what becomes of it.
 
-use crate::engine::acquire::Granted;
-use crate::engine::claim::Claim;
+use crate::engine::acquire::claim::Claim;
+use crate::engine::lease::Granted;
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
 use crate::net::router::Route;

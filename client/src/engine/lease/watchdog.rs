@@ -5,7 +5,7 @@
 //! loss. It waits for no other command: renewals of one lease may overlap.
 
 use crate::engine::clock::{Clock, Moment};
-use crate::engine::late::RenewalId;
+use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, WatchdogAction};
 use crate::engine::observe;
 use crate::net::link::{after, left};

@@ -1,0 +1,276 @@
+//! What is known of an observed lock, and the leases of this process on it.
+//!
+//! - **O1** The reported term never decreases: older terms of a deposed server are ignored.
+//! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and
+//!   the answer to the renewal decides.
+
+use crate::engine::lease::Lease;
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::wire::error::Error;
+use crate::wire::loss::Loss;
+use crate::wire::observed::{Departure, Holder, Seen};
+use crate::wire::reply::Token;
+use crate::wire::request::Mode;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The view of an observer.
+#[derive(Clone, Debug)]
+pub(crate) enum View {
+    /// No report yet.
+    Unknown,
+    /// It cannot be observed. The task tries again while there are observers.
+    Failed(Error),
+    Known(Known),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) holder: Option<Holder>,
+    /// How the latest holder went, as far as that was seen.
+    pub(crate) departure: Option<Departure>,
+}
+
+/// The locks that are observed, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Observers(Mutex<HashMap<Arc<[u8]>, Arc<Observed>>>);
+
+impl Observers {
+    /// One more observer of that lock.
+    pub(crate) fn join(&self, key: &Arc<[u8]>) -> (Arc<Observed>, watch::Receiver<View>) {
+        let mut all = lock(&self.0);
+        let observed = all.entry(key.clone()).or_insert_with(|| Arc::new(Observed::new(key)));
+        (observed.clone(), observed.view.subscribe())
+    }
+
+    /// Takes the lock out unless it has observers, and returns whether it has none.
+    pub(crate) fn forget_unused(&self, observed: &Arc<Observed>) -> bool {
+        // While it is locked no other observer joins.
+        let all = lock(&self.0);
+        let unused = observed.view.receiver_count() == 0;
+        if unused {
+            forget(all, observed);
+        }
+        unused
+    }
+
+    /// An observer is about to leave. If it is the last one, and the task has ended with its runtime, the lock is
+    /// taken out.
+    pub(crate) fn leave(&self, observed: &Arc<Observed>) {
+        let all = lock(&self.0);
+        if observed.view.receiver_count() == 1 && observed.has_ended() {
+            forget(all, observed);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+/// Takes it out, unless another one has its place.
+fn forget(mut all: MutexGuard<'_, HashMap<Arc<[u8]>, Arc<Observed>>>, observed: &Arc<Observed>) {
+    if all.get(&observed.key).is_some_and(|other| Arc::ptr_eq(other, observed)) {
+        all.remove(&observed.key);
+    }
+}
+
+/// A lock that is observed.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) view: watch::Sender<View>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The largest term that was seen.
+    term: Option<Token>,
+    /// It was shared when last seen.
+    shared: bool,
+    /// Leases of this process on that lock, current and earlier ones.
+    holders: Vec<Weak<Lease>>,
+    /// The task that observes it.
+    task: Option<JoinHandle<()>>,
+}
+
+/// Leases of this process that contradict a report, and the loss that it would be.
+pub(crate) struct Suspects {
+    pub(crate) leases: Vec<Arc<Lease>>,
+    pub(crate) why: Loss,
+}
+
+impl Observed {
+    fn new(key: &Arc<[u8]>) -> Self {
+        let (view, state) = (watch::Sender::new(View::Unknown), Mutex::default());
+        Self { key: key.clone(), view, state }
+    }
+
+    /// Takes in what a server has said. Returns the leases that contradict it.
+    pub(crate) fn see(&self, seen: Seen) -> Suspects {
+        let Seen { holder, shared, departure, .. } = seen;
+        let mut state = lock(&self.state);
+        let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
+        if term.is_some() && term < state.term {
+            return Suspects { leases: Vec::new(), why: Loss::Forgotten };
+        }
+        state.term = state.term.max(term);
+        state.shared = shared;
+        drop(state);
+        let mut known = Known { holder, departure };
+        let suspects = self.suspects(&known);
+        self.view.send_if_modified(|view| {
+            if let View::Known(before) = &*view {
+                // The reply to a new LOCK.OBSERVE does not repeat why the last holder lost the lock.
+                let same = before.holder == known.holder;
+                known.departure = known.departure.or_else(|| before.departure.filter(|_| same));
+                if *before == known {
+                    return false;
+                }
+            }
+            *view = View::Known(known);
+            true
+        });
+        suspects
+    }
+
+    /// The leases of this process that contradict a report.
+    pub(crate) fn suspects(&self, known: &Known) -> Suspects {
+        let holder = known.holder.as_ref();
+        let mut state = lock(&self.state);
+        state.holders.retain(|lease| lease.upgrade().is_some_and(|lease| lease.is_alive()));
+        let leases: Vec<_> = state.holders.iter().filter_map(Weak::upgrade).collect();
+        let shared = state.shared;
+        drop(state);
+        let why = match known.departure {
+            Some(Departure::Forced) => Loss::Forced,
+            Some(Departure::Deleted | Departure::Flushed) => Loss::Deleted,
+            Some(Departure::Expired) => Loss::Expired,
+            _ if holder.is_some() => Loss::Taken,
+            _ => Loss::Forgotten,
+        };
+        let contradicts = |lease: &Arc<Lease>| {
+            let holds =
+                holder.is_some_and(|holder| *holder.owner == *lease.held_lock.owner.as_bytes());
+            let may_share = shared && lease.held_lock.mode == Mode::Shared;
+            !(holds || may_share)
+        };
+        Suspects { leases: leases.into_iter().filter(contradicts).collect(), why }
+    }
+
+    /// Adds a lease of this process on that lock, unless it is there.
+    pub(crate) fn held_by(&self, lease: &Arc<Lease>) {
+        let holder = Arc::downgrade(lease);
+        let mut state = lock(&self.state);
+        if !state.holders.iter().any(|other| other.ptr_eq(&holder)) {
+            state.holders.push(holder);
+        }
+    }
+
+    /// Forgets that the last report was a failure.
+    pub(crate) fn tries_again(&self) {
+        self.view.send_if_modified(|view| {
+            let failed = matches!(view, View::Failed(_));
+            if failed {
+                *view = View::Unknown;
+            }
+            failed
+        });
+    }
+
+    /// Starts the task with `start` unless it runs.
+    pub(crate) fn keep_running(&self, start: impl FnOnce() -> JoinHandle<()>) {
+        let task = &mut lock(&self.state).task;
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            *task = Some(start());
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        lock(&self.state).task.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// It cannot be observed. What was seen before stays.
+    pub(crate) fn failed(&self, trouble: Error) {
+        self.view.send_if_modified(|view| {
+            let known = matches!(view, View::Known(_));
+            if !known {
+                *view = View::Failed(trouble);
+            }
+            !known
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(token: u64, value: &str) -> Seen {
+        let holder = Holder { owner: b"ann".into(), token: token.into(), value: value.into() };
+        Seen { holder: Some(holder), shared: false, version: 1, departure: None }
+    }
+
+    fn vacant(departure: Option<Departure>) -> Seen {
+        Seen { holder: None, shared: false, version: 1, departure }
+    }
+
+    fn observed() -> Observed {
+        Observed::new(&Arc::from(&b"k"[..]))
+    }
+
+    /// The term that is shown, and how the one before went.
+    fn shown(observed: &Observed) -> (Option<u64>, Option<Departure>) {
+        match &*observed.view.borrow() {
+            View::Known(Known { holder, departure }) => {
+                (holder.as_ref().map(|holder| holder.token.value()), *departure)
+            }
+            other @ (View::Unknown | View::Failed(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn terms_never_go_back_whichever_server_tells() {
+        let observed = observed();
+        let forced = Some(Departure::Forced);
+        for (seen, expected) in [
+            (vacant(None), (None, None)),
+            (held(5, "a"), (Some(5), None)),
+            (vacant(forced), (None, forced)),
+            // A server that was deposed.
+            (held(4, "old"), (None, forced)),
+            // The same term again: its slot has moved.
+            (held(5, "a"), (Some(5), None)),
+            (held(9, "b"), (Some(9), None)),
+            (held(8, "old"), (Some(9), None)),
+            // Of a client that knows no terms.
+            (held(0, ""), (Some(0), None)),
+            (held(8, "old"), (Some(0), None)),
+        ] {
+            observed.see(seen.clone());
+            assert_eq!(shown(&observed), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_what_is_not_new() {
+        let observed = observed();
+        let mut view = observed.view.subscribe();
+        let mut is_told = |seen| {
+            observed.see(seen);
+            let told = view.has_changed().unwrap();
+            view.mark_unchanged();
+            told
+        };
+        assert!(is_told(held(5, "a")) && !is_told(held(5, "a")) && is_told(held(5, "b")));
+        let released = Some(Departure::Released);
+        assert!(is_told(vacant(released)) && !is_told(vacant(None)), "asked for anew");
+        assert_eq!(shown(&observed), (None, released));
+        observed.failed(Error::Timeout);
+        assert_eq!(shown(&observed), (None, released), "what was seen stays");
+    }
+}

@@ -1,0 +1,113 @@
+//! Releases, and cancelled waits, of what an abandoned command may have been granted.
+
+use crate::engine::context::Context;
+use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::net::link::after;
+use crate::net::live::Live;
+use redis::Cmd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// What was sent over a connection that broke may arrive after what was sent over the next one. So
+/// the release is repeated after this time.
+const LATER: Duration = Duration::from_secs(3);
+
+/// Sends a release until it is answered, after the cancellation of the wait if there was one. It is first sent over
+/// the connection of the acquire, so that it is executed after it. If that connection broke, it is sent over a new
+/// one, and once more later. Gives up after `lasts`: then the lease has ended.
+pub(crate) async fn free(
+    inner: &Context,
+    key: &[u8],
+    commands: &[Cmd],
+    via: Option<Arc<Live>>,
+    strays: bool,
+    lasts: Duration,
+) {
+    let mut strays = strays;
+    if let Some(live) = via {
+        let mut followed = Followed::Done;
+        for command in commands {
+            if followed == Followed::Done {
+                followed = follow(inner, command, &live).await;
+            }
+        }
+        match followed {
+            Followed::Done if !strays => return,
+            Followed::Done | Followed::Elsewhere => {}
+            Followed::Unknown => strays = true,
+        }
+    }
+    let over = after(lasts);
+    release_surely(inner, key, commands, over).await;
+    if strays {
+        sleep(LATER).await;
+        release_surely(inner, key, commands, over).await;
+    }
+}
+
+/// What came of a release that was sent where an acquire went before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// What was acquired has been given back.
+    Done,
+    /// The acquire has been carried out or refused, and nothing will come of it any more; but the
+    /// lock is kept by another server now, or by this one a little later.
+    Elsewhere,
+    /// Unknown: the acquire may still be executed.
+    Unknown,
+}
+
+/// Sends a release where an acquire went before.
+pub(crate) async fn follow(inner: &Context, release: &Cmd, live: &Live) -> Followed {
+    match live.call_after(release, inner.settings.reply_timeout).await {
+        Err(trouble) if trouble.leaves_outcome_unknown() => {
+            live.condemn();
+            Followed::Unknown
+        }
+        Err(trouble) if trouble.is_passing() => Followed::Elsewhere,
+        Ok(_) | Err(_) => Followed::Done,
+    }
+}
+
+async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Instant) {
+    let begun = Instant::now();
+    for command in commands {
+        let call = || inner.router.call(key, command, inner.settings.reply_timeout);
+        while let Err(trouble) = call().await {
+            if Instant::now() >= over {
+                return;
+            }
+            // A command that is refused for good is no reason to leave out the next one.
+            if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) {
+                break;
+            }
+            // Others may be waiting for it.
+            sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::clock::{Boottime, SafetyMargin};
+    use crate::engine::lease::LeasePolicy;
+    use crate::engine::settings::Settings;
+    use crate::net::address::Address;
+    use crate::wire::request::{self, GiveBack, Mode};
+    use tokio::time::timeout;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_is_repeated_until_the_lease_has_ended_and_no_longer() {
+        let safety = SafetyMargin { margin: Duration::ZERO };
+        let policy = LeasePolicy { clock: Arc::new(Boottime), safety };
+        let address = Address::try_from("redis://127.0.0.1:1/").unwrap();
+        let context = Context::new(address, Settings::default(), policy).unwrap();
+        let commands = [request::release(Mode::Alone, &b"k"[..], "o:1", GiveBack::All)];
+        let lasts = Duration::from_secs(600);
+        let mut release = std::pin::pin!(free(&context, b"k", &commands, None, false, lasts));
+        assert!(timeout(lasts * 9 / 10, &mut release).await.is_err());
+        assert!(timeout(lasts / 5, release).await.is_ok());
+    }
+}
