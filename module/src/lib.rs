@@ -37,6 +37,7 @@ mod redis;
 mod semaphore;
 mod server;
 mod sessions;
+mod sets;
 mod sharers;
 mod slot;
 mod wake;

@@ -71,6 +71,7 @@ impl fmt::Display for Argument {
             Some(token) if self.kind == "block" => format!("{token} {}", parts(" ")),
             Some(token) if self.kind == "pure-token" => token.clone(),
             Some(token) => format!("{token} {}", self.name),
+            None if self.multiple => format!("{} …", self.name),
             None => self.name.clone(),
         };
         match self.optional {

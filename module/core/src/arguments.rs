@@ -28,6 +28,9 @@ const COUNT_MAX: u64 = 1000;
 /// The most bytes in the name of a key that is waited for, observed or bound: the module keeps it in memory.
 pub const KEY_BYTES_MAX: usize = 4_096;
 
+/// The most keys that one step locks.
+pub const SET_KEYS_MAX: usize = 64;
+
 /// The error for a value of a sharer.
 pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 
@@ -53,6 +56,8 @@ pub enum Refusal {
     SharedValue,
     /// The name of a key that is too long.
     Key,
+    /// A set with too many keys, or with a key twice.
+    Set,
 }
 
 impl fmt::Display for Refusal {
@@ -68,6 +73,12 @@ impl fmt::Display for Refusal {
             }
             Self::Value => write!(f, "ERR invalid VALUE: must be at most {VALUE_BYTES_MAX} bytes"),
             Self::SharedValue => f.write_str(NO_VALUE),
+            Self::Set => {
+                write!(
+                    f,
+                    "ERR invalid keys: at most {SET_KEYS_MAX} together, and none of them twice"
+                )
+            }
             Self::Key => write!(
                 f,
                 "ERR invalid key: to be waited for, observed or bound it must be at most {KEY_BYTES_MAX} bytes"
@@ -175,6 +186,72 @@ pub fn store<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<Store<A>>, Ve
         rest = after;
     }
     Ok((store, others))
+}
+
+/// The further keys of a command for several locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Further<'a, A> {
+    /// Keys that are locked in the mode of the command.
+    pub with: &'a [A],
+    /// Keys that are shared, whatever the mode of the command is.
+    pub under: &'a [A],
+}
+
+/// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None` if there is neither.
+pub fn further<'a, A: AsRef<[u8]> + Copy>(
+    key: A,
+    options: &'a [A],
+) -> Read<Option<(Further<'a, A>, Vec<A>)>> {
+    let names_keys = |option: &A| is(option, b"WITH") || is(option, b"UNDER");
+    if !options.iter().any(names_keys) {
+        return Ok(None);
+    }
+    let (mut with, mut under, mut others) = (None, None, Vec::new());
+    let mut rest = options;
+    while let [option, after @ ..] = rest {
+        let found = if is(option, b"WITH") {
+            &mut with
+        } else if is(option, b"UNDER") {
+            &mut under
+        } else {
+            // A text that reads like one of the words is none.
+            let (option, after) = rest.split_at(width(option).min(rest.len()));
+            others.extend_from_slice(option);
+            rest = after;
+            continue;
+        };
+        let [count, after @ ..] = after else { return Err(Refusal::Syntax) };
+        let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX).saturating_sub(1);
+        let count = number("numkeys", count.as_ref(), 1, most)?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let Some((keys, after)) = after.split_at_checked(count) else {
+            return Err(Refusal::Syntax);
+        };
+        if found.replace(keys).is_some() {
+            return Err(Refusal::Syntax);
+        }
+        rest = after;
+    }
+    let further = Further { with: with.unwrap_or_default(), under: under.unwrap_or_default() };
+    let keys = further.with.iter().chain(further.under).map(AsRef::as_ref);
+    let mut names: Vec<_> = std::iter::once(key.as_ref()).chain(keys).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < count || count > SET_KEYS_MAX {
+        return Err(Refusal::Set);
+    }
+    // Without a word that names keys, all options are those of a command for one lock.
+    Ok((with.is_some() || under.is_some()).then_some((further, others)))
+}
+
+/// The number of words of an option of a command for locks, with the word that it begins with.
+fn width(option: &impl AsRef<[u8]>) -> usize {
+    if is(option, b"STORE") {
+        return 3;
+    }
+    let words = [&b"HOLDS"[..], b"SESSION", b"UNLESS", b"VALUE", b"TOKEN", b"PX"];
+    if words.into_iter().any(|word| is(option, word)) { 2 } else { 1 }
 }
 
 /// Reads the arguments that acquiring a lock and waiting for it have in common: all but key and
@@ -571,5 +648,66 @@ mod tests {
         let number = Refusal::Number { name: "count", least: 1, most: 5 };
         assert_eq!(number.to_string(), "ERR invalid count: must be between 1 and 5");
         assert_eq!(Refusal::Syntax.to_string(), "ERR syntax error");
+    }
+
+    #[test]
+    fn further_keys_are_taken_off_wherever_they_stand() {
+        let read = |words: &[&'static str]| {
+            let read = further("k", words);
+            read.map(|read| {
+                read.map(|(further, others)| {
+                    (further.with.to_vec(), further.under.to_vec(), others)
+                })
+            })
+        };
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&["SHARED", "HOLDS", "2"]), Ok(None));
+        let all = ["with", "2", "a", "UNDER", "HOLDS", "2", "under", "1", "b", "SHARED"];
+        let others = vec!["HOLDS", "2", "SHARED"];
+        assert_eq!(read(&all), Ok(Some((vec!["a", "UNDER"], vec!["b"], others))));
+        // Texts that read like the words.
+        for text in ["VALUE", "SESSION", "UNLESS"] {
+            assert_eq!(read(&[text, "WITH"]), Ok(None));
+            let others = vec![text, "WITH"];
+            assert_eq!(
+                read(&[text, "WITH", "UNDER", "1", "b"]),
+                Ok(Some((vec![], vec!["b"], others)))
+            );
+        }
+        let store = ["STORE", "WITH", "UNDER", "PX", "9", "WITH", "1", "a"];
+        assert_eq!(read(&store), Ok(Some((vec!["a"], vec![], store[..5].to_vec()))));
+    }
+
+    #[test]
+    fn sets_with_wrong_keys_are_refused() {
+        let refused = |words: &[&str]| further("k", words).expect_err("it is wrong");
+        for words in [
+            &["WITH"][..],
+            &["WITH", "1"],
+            &["WITH", "2", "a"],
+            &["WITH", "1", "a", "WITH", "1", "b"],
+        ] {
+            assert_eq!(refused(words), Refusal::Syntax, "{words:?}");
+        }
+        let numkeys = Refusal::Number { name: "numkeys", least: 1, most: 63 };
+        for count in ["0", "64", "-1", "01", "x"] {
+            assert_eq!(refused(&["WITH", count, "a"]), numkeys, "{count}");
+        }
+        for words in [
+            &["WITH", "1", "k"][..],
+            &["WITH", "2", "a", "a"],
+            &["WITH", "1", "a", "UNDER", "1", "a"],
+        ] {
+            assert_eq!(refused(words), Refusal::Set, "{words:?}");
+        }
+        let names: Vec<_> = (0..64).map(|number| format!("k{number}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let of = |with: &[&str], under: &[&str]| {
+            let (w, u) = (with.len().to_string(), under.len().to_string());
+            let words = [&["WITH", &w][..], with, &["UNDER", &u], under].concat();
+            further("k", &words).map(|read| read.is_some())
+        };
+        assert_eq!(of(&names[..32], &names[32..63]), Ok(true));
+        assert_eq!(of(&names[..32], &names[32..]), Err(Refusal::Set));
     }
 }

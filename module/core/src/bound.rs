@@ -171,16 +171,32 @@ impl<P> Table<P> {
         owner: &[u8],
         session: SessionId,
     ) -> Result<(), Full> {
+        self.room_to_bind_all(std::iter::once(key), owner, session)
+    }
+
+    /// The same for all keys of a set.
+    ///
+    /// # Errors
+    ///
+    /// The limit.
+    pub fn room_to_bind_all<'k>(
+        &self,
+        keys: impl Iterator<Item = KeyRef<'k>>,
+        owner: &[u8],
+        session: SessionId,
+    ) -> Result<(), Full> {
+        let more = keys.filter(|key| self.bindings.find(*key, owner).is_none()).count();
         let account = self.sessions.get(session).map(|session| &session.account);
         let by_user = account.map_or(0, |account| account.count(Kept::Bound));
-        let full = if self.bindings.len() >= self.limits.bound {
-            Full::Server
-        } else if by_user >= self.limits.of_user(self.limits.bound) {
-            Full::User
+        if more == 0 {
+            Ok(())
+        } else if self.bindings.len().saturating_add(more) > self.limits.bound {
+            Err(Full::Server)
+        } else if by_user.saturating_add(more) > self.limits.of_user(self.limits.bound) {
+            Err(Full::User)
         } else {
-            return Ok(());
-        };
-        if self.bindings.find(key, owner).is_some() { Ok(()) } else { Err(full) }
+            Ok(())
+        }
     }
 
     /// Binds what an owner has of a key to a session, and to no other.

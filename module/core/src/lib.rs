@@ -36,14 +36,15 @@
 //! - **I4** A waiter leaves exactly once, and its client value leaves with it.
 //! - **I5** The agenda has every wait with a timeout at its end, every queue at most once, and no
 //!   other entry.
-//! - **I6** Each new grant has a larger token than every earlier grant.
+//! - **I6** Each new grant has a larger token than every earlier grant. The locks of a set that were free
+//!   are one grant.
 //! - **I7** The number of waiters never exceeds the limits, in total or per key.
 //! - **I8** A lock that is free, or that can be shared, is never given to a newcomer while another
 //!   waiter is in line for it.
 //! - **I9** An exclusive grant requires that the lock has no holder; a shared grant, that it has no
 //!   exclusive holder.
-//! - **I10** A shared period has one token. It is larger than each earlier token and smaller than
-//!   each later one.
+//! - **I10** A shared period has one token, also if a set joins it. It is larger than each earlier token and
+//!   smaller than each later one.
 //! - **I11** All clients that wait for a latch when it opens are released, even if its key has
 //!   changed since.
 //! - **I12** Only free permits are granted.
@@ -96,6 +97,7 @@ mod searches;
 mod semaphore;
 mod session;
 mod sessions;
+mod set;
 mod share;
 mod sweep;
 mod table;
@@ -130,6 +132,7 @@ pub use ready::{Group, Keys, Results};
 pub use searches::{Found, Go, Searches, Wanted};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
+pub use set::Member;
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use turn::MOMENT;

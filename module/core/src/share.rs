@@ -204,7 +204,7 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), shares_on(sharing, Share { until, ..share }, None))
     }
 
-    /// Decides on a request for a free lock.
+    /// Grants a free lock.
     pub(crate) fn take(
         &mut self,
         at: &Situation<'_>,
@@ -212,6 +212,16 @@ impl<P> Table<P> {
         request: &Acquire<'_>,
     ) -> (AcquireReply, Change<P>) {
         let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
+        self.take_as(at, token, request)
+    }
+
+    /// Grants a free lock with a token that was issued for it.
+    pub(crate) fn take_as(
+        &mut self,
+        at: &Situation<'_>,
+        token: Token,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
         count(&mut self.counters.granted);
         self.unbind(at.key, request.owner);
         self.leave_place_aside(at.key, request.owner);
@@ -233,7 +243,7 @@ fn shares_on<P>(sharing: &Sharing<'_>, share: Share, token: Option<Token>) -> Ch
 
 impl Share {
     /// As if it were a lock of its own, for what both have in common.
-    fn as_holding(self) -> Holding<'static> {
+    pub(crate) fn as_holding(self) -> Holding<'static> {
         Holding { owner: b"", holds: self.holds, shared: 0, token: None, until: Some(self.until) }
     }
 }

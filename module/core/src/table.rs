@@ -92,12 +92,19 @@ pub struct Situation<'a> {
 impl Situation<'_> {
     /// Number of holds of the wanted kind that the owner has. `None` if it holds nothing.
     pub(crate) fn held_by(&self, request: &Acquire<'_>) -> Option<u64> {
-        match (&self.seen, request.want) {
-            (Observed::Held(holding), _) if holding.owner != request.owner => None,
+        self.holds_of(request.owner, request.want)
+    }
+
+    /// Number of holds of a kind that an owner has. `None` if it holds nothing; 0 if it has only holds of the
+    /// other kind.
+    #[must_use]
+    pub fn holds_of(&self, owner: &[u8], want: Want) -> Option<u64> {
+        match (&self.seen, want) {
+            (Observed::Held(holding), _) if holding.owner != owner => None,
             (Observed::Held(holding), Want::Shared) => Some(holding.shared),
             (Observed::Held(holding), _) => Some(holding.holds),
             (Observed::Shared(sharing), Want::Shared) => {
-                sharing.share_of(request.owner, self.now.unix()).map(|share| share.holds)
+                sharing.share_of(owner, self.now.unix()).map(|share| share.holds)
             }
             (Observed::Shared(_) | Observed::Free { .. } | Observed::NotALock { .. }, _) => None,
         }
@@ -107,18 +114,15 @@ impl Situation<'_> {
     /// refused.
     #[must_use]
     pub fn left_after(&self, owner: &[u8], want: Want, release: Release) -> Option<u64> {
-        let holds = match (&self.seen, want) {
-            (Observed::Held(holding), _) if holding.owner != owner => return None,
-            (Observed::Held(holding), Want::Shared) => holding.shared,
-            (Observed::Held(holding), _) => holding.holds,
-            (Observed::Shared(sharing), Want::Shared) => {
-                sharing.share_of(owner, self.now.unix())?.holds
-            }
-            (Observed::Shared(_) | Observed::Free { .. } | Observed::NotALock { .. }, _) => {
-                return None;
-            }
-        };
-        left_after(release, holds).filter(|_| holds > 0)
+        let holds = self.holds_of(owner, want).filter(|holds| *holds > 0)?;
+        left_after(release, holds)
+    }
+
+    /// Whether an owner holds the lock, but `HOLDS n` of a release does not fit what it holds.
+    #[must_use]
+    pub fn mismatches(&self, owner: &[u8], want: Want, release: Release) -> bool {
+        let holds = self.holds_of(owner, want).filter(|holds| *holds > 0);
+        holds.is_some_and(|holds| left_after(release, holds).is_none())
     }
 
     /// Whether a new token for this lock would be a guess. `stored` is the token in the hash, if it

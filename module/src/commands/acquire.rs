@@ -1,5 +1,5 @@
-//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [UNLESS ready-key]
-//! [VALUE value]`
+//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [WITH numkeys key …]
+//! [UNDER numkeys key …] [UNLESS ready-key] [VALUE value]`
 
 use kvlock_core::arguments;
 use kvlock_core::{Acquire, AcquireReply, KeyRef, Keys as _, Kind, SessionId, Want};
@@ -7,7 +7,7 @@ use kvlock_core::{Acquire, AcquireReply, KeyRef, Keys as _, Kind, SessionId, Wan
 use super::release::READY_KEY;
 use super::{
     Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, SYNTAX, TOO_MANY_BOUND, TOO_MANY_HOLDS,
-    UNBOUND, UPGRADE, full,
+    UNBOUND, UPGRADE, full, set,
 };
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
@@ -32,6 +32,8 @@ impl Operation for LockAcquire {
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
             ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
             ArgSpec::OptionalWord { word: c"HELD", name: c"held" },
+            ArgSpec::OptionalKeys { word: c"WITH", name: c"with" },
+            ArgSpec::OptionalKeys { word: c"UNDER", name: c"under" },
             ArgSpec::OptionalKey { word: c"UNLESS", name: c"ready-key" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
@@ -40,14 +42,22 @@ impl Operation for LockAcquire {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
+        let further = arguments::further(*key, options)?;
+        let options = further.as_ref().map_or(options, |(_, options)| options);
         let ([session, says, unless], options) =
             arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
         let (bound, options) = arguments::bound(&options)?;
         let (held, options) = arguments::held(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
+        let parts = further.map(|(further, _)| set::parts(*key, &further));
+        set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
         if is_ready(server, ctx, (*key, request.owner), unless)? {
             return Ok(READY);
+        }
+        if let Some(parts) = parts {
+            let how = ((session, bound), held);
+            return set::acquire(server, ctx, &parts, *owner, (&request, says), how);
         }
         let at = (*key, Kind::Lock, request.owner);
         let bound = bound_to(server, ctx, (session, bound), at)?;

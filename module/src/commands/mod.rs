@@ -12,6 +12,7 @@ mod release;
 mod renew;
 mod sem;
 mod session;
+mod set;
 mod wait;
 
 use std::ffi::CString;

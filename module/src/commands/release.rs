@@ -1,15 +1,15 @@
-//! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n] [STORE ready-key value [PX lifetime-ms]]`,
-//! `LOCK.FORCERELEASE key`
+//! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n] [WITH numkeys key …] [UNDER numkeys key …]
+//! [STORE ready-key value [PX lifetime-ms]]`, `LOCK.FORCERELEASE key`
 
 use kvlock_core::arguments::Store;
-use kvlock_core::{Cause, ReleaseReply, arguments};
+use kvlock_core::{Cause, ReleaseReply, Situation, Table, arguments};
 
-use super::{Answer, MISMATCH, NOT_A_LOCK, Operation};
+use super::{Answer, MISMATCH, NOT_A_LOCK, Operation, set};
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
-use crate::server::Server;
+use crate::server::{Server, Waiting};
 
 pub(crate) struct LockRelease;
 
@@ -24,12 +24,16 @@ impl Operation for LockRelease {
             ArgSpec::Text(c"owner"),
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalWordOrNumber { word: c"ALL", other: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalKeys { word: c"WITH", name: c"with" },
+            ArgSpec::OptionalKeys { word: c"UNDER", name: c"under" },
             ArgSpec::OptionalStore { word: c"STORE", key: c"ready-key" },
         ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
+        let further = arguments::further(*key, options)?;
+        let options = further.as_ref().map_or(options, |(_, options)| options);
         let (store, options) = arguments::store(options)?;
         let (want, options) = arguments::want(&options);
         let name = arguments::owner(owner.bytes())?;
@@ -37,12 +41,15 @@ impl Operation for LockRelease {
         if let Some(store) = &store {
             check(ctx, *key, store)?;
         }
+        if let Some((further, _)) = further {
+            let parts = set::parts(*key, &further);
+            set::check_ready_key(&parts, store.map(|store| store.key))?;
+            return set::release(server, ctx, &parts, (*owner, name), (want, amount), store);
+        }
         let need = if store.is_some() { Need::Own } else { Need::Holds };
         let outcome = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
-            // The result is there before the lock is free: waiters with `UNLESS` are told of it.
             if let Some(store) = store.filter(|_| at.left_after(name, want, amount).is_some()) {
-                write(ctx, &store);
-                table.look_soon_at_all_of(ctx.db(), store.key.bytes(), Cause::Outside, at.now);
+                write_result(ctx, table, at, &store);
             }
             table.release(at, name, want, amount)
         });
@@ -57,6 +64,17 @@ fn check(ctx: &Ctx<'_>, lock: Arg<'_>, store: &Store<Arg<'_>>) -> Result<(), Rep
         return Err(READY_KEY);
     }
     if ctx.is_out_of_memory() { Err(OUT_OF_MEMORY) } else { Ok(()) }
+}
+
+/// Stores a result before its lock is free, so that waiters with `UNLESS` are told of it.
+pub(super) fn write_result(
+    ctx: &Ctx<'_>,
+    table: &mut Table<Waiting>,
+    at: &Situation<'_>,
+    store: &Store<Arg<'_>>,
+) {
+    write(ctx, store);
+    table.look_soon_at_all_of(ctx.db(), store.key.bytes(), Cause::Outside, at.now);
 }
 
 fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>) {

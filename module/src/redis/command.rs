@@ -196,11 +196,28 @@ fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleComman
         keyword: word.as_ptr(),
         startfrom: c_int::try_from(fixed).unwrap_or(0),
     };
-    Some(raw::RedisModuleCommandKeySpec {
+    let spec = raw::RedisModuleCommandKeySpec {
         begin_search_type: KEYWORD,
         bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 { keyword },
         ..key_spec(flags)
-    })
+    };
+    Some(if matches!(arg, ArgSpec::OptionalKeys { .. }) { counted(spec) } else { spec })
+}
+
+/// The same specification, for a number of keys behind that number.
+fn counted(spec: raw::RedisModuleCommandKeySpec) -> raw::RedisModuleCommandKeySpec {
+    const KEYNUM: raw::RedisModuleKeySpecFindKeysType =
+        raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+    let keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+        keynumidx: 0,
+        firstkey: 1,
+        keystep: 1,
+    };
+    raw::RedisModuleCommandKeySpec {
+        find_keys_type: KEYNUM,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 { keynum },
+        ..spec
+    }
 }
 
 fn key_spec(flags: u32) -> raw::RedisModuleCommandKeySpec {
@@ -235,6 +252,7 @@ const KEY: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY;
 const WORD: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN;
 const ONE_OF: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF;
 const BLOCK: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK;
+const MULTIPLE: c_int = raw::REDISMODULE_CMD_ARG_MULTIPLE.cast_signed();
 const OPTIONAL: c_int = raw::REDISMODULE_CMD_ARG_OPTIONAL.cast_signed();
 
 /// What an argument is made of. The server copies it before it is dropped.
@@ -260,6 +278,15 @@ fn arg_spec(arg: &ArgSpec, key: c_int, parts: &mut Parts) -> raw::RedisModuleCom
         }
         ArgSpec::OptionalKey { word, name } => {
             optional(raw::RedisModuleCommandArg { key_spec_index: key, ..behind(word, name, KEY) })
+        }
+        ArgSpec::OptionalKeys { word, name } => {
+            let keys = raw::RedisModuleCommandArg {
+                key_spec_index: key,
+                flags: MULTIPLE,
+                ..plain(c"key", KEY)
+            };
+            let subargs = keep(parts, vec![plain(c"numkeys", NUMBER), keys]);
+            optional(raw::RedisModuleCommandArg { subargs, ..behind(word, name, BLOCK) })
         }
         ArgSpec::OptionalStore { word, key: name } => {
             let name = raw::RedisModuleCommandArg { key_spec_index: key, ..plain(name, KEY) };

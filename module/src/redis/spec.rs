@@ -1,6 +1,10 @@
 //! Declarations of commands and options, with their documentation. No pointers here.
 
 use std::ffi::{CStr, CString};
+use std::ops::Range;
+
+use kvlock_core::arguments::SET_KEYS_MAX;
+use kvlock_core::strict_decimal;
 
 use super::{Arg, Ctx, Reply};
 use crate::server::Server;
@@ -45,7 +49,12 @@ impl CommandSpec {
     pub(super) const fn names_keys_in_options(&self) -> bool {
         let mut rest = self.args;
         while let [arg, others @ ..] = rest {
-            if matches!(arg, ArgSpec::OptionalKey { .. } | ArgSpec::OptionalStore { .. }) {
+            if matches!(
+                arg,
+                ArgSpec::OptionalKey { .. }
+                    | ArgSpec::OptionalKeys { .. }
+                    | ArgSpec::OptionalStore { .. }
+            ) {
                 return true;
             }
             rest = others;
@@ -65,8 +74,10 @@ impl CommandSpec {
                 .iter()
                 .find(|arg| arg.word().is_some_and(|it| it.to_bytes().eq_ignore_ascii_case(word)));
             let key = option.and_then(ArgSpec::key_access);
-            found.extend(key.map(|access| (at.saturating_add(1), access)));
-            at = at.saturating_add(option.map_or(1, ArgSpec::width));
+            let keys = option.map_or(0..0, |option| option.keys(at, words));
+            let width = option.map_or(1, ArgSpec::width).max(keys.end.saturating_sub(at));
+            found.extend(keys.zip(key.into_iter().cycle()));
+            at = at.saturating_add(width);
         }
         found.retain(|(position, _)| *position < words.len());
         found
@@ -85,6 +96,7 @@ impl CommandSpec {
                 | ArgSpec::OptionalNumber { .. }
                 | ArgSpec::OptionalNamedText { .. }
                 | ArgSpec::OptionalKey { .. }
+                | ArgSpec::OptionalKeys { .. }
                 | ArgSpec::OptionalStore { .. }
                 | ArgSpec::OptionalWordOrNumber { .. } => more = true,
             }
@@ -147,6 +159,8 @@ pub(crate) enum ArgSpec {
     OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
     /// A word and a further key, or neither.
     OptionalKey { word: &'static CStr, name: &'static CStr },
+    /// A word, a number, and this many further keys; or nothing of that.
+    OptionalKeys { word: &'static CStr, name: &'static CStr },
     /// A word, a further key to write, its value, and perhaps how long it lives; or nothing of that.
     OptionalStore { word: &'static CStr, key: &'static CStr },
 }
@@ -177,6 +191,7 @@ impl ArgSpec {
             | Self::NamedText { word, .. }
             | Self::OptionalNamedText { word, .. }
             | Self::OptionalKey { word, .. }
+            | Self::OptionalKeys { word, .. }
             | Self::OptionalStore { word, .. } => Some(word),
         }
     }
@@ -188,7 +203,8 @@ impl ArgSpec {
             Self::OptionalNumber { .. }
             | Self::NamedText { .. }
             | Self::OptionalNamedText { .. }
-            | Self::OptionalKey { .. } => 2,
+            | Self::OptionalKey { .. }
+            | Self::OptionalKeys { .. } => 2,
             Self::Key
             | Self::Text(_)
             | Self::OptionalText(_)
@@ -199,10 +215,37 @@ impl ArgSpec {
         }
     }
 
+    /// The positions of the keys that an option names which begins at a position.
+    fn keys(&self, at: usize, words: &[&[u8]]) -> Range<usize> {
+        let first = at.saturating_add(1);
+        match self {
+            Self::OptionalKey { .. } | Self::OptionalStore { .. } => first..first.saturating_add(1),
+            Self::OptionalKeys { .. } => {
+                // More keys than a command takes are an error.
+                let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX);
+                let count = words.get(first).and_then(|count| strict_decimal(count));
+                let count = count.filter(|count| *count <= most).unwrap_or(0);
+                let first = first.saturating_add(1);
+                first..first.saturating_add(usize::try_from(count).unwrap_or(0))
+            }
+            Self::Key
+            | Self::Text(_)
+            | Self::OptionalText(_)
+            | Self::Number(_)
+            | Self::NumberOrWord { .. }
+            | Self::OptionalWord { .. }
+            | Self::OptionalNumber { .. }
+            | Self::NamedText { .. }
+            | Self::OptionalNamedText { .. }
+            | Self::OptionalWordOrNumber { .. } => 0..0,
+        }
+    }
+
     /// How the key is used that an option names.
     pub(super) fn key_access(&self) -> Option<KeyAccess> {
         match self {
             Self::OptionalKey { .. } => Some(KeyAccess::Read),
+            Self::OptionalKeys { .. } => Some(KeyAccess::Update),
             Self::OptionalStore { .. } => Some(KeyAccess::Overwrite),
             Self::Key
             | Self::Text(_)
@@ -296,6 +339,7 @@ mod tests {
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
             ArgSpec::OptionalKey { word: c"UNLESS", name: c"ready-key" },
+            ArgSpec::OptionalKeys { word: c"WITH", name: c"with" },
             ArgSpec::OptionalStore { word: c"STORE", key: c"ready-key" },
         ],
     };
@@ -316,5 +360,10 @@ mod tests {
         );
         assert_eq!(positions(&["lock.try", "k", "a", "STORE", "r", "UNLESS", "PX", "9"]), [1, 4]);
         assert_eq!(positions(&["lock.try", "k", "a", "UNLESS"]), [1]);
+        let set = ["lock.try", "k", "a", "with", "2", "x", "UNLESS", "UNLESS", "r"];
+        assert_eq!(positions(&set), [1, 5, 6, 8]);
+        assert_eq!(positions(&["lock.try", "k", "a", "VALUE", "WITH", "1", "x"]), [1]);
+        assert_eq!(positions(&["lock.try", "k", "a", "WITH", "3", "x"]), [1, 5]);
+        assert_eq!(positions(&["lock.try", "k", "a", "WITH", "65", "x", "UNLESS", "r"]), [1, 7]);
     }
 }

@@ -70,9 +70,10 @@ fn command_info_tells_flags_keys_and_categories(kind: Kind) {
             assert!(!seen.iter().any(|s| s == "denyoom"), "{name} must work when memory is short");
         }
         assert_eq!(info[3].integer(), i64::from(has_key), "first key of {name}");
-        // `UNLESS` and `STORE` name a key of their own.
-        let further = ["lock.acquire", "lock.wait", "lock.release"].contains(&name);
-        let keys = usize::from(has_key) + usize::from(further);
+        // `WITH` and `UNDER` name keys, `UNLESS` and `STORE` a key of their own.
+        let sets = ["lock.acquire", "lock.release", "lock.renew"].contains(&name);
+        let result = ["lock.acquire", "lock.wait", "lock.release"].contains(&name);
+        let keys = usize::from(has_key) + 2 * usize::from(sets) + usize::from(result);
         assert_eq!(info[8].elements().len(), keys, "key specs of {name}");
         if has_key {
             let access = words(info[8][0].field("flags"));

@@ -83,6 +83,7 @@ of_the_module! {
     semaphore "../../../module/src/semaphore.rs"
     server "../../../module/src/server.rs"
     sessions "../../../module/src/sessions.rs"
+    sets "../../../module/src/sets.rs"
     sharers "../../../module/src/sharers.rs"
     slot "../../../module/src/slot.rs"
     wake "../../../module/src/wake.rs"

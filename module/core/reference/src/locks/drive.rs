@@ -30,6 +30,11 @@ impl World {
                 let answer = self.acquire(key, &request)?;
                 (answer, (self.model.acquire(key, &request), Vec::new()))
             }
+            Ask::AcquireSet(request, roles, held) => {
+                let answer = self.acquire_set(key, &request, roles, held)?;
+                let expected = self.model.acquire_set(key, &request, roles, held);
+                (answer, (expected, Vec::new()))
+            }
             Ask::Wait(request, timeout) => {
                 let client = self.clients;
                 self.clients += 1;
@@ -146,7 +151,7 @@ impl World {
     }
 }
 
-fn of(request: &Request) -> Acquire<'_> {
+pub fn of(request: &Request) -> Acquire<'_> {
     let want = if request.shared { Want::Shared } else { Want::Exclusive };
     let (owner, lease) = (request.owner.as_bytes(), Millis(request.lease));
     Acquire { owner, want, lease, holds: request.holds }
@@ -157,7 +162,7 @@ pub fn told(out: impl IntoIterator<Item = Client>) -> Vec<Told> {
     out.into_iter().map(|client| Told::Out(client.0)).collect()
 }
 
-fn acquired(reply: AcquireReply) -> Answer {
+pub fn acquired(reply: AcquireReply) -> Answer {
     match reply {
         AcquireReply::Granted { token, holds } => Answer::Granted { token: token.value(), holds },
         AcquireReply::Refused => Answer::Nil,

@@ -8,6 +8,7 @@ mod leaving;
 mod meddling;
 mod naive;
 mod ops;
+mod sets;
 mod sharing;
 mod turns;
 mod world;

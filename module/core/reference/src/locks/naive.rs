@@ -55,7 +55,7 @@ pub enum What {
     Other,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Wait {
     pub owner: Owner,
     pub client: u64,
@@ -67,7 +67,7 @@ pub struct Wait {
     pub place: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Lock {
     pub what: What,
     /// Hold count and lease end of each sharer. Dead sharers stay in the map.
@@ -86,7 +86,7 @@ pub struct Lock {
 }
 
 /// A lock that was given to a waiter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Grant {
     pub id: Option<GrantId>,
     pub key: Key,
@@ -96,7 +96,7 @@ pub struct Grant {
     pub settled: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Naive {
     pub locks: Vec<Lock>,
     pub grants: Vec<Grant>,
@@ -114,6 +114,8 @@ pub struct Naive {
     /// Number of places ever taken.
     pub places: usize,
     last_token: u64,
+    /// While a set is granted: the largest token of its keys, and the token of the set once it was issued.
+    pub of_set: Option<(Option<u64>, Option<u64>)>,
 }
 
 impl Naive {
@@ -140,6 +142,7 @@ impl Naive {
             moments: Vec::new(),
             places: 0,
             last_token: 0,
+            of_set: None,
         }
     }
 
@@ -157,6 +160,14 @@ impl Naive {
         let above_all = before.into_iter().flatten().max().unwrap() + 1;
         self.last_token = above_all.max(self.now.unix_us);
         self.last_token
+    }
+
+    /// The token of a new grant; all grants of a set have the same one.
+    pub fn token_of_grant(&mut self, stored: Option<u64>) -> u64 {
+        let Some((of_keys, issued)) = self.of_set else { return self.next_token(stored) };
+        let token = issued.unwrap_or_else(|| self.next_token(of_keys));
+        self.of_set = Some((of_keys, Some(token)));
+        token
     }
 
     /// Token of a lock after a request to raise it to at least `at_least`. Refused if that is more than a day
@@ -240,7 +251,7 @@ impl Naive {
 
     /// Makes a new grant.
     pub fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
-        let token = self.next_token(stored);
+        let token = self.token_of_grant(stored);
         self.counters.granted += 1;
         let until = Some(self.wall() + lease);
         let lock = &mut self.locks[key];
@@ -293,7 +304,7 @@ impl Naive {
         answer
     }
 
-    fn try_acquire(&mut self, key: Key, request: &Request) -> Answer {
+    pub fn try_acquire(&mut self, key: Key, request: &Request) -> Answer {
         let queued = !self.locks[key].queue.is_empty();
         match self.locks[key].what {
             What::Other => Answer::NotALock,

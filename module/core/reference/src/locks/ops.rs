@@ -24,6 +24,9 @@ pub enum Op {
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     Acquire(Request),
+    /// All of several locks: this one, and each of the two others in a role of its own. Perhaps only what the owner
+    /// holds already.
+    AcquireSet(Request, [Role; 2], bool),
     /// With a timeout, or without limit.
     Wait(Request, Option<u64>),
     /// Of exclusive holds, or of shared ones.
@@ -32,6 +35,15 @@ pub enum Ask {
     Renew(Owner, u64, Option<i64>),
     Cancel(Owner),
     Force,
+}
+
+/// How a further lock belongs to a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It does not.
+    Out,
+    With,
+    Under,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +116,7 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
 }
 
 fn ask(bytes: &mut Bytes<'_>) -> Ask {
-    match bytes.below(55) {
+    match bytes.below(65) {
         0..=9 => Ask::Acquire(request(bytes)),
         10..=27 => {
             let request = request(bytes);
@@ -122,7 +134,12 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
             Ask::Renew(bytes.pick(&OWNERS), lease(bytes), ahead)
         }
         51..=53 => Ask::Cancel(bytes.pick(&OWNERS)),
-        _ => Ask::Force,
+        54 => Ask::Force,
+        _ => {
+            let mut role = || bytes.pick(&[Role::Out, Role::With, Role::Under]);
+            let roles = [role(), role()];
+            Ask::AcquireSet(request(bytes), roles, bytes.below(5) == 0)
+        }
     }
 }
 

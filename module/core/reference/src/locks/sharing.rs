@@ -29,7 +29,7 @@ impl Naive {
             let token = self.grant(key, owner, lease, stored);
             return Answer::Granted { token, holds: 1 };
         }
-        let token = self.next_token(stored);
+        let token = self.token_of_grant(stored);
         self.begin_sharing(key, Some(token), None);
         self.join(key, owner, lease);
         Answer::Granted { token, holds: 1 }

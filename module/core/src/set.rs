@@ -1,0 +1,206 @@
+//! Several locks in one step: all of them are granted, or none.
+//!
+//! ```text
+//! LOCK.ACQUIRE a ann 1000 WITH 1 b UNDER 1 top
+//!    a, b   in the mode of the command    free: granted with the token of the set
+//!    top    shared, whatever the mode     free: a shared period begins, with the token of the set
+//!                                         shared already: ann joins, and the period keeps its token (I10)
+//! ```
+//!
+//! The token of a set is issued once and is larger than each token that any of its keys has. After the
+//! grant each key is an ordinary lock.
+
+use crate::lock::{Acquire, AcquireReply};
+use crate::mode::Want;
+use crate::observed::{Holding, Observed};
+use crate::outcome::{Change, count};
+use crate::session::SessionId;
+use crate::table::{Situation, Table};
+use crate::token::Token;
+
+/// A lock of a set.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// The lock as the owner of the set sees it.
+    pub at: Situation<'a>,
+    /// Whether it is a key of `UNDER`, which the set only shares.
+    pub under: bool,
+}
+
+impl Member<'_> {
+    /// The request for this lock. `repeats` says whether the first lock of the set only repeats an earlier
+    /// request: then a lock of `UNDER` that is held already gets no further hold either.
+    fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
+        if !self.under {
+            return *request;
+        }
+        let part = Acquire { want: Want::Shared, holds: None, ..*request };
+        let held = self.at.holds_of(part.owner, Want::Shared).filter(|holds| repeats && *holds > 0);
+        Acquire { holds: held, ..part }
+    }
+
+    /// The request for this lock, which the owner must hold already.
+    fn part_held<'r>(&self, request: &Acquire<'r>) -> Result<Acquire<'r>, AcquireReply> {
+        let part = self.part(request, false);
+        let held = self.at.holds_of(part.owner, part.want).filter(|held| *held > 0);
+        match (&self.at.seen, held, part.holds) {
+            (Observed::NotALock { .. }, ..) => Err(AcquireReply::NotALock),
+            (_, None, _) => Err(AcquireReply::Refused),
+            (_, Some(held), Some(wanted)) if held != wanted => Err(AcquireReply::Mismatch),
+            (_, holds, _) => Ok(Acquire { holds, ..part }),
+        }
+    }
+}
+
+impl<P> Table<P> {
+    /// Takes all locks of a set, or none. Returns a change for each of them if they were granted. Each grant is
+    /// bound to the session, if there is one.
+    pub fn acquire_set(
+        &mut self,
+        members: &[Member<'_>],
+        request: &Acquire<'_>,
+        bound: Option<SessionId>,
+    ) -> (AcquireReply, Vec<Change<P>>) {
+        let held = members.first().and_then(|first| first.at.held_by(request));
+        let repeats = request.holds.is_some_and(|wanted| held == Some(wanted));
+        let parts = members.iter().map(|member| Ok(member.part(request, repeats)));
+        match self.all_fit(members, parts) {
+            Ok(parts) => self.take_all(members, &parts, bound),
+            Err(refusal) => {
+                if refusal == AcquireReply::Refused {
+                    count(&mut self.counters.refused);
+                }
+                (refusal, Vec::new())
+            }
+        }
+    }
+
+    /// Takes all locks of a set again that the owner holds already, and nothing else: see
+    /// [`Self::acquire_held`].
+    pub fn acquire_set_held(
+        &mut self,
+        members: &[Member<'_>],
+        request: &Acquire<'_>,
+        bound: Option<SessionId>,
+    ) -> (AcquireReply, Vec<Change<P>>) {
+        let parts = members.iter().map(|member| member.part_held(request));
+        match self.all_fit(members, parts) {
+            Ok(parts) => self.take_all(members, &parts, bound),
+            Err(refusal) => (refusal, Vec::new()),
+        }
+    }
+
+    /// Returns the requests for the locks of a set if all can be granted now. An error of any lock comes before a
+    /// refusal.
+    fn all_fit<'r>(
+        &self,
+        members: &[Member<'_>],
+        parts: impl Iterator<Item = Result<Acquire<'r>, AcquireReply>>,
+    ) -> Result<Vec<Acquire<'r>>, AcquireReply> {
+        let (mut fit, mut refused) = (Vec::with_capacity(members.len()), false);
+        for (member, part) in members.iter().zip(parts) {
+            let part = part.and_then(|part| match self.refusal(&member.at, &part) {
+                None => Ok(part),
+                Some(refusal) => Err(refusal),
+            });
+            match part {
+                Ok(part) => fit.push(part),
+                Err(AcquireReply::Refused) => refused = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if refused { Err(AcquireReply::Refused) } else { Ok(fit) }
+    }
+
+    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing.
+    fn refusal(&self, at: &Situation<'_>, request: &Acquire<'_>) -> Option<AcquireReply> {
+        let must_hold_more = request.holds.is_some_and(|holds| holds > 1);
+        let now = at.now.unix();
+        let (again, token) = match &at.seen {
+            Observed::NotALock { .. } => return Some(AcquireReply::NotALock),
+            Observed::Held(holding) if holding.owner == request.owner => {
+                let shared = request.want == Want::Shared;
+                let holds = if shared { holding.shared } else { holding.holds };
+                (Holding { holds, ..*holding }.reenter(request, now), holding.token)
+            }
+            Observed::Shared(sharing) => match sharing.share_of(request.owner, now) {
+                Some(_) if request.want != Want::Shared => return Some(AcquireReply::Upgrade),
+                Some(share) => (share.as_holding().reenter(request, now), sharing.token),
+                None if must_hold_more => return Some(AcquireReply::Mismatch),
+                None if request.want != Want::Shared
+                    || self.quarantine.is_on(at.now)
+                    || self.is_in_line(at.key) =>
+                {
+                    return Some(AcquireReply::Refused);
+                }
+                None => (Ok((1, None)), sharing.token),
+            },
+            Observed::Free { .. } | Observed::Held(_) if must_hold_more => {
+                return Some(AcquireReply::Mismatch);
+            }
+            Observed::Held(_) => return Some(AcquireReply::Refused),
+            Observed::Free { .. }
+                if self.quarantine.is_on(at.now)
+                    || self.owes_a_grant(at)
+                    || self.gives_way(at.key, at.now) =>
+            {
+                return Some(AcquireReply::Refused);
+            }
+            Observed::Free { stored } => (Ok((1, None)), *stored),
+        };
+        match again {
+            Err(refusal) => Some(refusal),
+            Ok(_) if at.must_guess(self.believe(token)) => Some(AcquireReply::TryAgain),
+            Ok(_) => None,
+        }
+    }
+
+    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted.
+    fn take_all(
+        &mut self,
+        members: &[Member<'_>],
+        parts: &[Acquire<'_>],
+        bound: Option<SessionId>,
+    ) -> (AcquireReply, Vec<Change<P>>) {
+        let (mut of_set, mut changes) = (None, Vec::with_capacity(parts.len()));
+        let (mut token, mut holds) = (None, 0);
+        for (member, part) in members.iter().zip(parts) {
+            let (reply, change) = match &member.at.seen {
+                Observed::Free { .. } => {
+                    let token = *of_set.get_or_insert_with(|| self.token_of_set(members));
+                    self.take_as(&member.at, token, part)
+                }
+                Observed::Held(_) | Observed::Shared(_) | Observed::NotALock { .. } => {
+                    self.try_acquire(&member.at, part)
+                }
+            };
+            self.bind_granted(&member.at, part, reply, bound);
+            changes.push(change);
+            let AcquireReply::Granted { token: granted, holds: held } = reply else { continue };
+            if changes.len() == 1 {
+                holds = held;
+            }
+            // A key of `UNDER` has the token of all its sharers: no token of this set.
+            if !member.under {
+                token = token.max(Some(granted));
+            }
+        }
+        let reply =
+            token.map_or(AcquireReply::Refused, |token| AcquireReply::Granted { token, holds });
+        (reply, changes)
+    }
+
+    /// Issues a token that is larger than the tokens of all locks of a set.
+    fn token_of_set(&mut self, members: &[Member<'_>]) -> Token {
+        let stored = |member: &Member<'_>| match &member.at.seen {
+            Observed::Free { stored } => self.believe(*stored),
+            Observed::Held(holding) => self.believe(holding.token),
+            Observed::Shared(sharing) => self.believe(sharing.token),
+            Observed::NotALock { .. } => None,
+        };
+        let stored = members.iter().filter_map(stored).max();
+        let floor = members.iter().filter_map(|member| member.at.floor).max();
+        let now = members.first().map_or(0, |first| first.at.now.unix_us);
+        self.tokens.issue(stored, floor, now)
+    }
+}

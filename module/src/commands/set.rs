@@ -1,0 +1,178 @@
+//! `WITH numkeys key …` and `UNDER numkeys key …`: commands for several locks in one step.
+
+use kvlock_core::arguments::{self, Further, Store};
+use kvlock_core::{
+    Acquire, KeyRef, Millis, Release, ReleaseReply, RenewReply, SessionId, Token, Want,
+};
+
+use super::acquire::{self, is_granted};
+use super::release::{self, READY_KEY};
+use super::{Answer, MISMATCH, NOT_A_LOCK, SYNTAX, TOO_MANY_BOUND, UNBOUND, full, renew};
+use crate::clock;
+use crate::operate::Need;
+use crate::redis::{Arg, Ctx, Reply};
+use crate::server::Server;
+use crate::sets::Part;
+
+/// The keys of a command for several locks: its first key, those of `WITH`, those of `UNDER`.
+pub(super) fn parts<'a>(first: Arg<'a>, further: &Further<'a, Arg<'a>>) -> Vec<Part<'a>> {
+    let first = std::iter::once(&first).chain(further.with);
+    let first = first.map(|name| Part { name: *name, under: false });
+    let under = further.under.iter().map(|name| Part { name: *name, under: true });
+    first.chain(under).collect()
+}
+
+/// Refuses a ready-key that is one of the locks.
+pub(super) fn check_ready_key(parts: &[Part<'_>], ready_key: Option<Arg<'_>>) -> Result<(), Reply> {
+    let is_locked = |key: Arg<'_>| parts.iter().any(|part| part.name.bytes() == key.bytes());
+    if ready_key.is_some_and(is_locked) { Err(READY_KEY) } else { Ok(()) }
+}
+
+/// Returns the session to bind all locks of a set to: see [`acquire::bound_to`].
+fn bound_to(
+    server: &Server,
+    ctx: &Ctx<'_>,
+    asked: (Option<Arg<'_>>, bool),
+    parts: &[Part<'_>],
+    owner: &[u8],
+) -> Result<Option<SessionId>, Reply> {
+    let session = match asked {
+        (None, false) => return Ok(None),
+        (None, true) => return Err(UNBOUND),
+        (Some(_), false) => return Err(SYNTAX),
+        (Some(name), true) => server.session(ctx, name)?,
+    };
+    for part in parts {
+        arguments::kept_key(part.name.bytes())?;
+    }
+    let keys = parts.iter().map(|part| KeyRef::lock(ctx.db(), part.name.bytes()));
+    let room = server.table.room_to_bind_all(keys, owner, session);
+    room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
+}
+
+/// Acquires all locks without waiting, or none of them. With `held`, only again what the owner holds already.
+pub(super) fn acquire(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    parts: &[Part<'_>],
+    owner: Arg<'_>,
+    (request, says): (&Acquire<'_>, Option<&[u8]>),
+    (session, held): ((Option<Arg<'_>>, bool), bool),
+) -> Answer {
+    let bound = bound_to(server, ctx, session, parts, request.owner)?;
+    let searches = request.want != Want::Shared && !held;
+    let outcome = server.on_set(ctx, parts, owner, searches, |table, members| {
+        let (reply, changes) = if held {
+            table.acquire_set_held(members, request, bound)
+        } else {
+            table.acquire_set(members, request, bound)
+        };
+        let says = says.filter(|_| is_granted(reply));
+        let changes = changes.into_iter().zip(members);
+        let changes = changes.map(|(change, member)| change.saying(says.filter(|_| !member.under)));
+        (reply, changes.collect())
+    });
+    Ok(acquire::reply(outcome))
+}
+
+/// Releases all locks of a set that the owner holds.
+pub(super) fn release(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    parts: &[Part<'_>],
+    (owner, name): (Arg<'_>, &[u8]),
+    (want, amount): (Want, Release),
+    store: Option<Store<Arg<'_>>>,
+) -> Answer {
+    let is_relative = !matches!(amount, Release::DownTo(_));
+    if !is_relative && any_mismatches(server, ctx, parts, owner, (want, amount)) {
+        return Err(MISMATCH);
+    }
+    let (mut first, mut lost, mut other) = (None, false, false);
+    // With `HOLDS n`, the holds of `UNDER` go down only if those of the first key do.
+    let mut goes_down = is_relative;
+    for part in parts {
+        let is_first = first.is_none();
+        let (want, amount) = match (part.under, amount) {
+            (true, Release::DownTo(_)) => (Want::Shared, Release::One),
+            (true, amount) => (Want::Shared, amount),
+            (false, amount) => (want, amount),
+        };
+        if part.under && !goes_down {
+            continue;
+        }
+        let store = store.filter(|_| is_first);
+        let need = if store.is_some() { Need::Own } else { Need::Holds };
+        let (had, reply) = server.on_lock(ctx, part.name, Some(owner), need, |table, at| {
+            if let Some(store) = store.filter(|_| at.left_after(name, want, amount).is_some()) {
+                release::write_result(ctx, table, at, &store);
+            }
+            let had = at.holds_of(name, want);
+            let (reply, change) = table.release(at, name, want, amount);
+            ((had, reply), change)
+        });
+        match reply {
+            ReleaseReply::Left(left) if is_first => {
+                goes_down |= had.is_some_and(|had| left < had);
+            }
+            ReleaseReply::Left(_) => {}
+            ReleaseReply::NotHeld => lost = true,
+            ReleaseReply::NotALock | ReleaseReply::Mismatch => other = true,
+        }
+        first = first.or(Some(reply));
+    }
+    Ok(match first {
+        _ if other => NOT_A_LOCK,
+        Some(reply) if !lost => release::reply(reply),
+        _ => Reply::Nil,
+    })
+}
+
+/// Returns whether `HOLDS n` does not fit what the owner holds of any lock of a set.
+fn any_mismatches(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    parts: &[Part<'_>],
+    owner: Arg<'_>,
+    (want, amount): (Want, Release),
+) -> bool {
+    let (db, now) = (ctx.db(), clock::now());
+    parts.iter().filter(|part| !part.under).any(|part| {
+        let mut case = server.case(ctx, db, part.name, now);
+        case.read(ctx.open_to_read(part.name).as_ref(), &server.words, Some(owner));
+        case.at.mismatches(owner.bytes(), want, amount)
+    })
+}
+
+/// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` are not for keys of `UNDER`.
+pub(super) fn renew(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    parts: &[Part<'_>],
+    owner: Arg<'_>,
+    (renewal, says): ((Millis, Option<Token>), Option<&[u8]>),
+) -> Answer {
+    let name = owner.bytes();
+    let (mut lost, mut other) = (false, false);
+    for part in parts {
+        let outcome = server.on_lock(ctx, part.name, Some(owner), Need::Own, |table, at| {
+            if part.under {
+                return table.renew(at, name, renewal.0, None);
+            }
+            table.renew_saying(at, name, renewal, says)
+        });
+        match outcome {
+            RenewReply::Lease(_) => {}
+            RenewReply::NotHeld => lost = true,
+            RenewReply::NotALock => other = true,
+            RenewReply::Shared | RenewReply::TooFarAhead(_) | RenewReply::TryAgain => {
+                return renew::answer(outcome, says);
+            }
+        }
+    }
+    Ok(match (other, lost) {
+        (true, _) => NOT_A_LOCK,
+        (false, true) => Reply::Nil,
+        (false, false) => Reply::Number(renewal.0.0),
+    })
+}
