@@ -84,6 +84,22 @@ impl Server {
         need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
     ) -> R {
+        let outcome = self.on_one_lock(ctx, name, asked, need, operate);
+        if self.table.has_sets_to_look_at() {
+            self.serve_sets(ctx, name);
+        }
+        outcome
+    }
+
+    /// The same, but serves no waiter for a set: for a command on several locks, which does so at its end.
+    pub(crate) fn on_one_lock<R>(
+        &mut self,
+        ctx: &Ctx<'_>,
+        name: Arg<'_>,
+        asked: Option<Arg<'_>>,
+        need: Need,
+        operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
+    ) -> R {
         let mut case = Case::new(ctx, ctx.db(), name, clock::now());
         let mut open = ctx.open_to_write(name);
         let is_little = need == Need::Holds && self.table.is_quiet();

@@ -1,11 +1,17 @@
 //! Several locks in one step: reads all keys of a set before the decision, and writes all of them after it.
 
-use kvlock_core::{Change, Member, Now, Observed, Table};
+use kvlock_core::{
+    Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, SetKey, Table, Untold,
+    WaiterId,
+};
 
 use crate::clock;
+use crate::commands::sent_away;
 use crate::operate::Case;
-use crate::redis::{Arg, Ctx, Key};
+use crate::redis::{Arg, Ctx, Key, Reply, Text};
 use crate::server::{Server, Waiting};
+use crate::slot;
+use crate::wake::refused;
 
 /// A key of a set.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +23,38 @@ pub(crate) struct Part<'a> {
 
 /// A lock of a set, with its open key.
 type Opened<'a> = (Case<'a>, Option<Key<'a>>);
+
+/// The keys of a set that is waited for, with their names as strings of the server.
+struct Keys {
+    all: Vec<(SetKey, Text)>,
+}
+
+impl Keys {
+    fn of(keys: Vec<SetKey>) -> Self {
+        let named = |key: SetKey| {
+            let name = Text::new(&key.key.name);
+            (key, name)
+        };
+        Self { all: keys.into_iter().map(named).collect() }
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        let all = self.all.iter();
+        all.map(|(key, name)| Part { name: name.lend(), under: key.under }).collect()
+    }
+}
+
+/// What the lock table is asked with.
+fn members<'a>(all: &[Opened<'a>], parts: &[Part<'_>]) -> Vec<Member<'a>> {
+    all.iter().map(|(case, _)| case).zip(parts).map(member).collect()
+}
+
+fn member<'a>((case, part): (&Case<'a>, &Part<'_>)) -> Member<'a> {
+    Member { at: case.at, under: part.under }
+}
+
+/// Number of waiters for sets that are served within a command.
+const AT_ONCE: usize = 8;
 
 impl Server {
     /// Carries out one operation of a command on several locks of one owner: reads them all, lets `operate` decide,
@@ -47,14 +85,139 @@ impl Server {
                 self.find_living(case, key, false);
             }
         }
-        let members = all.iter().zip(parts);
-        let members = members.map(|((case, _), part)| Member { at: case.at, under: part.under });
-        let members: Vec<_> = members.collect();
-        let (outcome, changes) = operate(&mut self.table, &members);
+        let (outcome, changes) = operate(&mut self.table, &members(&all, parts));
         for ((case, open), change) in all.into_iter().zip(changes) {
             self.carry_out(&case, open, owner, change);
         }
         outcome
+    }
+
+    /// Serves some waiters for sets whose turn may have come by a command on this key. The others follow as work of
+    /// the timer, and so do those of other databases and slots.
+    pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
+        for _ in 0..AT_ONCE {
+            let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };
+            if self.in_cluster && !self.is_in_slot_of(waiter, name) {
+                self.table.look_at_set_later(waiter);
+                break;
+            }
+            self.serve_set(ctx, waiter, Cause::Release);
+        }
+        self.plan(ctx, clock::now());
+    }
+
+    /// Returns whether the keys of a set are in the slot of this key.
+    fn is_in_slot_of(&self, waiter: WaiterId, name: Arg<'_>) -> bool {
+        let keys = self.table.set_of(waiter);
+        keys.first().is_some_and(|first| slot::of(&first.key.name) == slot::of(name.bytes()))
+    }
+
+    /// Grants all locks of a set to its waiter, if all can be had and it is its turn.
+    fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, cause: Cause) {
+        let now = clock::now();
+        let Some((owner, alone)) = self.table.owner_of_set(waiter) else { return };
+        let keys = Keys::of(self.table.set_of(waiter));
+        keys.all.iter().for_each(|(key, _)| self.table.pass_over(key.key.borrow()));
+        let (owner, parts) = (Text::new(&owner), keys.parts());
+        let owner = owner.lend();
+        let mut all = self.open_all(ctx, &parts, owner, now);
+        if all.iter().any(|(_, open)| open.is_none()) {
+            // A key cannot be written now. The next look comes in the next turn.
+            drop(all);
+            keys.all.iter().for_each(|(key, _)| {
+                self.table.look_soon(key.key.borrow(), Cause::Outside, now);
+            });
+            return;
+        }
+        for ((case, open), part) in all.iter_mut().zip(&parts) {
+            if let (Observed::Shared(_), Some(key)) = (case.at.seen, open.as_ref())
+                && alone
+                && !part.under
+            {
+                self.find_living(case, key, true);
+            }
+        }
+        let granted = self.table.grant_set(waiter, &members(&all, &parts), cause);
+        let Some(GrantedSet { changes, hand_off, holds }) = granted else { return };
+        for (((case, open), change), part) in all.into_iter().zip(changes).zip(&parts) {
+            let says = hand_off.value.as_deref().filter(|_| alone && !part.under);
+            self.carry_out(&case, open, owner, change.saying(says));
+        }
+        let HandOff { id, owner, token, client, .. } = hand_off;
+        if let (Some(client), Some((first, _))) = (client, keys.all.first()) {
+            let grant = Untold { id, key: first.key.clone(), owner, token, permits: 0 };
+            self.answer(client, Reply::Pair(token.value(), holds), Some(grant));
+        }
+    }
+
+    /// Serves a waiter for a set outside a command, if this server may grant.
+    pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) {
+        let keys = Keys::of(self.table.set_of(waiter));
+        let (Some((first, name)), Some((owner, alone))) =
+            (keys.all.first(), self.table.owner_of_set(waiter))
+        else {
+            return;
+        };
+        ctx.select(first.key.db);
+        if self.in_cluster && !ctx.serves_slot_of(first.key.db, name.lend()) {
+            return self.turn_set_away(waiter, Dismissal::Moving);
+        }
+        let (owner, parts) = (Text::new(&owner), keys.parts());
+        let mut cases = self.read_all(ctx, first.key.db, &parts, owner.lend(), now);
+        for (case, part) in cases.iter_mut().zip(&parts) {
+            if let Observed::Shared(sharing) = case.at.seen
+                && alone
+                && !part.under
+                && !self.is_shared_by_the_living(case)
+            {
+                case.at.seen = Observed::Free { stored: sharing.token };
+            }
+        }
+        let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
+        if !self.table.set_fits(waiter, &members) {
+            return;
+        }
+        if let Some(refusal) = ctx.refusal_to_write(name.lend()) {
+            return self.turn_set_away(waiter, refused(&refusal));
+        }
+        self.serve_set(ctx, waiter, Cause::Outside);
+        self.plan(ctx, now);
+    }
+
+    /// Reads all keys of a set, as their owner sees them.
+    fn read_all<'a>(
+        &mut self,
+        ctx: &'a Ctx<'a>,
+        db: i32,
+        parts: &[Part<'a>],
+        owner: Arg<'a>,
+        now: Now,
+    ) -> Vec<Case<'a>> {
+        let read = |part: &Part<'a>| {
+            let mut case = self.case(ctx, db, part.name, now);
+            case.read(ctx.open_to_read(part.name).as_ref(), &self.words, Some(owner));
+            case
+        };
+        parts.iter().map(read).collect()
+    }
+
+    /// What `LOCK.INFO` shows of a waiter for a set: its keys, and the first that keeps it waiting.
+    pub(crate) fn describe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) -> [Reply; 2] {
+        let keys = Keys::of(self.table.set_of(waiter));
+        let owner = self.table.owner_of_set(waiter).map(|(owner, _)| owner).unwrap_or_default();
+        let (owner, parts) = (Text::new(&owner), keys.parts());
+        let cases = self.read_all(ctx, ctx.db(), &parts, owner.lend(), now);
+        let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
+        let name = |part: &Part<'_>| Reply::Bytes(part.name.bytes().to_vec());
+        let held_up = self.table.set_is_held_up_at(waiter, &members);
+        let held_up = held_up.and_then(|at| parts.get(at)).map(name);
+        [Reply::List(parts.iter().map(name).collect()), Reply::or_nil(held_up, |name| name)]
+    }
+
+    fn turn_set_away(&mut self, waiter: WaiterId, why: Dismissal) {
+        let reply = sent_away(&why);
+        let client = self.table.dismiss_set(waiter, why);
+        self.answer(client, reply, None);
     }
 
     /// Opens and reads all keys of a set, as their owner sees them.

@@ -48,7 +48,7 @@ impl Server {
             Some(delay) => self.timer.arm(ctx, Duration::from_millis(delay.0)),
         }
         if !later.is_empty() {
-            later.into_iter().for_each(|grant| self.table.was_not_sent(grant));
+            later.into_iter().for_each(|grant| self.table.not_taken_back(grant));
             self.timer.arm(ctx, PAUSED);
         }
     }
@@ -75,6 +75,7 @@ impl Server {
             Work::Read(reading, waiting) => self.tell_reader(reading, waiting),
             Work::Ring(session, last) => ring(ctx, &session, last),
             Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
+            Work::Set(waiter) => self.probe_set(ctx, waiter, now),
             Work::Bound(bound) => self.look_at_bound(ctx, &bound, now),
             Work::Results(group) => self.look_for_result(ctx, &group),
             Work::TakeBack(_) | Work::Done => {}
@@ -160,7 +161,7 @@ impl Server {
         };
         if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
             // The grant is no longer there, or the key cannot be written: then the lease ends the grant.
-            return self.delivered(grant);
+            return self.table.stays_granted(grant);
         }
         let change = self.table.take_back(&case.at, grant.id, &grant.owner, grant.token);
         let open = ctx.open_to_write(name.lend());
@@ -169,7 +170,7 @@ impl Server {
 }
 
 /// The server's own words for why it takes no writes now; anything else is about the slot.
-fn refused(why: &[u8]) -> Dismissal {
+pub(crate) fn refused(why: &[u8]) -> Dismissal {
     let known = [&b"NOREPLICAS"[..], b"MISCONF"].iter().any(|code| why.starts_with(code));
     if known { Dismissal::Server(why.into()) } else { Dismissal::Moving }
 }

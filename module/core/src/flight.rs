@@ -35,13 +35,15 @@ struct Kept {
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
     all: BTreeMap<(u64, GrantId), Kept>,
+    /// The locks of each granted set.
+    sets: BTreeMap<GrantId, Vec<(LockKey, Token)>>,
     hashes: RandomState,
 }
 
 impl Flights {
     /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
-        self.all.free_one()
+        self.all.free_one() || self.sets.free_one()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -79,8 +81,55 @@ impl Flights {
         self.all.insert((hash, id), Kept { key, token, owner });
     }
 
-    /// Removes a grant. Returns whether it was in flight.
+    /// Adds a grant of several locks.
+    pub(crate) fn insert_set(
+        &mut self,
+        locks: Vec<(LockKey, Token)>,
+        owner: Rc<[u8]>,
+        id: GrantId,
+    ) {
+        for (key, token) in &locks {
+            self.insert(key.clone(), *token, Rc::clone(&owner), id);
+        }
+        self.sets.insert(id, locks);
+    }
+
+    /// The locks of a granted set that are in flight, each with its token. `None` if the grant is of one lock.
+    pub(crate) fn locks_of(&self, id: GrantId) -> Option<&[(LockKey, Token)]> {
+        if self.sets.is_empty() { None } else { self.sets.get(&id).map(Vec::as_slice) }
+    }
+
+    /// Removes all locks of a granted set. Returns false if the grant is of one lock.
+    pub(crate) fn remove_set(&mut self, id: GrantId, owner: &[u8]) -> bool {
+        if self.sets.is_empty() {
+            return false;
+        }
+        let Some(locks) = self.sets.remove(&id) else { return false };
+        for (key, token) in locks {
+            let place = self.place(Flight { key: key.borrow(), token, owner });
+            if let Some(place) = place.filter(|place| place.1 == id) {
+                self.all.remove(&place);
+            }
+        }
+        true
+    }
+
+    /// Removes one lock of a granted set from the grants in flight. The others stay.
+    pub(crate) fn remove_one(&mut self, flight: Flight<'_>) -> bool {
+        let Some(place) = self.place(flight) else { return false };
+        let id = place.1;
+        if let Some(locks) = self.sets.get_mut(&id) {
+            locks.retain(|(key, _)| key.borrow() != flight.key);
+            if locks.is_empty() {
+                self.sets.remove(&id);
+            }
+        }
+        self.all.remove(&place).is_some()
+    }
+
+    /// Removes a grant, with all its locks. Returns whether it was in flight.
     pub(crate) fn remove(&mut self, flight: Flight<'_>) -> bool {
-        self.place(flight).is_some_and(|place| self.all.remove(&place).is_some())
+        let Some(place) = self.place(flight) else { return false };
+        self.remove_set(place.1, flight.owner) || self.all.remove(&place).is_some()
     }
 }

@@ -7,7 +7,7 @@ use crate::flight::Flight;
 use crate::key::KeyRef;
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
-use crate::outbox::{Ending, Granted};
+use crate::outbox::{Ending, Granted, Untold};
 use crate::outcome::{Cause, Change, HandOff, Sharers, count};
 use crate::queue::Leaver;
 use crate::table::{Situation, Table};
@@ -78,7 +78,11 @@ impl<P> Table<P> {
         if !self.tell_ready_in_front(at, queue) {
             return None;
         }
-        let (head, want) = self.front(queue)?;
+        let front = self.front(queue).filter(|(front, _)| !self.queues.is_of_set(*front));
+        let Some((head, want)) = front else {
+            self.queues.note_sets(queue);
+            return None;
+        };
         self.turns.end(at.key);
         if want == Want::Shared {
             return Some(self.begin_sharing(at, stored, cause, None));
@@ -150,6 +154,9 @@ impl<P> Table<P> {
             self.pass_over(at.key);
             count(&mut self.counters.granted_shared);
         }
+        if let Some(queue) = self.queues.find(at.key) {
+            self.queues.note_sets(queue);
+        }
         // The last of these leases to end keeps the lock shared until then, unless its owner
         // releases it.
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
@@ -196,7 +203,18 @@ impl<P> Table<P> {
 
     /// Records that a hand-off was sent to its client. From now on only the lease ends it.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
-        self.land(key, Some(id), owner, token);
+        if !self.in_flight.remove_set(id, owner) {
+            self.land(key, Some(id), owner, token);
+        }
+    }
+
+    /// Records that one lock of a grant cannot be taken back. From now on only the lease ends it.
+    pub fn stays_granted(&mut self, grant: &Untold) {
+        let (key, token, owner) = (grant.key.borrow(), grant.token, &*grant.owner);
+        let flight = Flight { key, token, owner };
+        if self.in_flight.find(flight) == Some(grant.id) {
+            self.in_flight.remove_one(flight);
+        }
     }
 
     /// Removes a hand-off from those in flight: the one with this `id`, or with `None` any of this
@@ -233,7 +251,10 @@ impl<P> Table<P> {
         owner: &[u8],
         token: Token,
     ) -> Change<P> {
-        let untouched = self.land(at.key, Some(id), owner, token);
+        // A set is taken back lock by lock.
+        let flight = Flight { key: at.key, token, owner };
+        let untouched =
+            self.in_flight.find(flight) == Some(id) && self.in_flight.remove_one(flight);
         if untouched {
             self.unbind_grant(at.key, owner, token);
         }

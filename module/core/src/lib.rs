@@ -60,6 +60,8 @@
 //!   remembered for a limited number of locks.
 //! - **I19** What an owner holds of one key is bound to one session at most. The binding is on the
 //!   session's list or, after the session has ended, on the list of releases to do.
+//! - **I21** A waiter for a set has one place in the queue of each of its keys, all taken in one turn. They leave
+//!   together. It holds none of the locks before it is granted all of them.
 //! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
 //!   for it. Unless observers are being informed at the moment, each knows the newest state.
 #![forbid(unsafe_code)]
@@ -86,6 +88,7 @@ mod outbox;
 mod outcome;
 mod parse;
 mod permits;
+mod places;
 mod presence;
 mod profile;
 mod quarantine;
@@ -98,6 +101,7 @@ mod semaphore;
 mod session;
 mod sessions;
 mod set;
+mod set_wait;
 mod share;
 mod sweep;
 mod table;
@@ -125,6 +129,7 @@ pub use observers::{Gone, News, NotObserved, Standing};
 pub use outbox::{Changed, Dismissal, Ending, Granted, Outcome, Untold};
 pub use outcome::{Cause, Change, Counters, Full, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, PROBED_FIELD, is_owner, strict_decimal};
+pub use places::SetKey;
 pub use profile::Cost;
 pub use queue::{WaiterId, WaiterView};
 pub use reading::{AckAhead, LaterReader, Reading};
@@ -133,6 +138,7 @@ pub use searches::{Found, Go, Searches, Wanted};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
 pub use set::Member;
+pub use set_wait::GrantedSet;
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use turn::MOMENT;

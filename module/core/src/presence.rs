@@ -6,22 +6,25 @@
 //! is taken out of the line then.
 
 use std::ops::Bound;
+use std::rc::Rc;
 
-use crate::key::KeyRef;
+use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Outcome, Untold};
 use crate::outcome::Cause;
 use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::Table;
+use crate::token::Token;
 
 /// Waiters or outcomes that one piece of work handles: each takes about a microsecond.
 const STEPS: usize = 16;
 
 impl<P> Table<P> {
-    /// The head of the line, unless its session is away.
+    /// The head of the line, unless its session is away or an earlier set keeps the lock from it.
     pub(crate) fn front(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
-        self.queues.head(queue).filter(|(id, _)| !self.is_passed_over(*id))
+        let head = self.queues.head(queue).filter(|(id, _)| !self.is_passed_over(*id));
+        head.filter(|(id, want)| !self.queues.is_held_up_beside(queue, *id, *want))
     }
 
     /// Whether the head of the line belongs to a session that is away, and has not been taken out
@@ -36,11 +39,15 @@ impl<P> Table<P> {
         self.queues.find(key).is_some_and(|queue| self.queues.head(queue).is_some())
     }
 
-    fn is_passed_over(&self, id: WaiterId) -> bool {
+    pub(crate) fn is_passed_over(&self, id: WaiterId) -> bool {
         match self.queues.waiter(id).map(|waiter| (&waiter.via, waiter.want)) {
             None | Some((Via::Client(_), _)) => false,
             Some((Via::Session(session), want)) => {
                 !want.is_for_all() && self.sessions.is_away(*session)
+            }
+            Some((Via::Place(main), _)) => {
+                let session = self.queues.session_of(*main);
+                session.is_some_and(|session| self.sessions.is_away(session))
             }
         }
     }
@@ -65,6 +72,9 @@ impl<P> Table<P> {
     pub(crate) fn settle_one(&mut self, id: WaiterId) {
         let Some(waiter) = self.queues.waiter(id) else { return };
         let (queue, want) = (waiter.queue, waiter.want);
+        if self.queues.is_of_set(id) {
+            return self.settle_set(id, self.is_passed_over(id));
+        }
         let before = self.queues.head(queue);
         if self.is_passed_over(id) {
             self.queues.step_out(id);
@@ -72,10 +82,11 @@ impl<P> Table<P> {
             self.queues.step_in(id);
         }
         let after = self.queues.head(queue);
-        // The new head may be able to get at once what it wants.
-        if let Some((front, wants)) = after.filter(|_| before != after)
-            && (front == id || wants != want)
-        {
+        // The new head may be able to get at once what it wants, and so may sets beside the line.
+        let may_be_served = after.filter(|_| before != after);
+        let may_be_served =
+            may_be_served.is_some_and(|(front, wants)| front == id || wants != want);
+        if may_be_served || before != after && self.queues.has_beside(queue) {
             self.plan_look(queue, Some(crate::waiting::AT_ONCE), Cause::Outside);
         }
     }
@@ -155,7 +166,9 @@ impl<P> Table<P> {
             if let Some(id) = waits.pop_first() {
                 drop(self.withdraw(id));
             } else if let Some(untold) = outbox.take_first() {
-                self.untold.extend(untold);
+                if let Some(untold) = untold {
+                    self.was_not_sent(untold);
+                }
                 self.sessions.outcomes = self.sessions.outcomes.saturating_sub(1);
             } else {
                 return true;
@@ -170,8 +183,20 @@ impl<P> Table<P> {
         self.untold.pop_front()
     }
 
-    /// Marks a grant as never sent. It is taken back as soon as writing is allowed.
+    /// Marks a grant as never sent, with all its locks. It is taken back as soon as writing is allowed.
     pub fn was_not_sent(&mut self, grant: Untold) {
+        let Some(locks) = self.in_flight.locks_of(grant.id) else {
+            return self.untold.push_back(grant);
+        };
+        let of_one = |(key, token): &(LockKey, Token)| {
+            let (key, owner) = (key.clone(), Rc::clone(&grant.owner));
+            Untold { key, owner, id: grant.id, token: *token, permits: 0 }
+        };
+        self.untold.extend(locks.iter().map(of_one));
+    }
+
+    /// Puts a grant back that could not be taken back just now.
+    pub fn not_taken_back(&mut self, grant: Untold) {
         self.untold.push_back(grant);
     }
 
@@ -195,6 +220,7 @@ impl<P> Table<P> {
     pub(crate) fn tell(&mut self, leaver: Leaver<P>, ending: Ending) -> Option<P> {
         match leaver.waiter.via {
             Via::Client(client) => Some(client),
+            Via::Place(_) => None,
             Via::Session(session) => {
                 let (key, owner) = (leaver.key, leaver.waiter.owner);
                 self.sessions.post(session, Outcome { key, owner, ending });

@@ -20,6 +20,7 @@ use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
+use crate::places::Sets;
 use crate::ready::ReadyKeys;
 use crate::session::{SessionId, SessionName, Via};
 use crate::types::{Millis, MonoMillis};
@@ -34,7 +35,12 @@ pub struct WaiterId(u64);
 pub(crate) struct QueueId(u64);
 
 impl WaiterId {
-    const ALL: RangeInclusive<Self> = Self(0)..=Self(u64::MAX);
+    pub(crate) const ALL: RangeInclusive<Self> = Self(0)..=Self(u64::MAX);
+
+    /// The number after this one.
+    pub(crate) fn after(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
 }
 
 /// A waiter, and the client or session to answer when its wait ends.
@@ -94,6 +100,8 @@ pub struct WaiterView<'a, P> {
     pub client: Option<&'a P>,
     /// The session to inform, if it waits through one that has not ended.
     pub session: Option<&'a SessionName>,
+    /// The waiter for a set of which this is a place.
+    pub set: Option<WaiterId>,
 }
 
 #[derive(Debug)]
@@ -111,6 +119,8 @@ pub(crate) struct Queues<P> {
     values: BTreeMap<WaiterId, Rc<[u8]>>,
     /// The ready-keys of waiters that have one.
     pub(crate) ready: ReadyKeys,
+    /// The waits for several locks.
+    pub(crate) sets: Sets,
     /// Waiters that are blocked clients.
     blocked: BTreeSet<WaiterId>,
     hashes: RandomState,
@@ -134,6 +144,7 @@ impl<P> Default for Queues<P> {
             places: BTreeSet::new(),
             values: BTreeMap::new(),
             ready: ReadyKeys::default(),
+            sets: Sets::default(),
             blocked: BTreeSet::new(),
             hashes: RandomState::default(),
             recent: Cell::new(None),
@@ -158,6 +169,7 @@ impl<P> Queues<P> {
             || self.places.free_one()
             || self.values.free_one()
             || self.ready.free_one()
+            || self.sets.free_one()
             || self.blocked.free_one()
             || self.queues.free_one()
             || self.by_key.free_one()
@@ -341,7 +353,7 @@ impl<P> Queues<P> {
     fn note_blocked(&mut self, id: WaiterId, via: &Via<P>) {
         match via {
             Via::Client(_) => self.blocked.insert(id),
-            Via::Session(_) => self.blocked.remove(&id),
+            Via::Session(_) | Via::Place(_) => self.blocked.remove(&id),
         };
     }
 
@@ -372,6 +384,7 @@ impl<P> Queues<P> {
         self.ready.remove(id);
         self.places.remove(&(self.hashes.hash_one((queue, &*waiter.owner)), id));
         self.line.remove(&(queue, id));
+        self.sets.beside.remove(&(queue, id));
         let entry = self.queues.get_mut(&queue)?;
         entry.len = entry.len.saturating_sub(1);
         let key = entry.key.clone();
@@ -389,16 +402,32 @@ impl<P> Queues<P> {
 
     /// Takes a waiter out of the line; it keeps its place. Returns whether it was in line.
     pub(crate) fn step_out(&mut self, id: WaiterId) -> bool {
-        self.waiter(id)
-            .map(|waiter| waiter.queue)
-            .is_some_and(|queue| self.line.remove(&(queue, id)))
+        self.waiter(id).map(|waiter| waiter.queue).is_some_and(|queue| {
+            self.line.remove(&(queue, id)) || self.sets.beside.remove(&(queue, id))
+        })
     }
 
     /// Puts a waiter back at its place in the line. Returns whether it was out of line.
     pub(crate) fn step_in(&mut self, id: WaiterId) -> bool {
-        self.waiter(id)
-            .map(|waiter| waiter.queue)
-            .is_some_and(|queue| self.line.insert((queue, id)))
+        let Some((queue, want)) = self.waiter(id).map(|waiter| (waiter.queue, waiter.want)) else {
+            return false;
+        };
+        if want == Want::Shared && self.is_of_set(id) {
+            self.sets.beside.insert((queue, id))
+        } else {
+            self.line.insert((queue, id))
+        }
+    }
+
+    /// Moves a place from the line to the places beside it.
+    pub(crate) fn move_beside(&mut self, queue: QueueId, id: WaiterId) {
+        self.line.remove(&(queue, id));
+        self.sets.beside.insert((queue, id));
+    }
+
+    /// The waiters in the line of a queue, in order.
+    pub(crate) fn line_ids(&self, queue: QueueId) -> impl Iterator<Item = WaiterId> + use<'_, P> {
+        self.line_of(queue).map(|(_, id)| *id)
     }
 
     /// Releases all waiters of a key; later waiters get a new queue. Takes the same time for any
@@ -431,13 +460,16 @@ impl<P> Queues<P> {
 
     /// The waiters in line of a queue, in order.
     pub(crate) fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterId, &Waiter<P>)> {
-        let line = self.line_of(queue).map(|(_, id)| *id);
+        let line = self.with_beside(queue);
         line.filter_map(|id| self.waiter(id).map(|waiter| (id, waiter)))
     }
 
     /// Whether a waiter is in line.
     pub(crate) fn is_in_line(&self, id: WaiterId) -> bool {
-        self.waiter(id).is_some_and(|waiter| self.line.contains(&(waiter.queue, id)))
+        self.waiter(id).is_some_and(|waiter| {
+            let place = (waiter.queue, id);
+            self.line.contains(&place) || self.sets.beside.contains(&place)
+        })
     }
 
     /// All waiters, in order of arrival.
@@ -469,7 +501,8 @@ impl<P> Queues<P> {
         let keys = self.queues.len().saturating_add(self.by_key.len());
         let waiters = self.waiters.len().saturating_add(self.line.len());
         let places = self.places.len().saturating_add(self.blocked.len());
-        keys.saturating_add(waiters).saturating_add(places).saturating_add(self.ready.entries())
+        let more = self.ready.entries().saturating_add(self.sets.entries());
+        keys.saturating_add(waiters).saturating_add(places).saturating_add(more)
     }
 }
 

@@ -198,6 +198,15 @@ impl<P> Table<P> {
         }
     }
 
+    /// Tells a waiter for a set that its result exists. Returns false if it does not.
+    pub(crate) fn tell_ready_to(&mut self, waiter: WaiterId, at: &Situation<'_>) -> bool {
+        let ready = self.queues.ready.of(waiter).is_some_and(|key| at.results.has(key));
+        if ready {
+            self.tell_ready(waiter);
+        }
+        ready
+    }
+
     fn tell_ready(&mut self, waiter: WaiterId) {
         if let Some(leaver) = self.withdraw(waiter) {
             count(&mut self.counters.told_ready);

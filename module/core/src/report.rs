@@ -88,15 +88,16 @@ impl<P> Table<P> {
     /// Returns the waiters of one lock, the next one first.
     pub fn queue_of(&self, key: KeyRef<'_>) -> impl Iterator<Item = WaiterView<'_, P>> {
         let id = self.queues.find(key);
-        id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(_, waiter)| WaiterView {
+        id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(id, waiter)| WaiterView {
             owner: &waiter.owner,
             want: waiter.want,
             since: waiter.since,
-            client: match &waiter.via {
-                Via::Client(client) => Some(client),
-                Via::Session(_) => None,
+            client: match self.queues.waiter(self.queues.main_of(id)).map(|main| &main.via) {
+                Some(Via::Client(client)) => Some(client),
+                Some(Via::Session(_) | Via::Place(_)) | None => None,
             },
-            session: waiter.via.session().and_then(|id| Some(self.view_session(id)?.name)),
+            session: self.queues.session_of(id).and_then(|id| Some(self.view_session(id)?.name)),
+            set: self.queues.is_of_set(id).then(|| self.queues.main_of(id)),
         })
     }
 
@@ -140,6 +141,7 @@ impl<P> Table<P> {
                 self.agenda.len()
             ));
         }
+        self.queues.check_sets()?;
         self.check_sessions()?;
         self.check_bound()?;
         self.check_observers()
@@ -162,12 +164,12 @@ impl<P> Table<P> {
                 }
             }
             let in_line = self.queues.is_in_line(id);
-            let session = waiter.via.session();
+            let session = self.queues.session_of(id);
             if !in_line && session.is_none() {
                 return Err(format!("I1: {id:?} is not in line"));
             }
             let Some(session) = session.and_then(|id| self.sessions.get(id)) else { continue };
-            if !session.waits.contains(&id) {
+            if !session.waits.contains(&self.queues.main_of(id)) {
                 return Err(format!("I14: {id:?} is not on its session's list"));
             }
             let is_settled = session.settling.is_none();

@@ -35,12 +35,14 @@ pub enum Via<P> {
     Client(P),
     /// To a session, which keeps it for its reader.
     Session(SessionId),
+    /// It has none of its own: it is a further place of this waiter for a set.
+    Place(WaiterId),
 }
 
 impl<P> Via<P> {
     pub(crate) fn session(&self) -> Option<SessionId> {
         match self {
-            Self::Client(_) => None,
+            Self::Client(_) | Self::Place(_) => None,
             Self::Session(session) => Some(*session),
         }
     }
@@ -48,7 +50,7 @@ impl<P> Via<P> {
     pub(crate) fn client(self) -> Option<P> {
         match self {
             Self::Client(client) => Some(client),
-            Self::Session(_) => None,
+            Self::Session(_) | Self::Place(_) => None,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Change, count};
+use crate::queue::WaiterId;
 use crate::session::SessionId;
 use crate::table::{Situation, Table};
 use crate::token::Token;
@@ -30,9 +31,12 @@ pub struct Member<'a> {
 impl Member<'_> {
     /// The request for this lock. `repeats` says whether the first lock of the set only repeats an earlier
     /// request: then a lock of `UNDER` that is held already gets no further hold either.
-    fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
+    pub(crate) fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
+        let held = || self.at.holds_of(request.owner, request.want).filter(|holds| *holds > 0);
         if !self.under {
-            return *request;
+            // A repetition adds no hold to what is held, whatever the numbers are.
+            let holds = request.holds.or_else(|| held().filter(|_| repeats));
+            return Acquire { holds, ..*request };
         }
         let part = Acquire { want: Want::Shared, holds: None, ..*request };
         let held = self.at.holds_of(part.owner, Want::Shared).filter(|holds| repeats && *holds > 0);
@@ -61,17 +65,30 @@ impl<P> Table<P> {
         request: &Acquire<'_>,
         bound: Option<SessionId>,
     ) -> (AcquireReply, Vec<Change<P>>) {
+        let (reply, changes) = self.try_set(members, request, false, bound);
+        if reply == AcquireReply::Refused {
+            count(&mut self.counters.refused);
+        }
+        (reply, changes)
+    }
+
+    /// The same, but does not count a refusal. With `through_session`, a set whose first lock is held is repeated.
+    pub(crate) fn try_set(
+        &mut self,
+        members: &[Member<'_>],
+        request: &Acquire<'_>,
+        through_session: bool,
+        bound: Option<SessionId>,
+    ) -> (AcquireReply, Vec<Change<P>>) {
         let held = members.first().and_then(|first| first.at.held_by(request));
-        let repeats = request.holds.is_some_and(|wanted| held == Some(wanted));
+        let repeats = match request.holds {
+            Some(wanted) => held == Some(wanted),
+            None => through_session && held.is_some_and(|held| held > 0),
+        };
         let parts = members.iter().map(|member| Ok(member.part(request, repeats)));
         match self.all_fit(members, parts) {
-            Ok(parts) => self.take_all(members, &parts, bound),
-            Err(refusal) => {
-                if refusal == AcquireReply::Refused {
-                    count(&mut self.counters.refused);
-                }
-                (refusal, Vec::new())
-            }
+            Ok(parts) => self.grant_all(members, &parts, bound),
+            Err(refusal) => (refusal, Vec::new()),
         }
     }
 
@@ -85,7 +102,7 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Vec<Change<P>>) {
         let parts = members.iter().map(|member| member.part_held(request));
         match self.all_fit(members, parts) {
-            Ok(parts) => self.take_all(members, &parts, bound),
+            Ok(parts) => self.grant_all(members, &parts, bound),
             Err(refusal) => (refusal, Vec::new()),
         }
     }
@@ -99,7 +116,7 @@ impl<P> Table<P> {
     ) -> Result<Vec<Acquire<'r>>, AcquireReply> {
         let (mut fit, mut refused) = (Vec::with_capacity(members.len()), false);
         for (member, part) in members.iter().zip(parts) {
-            let part = part.and_then(|part| match self.refusal(&member.at, &part) {
+            let part = part.and_then(|part| match self.refusal(&member.at, &part, None) {
                 None => Ok(part),
                 Some(refusal) => Err(refusal),
             });
@@ -112,8 +129,18 @@ impl<P> Table<P> {
         if refused { Err(AcquireReply::Refused) } else { Ok(fit) }
     }
 
-    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing.
-    fn refusal(&self, at: &Situation<'_>, request: &Acquire<'_>) -> Option<AcquireReply> {
+    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing. A waiter for a set has a place
+    /// in line already, and so need not come behind the others.
+    pub(crate) fn refusal(
+        &self,
+        at: &Situation<'_>,
+        request: &Acquire<'_>,
+        place: Option<WaiterId>,
+    ) -> Option<AcquireReply> {
+        let is_barred = || match place {
+            Some(place) => !self.queues.is_in_turn(place),
+            None => self.is_barred(at.key, request.want),
+        };
         let must_hold_more = request.holds.is_some_and(|holds| holds > 1);
         let now = at.now.unix();
         let (again, token) = match &at.seen {
@@ -129,7 +156,7 @@ impl<P> Table<P> {
                 None if must_hold_more => return Some(AcquireReply::Mismatch),
                 None if request.want != Want::Shared
                     || self.quarantine.is_on(at.now)
-                    || self.is_in_line(at.key) =>
+                    || is_barred() =>
                 {
                     return Some(AcquireReply::Refused);
                 }
@@ -141,7 +168,7 @@ impl<P> Table<P> {
             Observed::Held(_) => return Some(AcquireReply::Refused),
             Observed::Free { .. }
                 if self.quarantine.is_on(at.now)
-                    || self.owes_a_grant(at)
+                    || is_barred()
                     || self.gives_way(at.key, at.now) =>
             {
                 return Some(AcquireReply::Refused);
@@ -156,13 +183,25 @@ impl<P> Table<P> {
     }
 
     /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted.
-    fn take_all(
+    fn grant_all(
         &mut self,
         members: &[Member<'_>],
         parts: &[Acquire<'_>],
         bound: Option<SessionId>,
     ) -> (AcquireReply, Vec<Change<P>>) {
+        let (reply, _, changes) = self.take_all(members, parts, bound);
+        (reply, changes)
+    }
+
+    /// The same, with the reply for each lock.
+    pub(crate) fn take_all(
+        &mut self,
+        members: &[Member<'_>],
+        parts: &[Acquire<'_>],
+        bound: Option<SessionId>,
+    ) -> (AcquireReply, Vec<AcquireReply>, Vec<Change<P>>) {
         let (mut of_set, mut changes) = (None, Vec::with_capacity(parts.len()));
+        let mut replies = Vec::with_capacity(parts.len());
         let (mut token, mut holds) = (None, 0);
         for (member, part) in members.iter().zip(parts) {
             let (reply, change) = match &member.at.seen {
@@ -170,12 +209,20 @@ impl<P> Table<P> {
                     let token = *of_set.get_or_insert_with(|| self.token_of_set(members));
                     self.take_as(&member.at, token, part)
                 }
+                // Whether it is its turn was decided before.
+                Observed::Shared(sharing)
+                    if sharing.share_of(part.owner, member.at.now.unix()).is_none() =>
+                {
+                    let joined = self.join(&member.at, sharing, part);
+                    joined.unwrap_or_else(|refusal| (refusal, Change::None))
+                }
                 Observed::Held(_) | Observed::Shared(_) | Observed::NotALock { .. } => {
                     self.try_acquire(&member.at, part)
                 }
             };
             self.bind_granted(&member.at, part, reply, bound);
             changes.push(change);
+            replies.push(reply);
             let AcquireReply::Granted { token: granted, holds: held } = reply else { continue };
             if changes.len() == 1 {
                 holds = held;
@@ -187,7 +234,7 @@ impl<P> Table<P> {
         }
         let reply =
             token.map_or(AcquireReply::Refused, |token| AcquireReply::Granted { token, holds });
-        (reply, changes)
+        (reply, replies, changes)
     }
 
     /// Issues a token that is larger than the tokens of all locks of a set.

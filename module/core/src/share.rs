@@ -32,7 +32,7 @@ impl<P> Table<P> {
         joins.unwrap_or_else(|refusal| (refusal, Change::None))
     }
 
-    fn join(
+    pub(crate) fn join(
         &mut self,
         at: &Situation<'_>,
         sharing: &Sharing<'_>,

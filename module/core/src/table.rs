@@ -164,7 +164,7 @@ impl<P> Table<P> {
     }
 
     /// Whether the head of the queue must be served before any other request: the lock is free
-    /// although it has a waiter, or it is shared and the head wants to share it (I8). False during
+    /// although it has a waiter that can be granted by itself, or it is shared and the head wants to share it (I8). False during
     /// a quarantine, and while the lock is left free for Redisson (I18).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
@@ -172,7 +172,7 @@ impl<P> Table<P> {
             return false;
         }
         match at.seen {
-            Observed::Free { .. } => self.is_in_line(at.key),
+            Observed::Free { .. } => self.is_in_line(at.key) && !self.first_is_held_up(at.key),
             Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
             Observed::Held(_) | Observed::NotALock { .. } => false,
         }
@@ -222,7 +222,9 @@ impl<P> Table<P> {
             Observed::Free { .. } if self.quarantine.is_on(at.now) => {
                 (AcquireReply::Refused, Change::None)
             }
-            Observed::Free { .. } if self.owes_a_grant(at) || self.gives_way(at.key, at.now) => {
+            Observed::Free { .. }
+                if self.is_barred(at.key, request.want) || self.gives_way(at.key, at.now) =>
+            {
                 (AcquireReply::Refused, Change::None)
             }
             Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {

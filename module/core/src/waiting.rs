@@ -119,7 +119,7 @@ impl<P> Table<P> {
     }
 
     fn place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<WaiterId> {
-        let place = self.place_of(key, owner);
+        let place = self.place_of(key, owner).filter(|id| !self.queues.is_of_set(*id));
         place.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id))
     }
 
@@ -129,8 +129,8 @@ impl<P> Table<P> {
     }
 
     /// Whether a waiter belongs to a session that has ended, and will be removed.
-    fn is_left_behind(&self, id: WaiterId) -> bool {
-        let session = self.queues.waiter(id).and_then(|waiter| waiter.via.session());
+    pub(crate) fn is_left_behind(&self, id: WaiterId) -> bool {
+        let session = self.queues.session_of(id);
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
@@ -160,7 +160,7 @@ impl<P> Table<P> {
         let queue = self.queues.find(key);
         let place = queue.and_then(|id| self.queues.place(id, owner));
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
-        let before = place.and_then(|id| self.queues.waiter(id)?.via.session());
+        let before = place.and_then(|id| self.queues.session_of(id));
         let replaced = before.filter(|session| caller.session() != Some(*session));
         let adds =
             place.is_none() || replaced.is_some_and(|session| !self.sessions.is_gone(session));
@@ -203,7 +203,7 @@ impl<P> Table<P> {
         self.accounts.bytes().saturating_add(self.queues.name_bytes())
     }
 
-    fn account_of<'t>(&'t self, caller: &'t Caller) -> Option<&'t Account> {
+    pub(crate) fn account_of<'t>(&'t self, caller: &'t Caller) -> Option<&'t Account> {
         match caller {
             Caller::Session(session) => self.sessions.get(*session).map(|session| &session.account),
             Caller::Client(account) => Some(account),
@@ -211,7 +211,7 @@ impl<P> Table<P> {
     }
 
     /// Charges a wait to the session's user.
-    fn charge_wait(&self, session: Option<SessionId>, owner: &[u8]) -> Option<Charge> {
+    pub(crate) fn charge_wait(&self, session: Option<SessionId>, owner: &[u8]) -> Option<Charge> {
         let session = self.sessions.get(session?)?;
         Some(session.account.charge(Kept::Waits, wait_bytes(owner)))
     }
@@ -241,8 +241,12 @@ impl<P> Table<P> {
     ) -> (WaiterId, Option<P>) {
         let end = join.timeout.map(|timeout| now.mono.plus(timeout));
         let place = self.place_of(key, join.owner);
+        let (mut replaced, mut was_of_set) = (None, false);
         if let Some(id) = place.filter(|id| self.is_left_behind(*id)) {
             drop(self.withdraw(id));
+        } else if let Some(id) = place.filter(|id| self.queues.is_of_set(*id)) {
+            replaced = self.replace(id);
+            was_of_set = true;
         } else if let Some(id) = place {
             return (id, self.take_over(id, key, end, join, via));
         }
@@ -256,14 +260,22 @@ impl<P> Table<P> {
             self.sessions.join(session, id);
             self.settle_one(id);
         }
-        if let Some((due, cause)) = self.next_look_at(until, now) {
+        if was_of_set {
+            self.look_soon(key, Cause::Outside, now);
+        } else if let Some((due, cause)) = self.next_look_at(until, now) {
             self.look_no_later_than(key, due, cause);
         }
-        (id, None)
+        (id, replaced)
+    }
+
+    /// Removes a waiter because its owner waits for something else. Returns the client to answer.
+    pub(crate) fn replace(&mut self, id: WaiterId) -> Option<P> {
+        let leaver = self.withdraw(id)?;
+        self.tell(leaver, Ending::Replaced)
     }
 
     /// Gives an existing place to another caller.
-    fn take_over(
+    pub(crate) fn take_over(
         &mut self,
         id: WaiterId,
         key: KeyRef<'_>,
@@ -329,8 +341,8 @@ impl<P> Table<P> {
     /// repeatedly to remove all. A session that is away reads the outcome when it is back.
     pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
-        let (head, _) = self.queues.head(queue)?;
-        let leaver = self.take_out(head)?;
+        let first = self.queues.with_beside(queue).next()?;
+        let leaver = self.take_out(self.queues.main_of(first))?;
         Some(self.tell(leaver, Ending::Dismissed(why)))
     }
 
@@ -399,8 +411,22 @@ impl<P> Table<P> {
         if let Some(change) = served {
             return change;
         }
+        self.note_after_look(id, at, cause);
         self.plan_next_look(id, at.seen.until(), at.now);
         Change::None
+    }
+
+    /// Notes the sets that a change of a lock may have served, if it was not granted to another waiter.
+    fn note_after_look(&mut self, id: QueueId, at: &Situation<'_>, cause: Cause) {
+        match at.seen {
+            // That a sharer has left changes nothing for those that want to share.
+            Observed::Shared(_)
+                if matches!(cause, Cause::Release | Cause::Expiry | Cause::Check) => {}
+            Observed::Shared(_) => self.queues.note_sets(id),
+            // The owner of the set may hold the lock itself.
+            Observed::Held(_) if cause == Cause::Outside => self.queues.note_first(id),
+            Observed::Free { .. } | Observed::Held(_) | Observed::NotALock { .. } => {}
+        }
     }
 
     /// Plans the next look at a key that expires at `until`.
@@ -468,7 +494,7 @@ impl<P> Table<P> {
             || !self.sessions.closed.is_empty()
             || !self.sessions.bells.is_empty()
             || self.has_groups_to_look_at();
-        if goes_on || left || self.has_released() {
+        if goes_on || left || self.has_released() || self.has_sets_to_look_at() {
             return Some(Millis(0));
         }
         let first = sooner(self.agenda.next_due(now), self.quarantine_due(now));
@@ -477,8 +503,7 @@ impl<P> Table<P> {
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
         let head = due.and_then(|_| self.queues.head(id));
-        let head = head.and_then(|(head, _)| self.queues.waiter(head));
-        let account = head.and_then(|waiter| waiter.via.session());
+        let account = head.and_then(|(head, _)| self.queues.session_of(head));
         let look = due.map(|due| Look {
             due: if due == AT_ONCE { self.agenda.asked } else { due },
             account,
@@ -494,18 +519,18 @@ impl<P> Table<P> {
     /// Removes a waiter that did not get the lock. If it was first in line, the next waiter may be
     /// able to get what it wants at once.
     pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Leaver<P>> {
-        let leaver = self.take_out(id)?;
+        let leaver = self.take_out(self.queues.main_of(id))?;
         let queue = leaver.waiter.queue;
-        if let Some((_, want)) = self.queues.head(queue)
-            && leaver.stood_in_front
-            && want != leaver.waiter.want
-        {
+        let head = self.queues.head(queue).filter(|_| leaver.stood_in_front);
+        let wants_other = head.is_some_and(|(_, want)| want != leaver.waiter.want);
+        if wants_other || leaver.stood_in_front && self.queues.has_beside(queue) {
             self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
         }
         Some(leaver)
     }
 
     pub(crate) fn take_out(&mut self, id: WaiterId) -> Option<Leaver<P>> {
+        let is_of_set = self.queues.is_of_set(id);
         let leaver = self.queues.remove(id)?;
         self.watches.left(&leaver, self.queues.queue(leaver.waiter.queue).is_none());
         if let Via::Session(session) = leaver.waiter.via {
@@ -513,6 +538,9 @@ impl<P> Table<P> {
         }
         self.agenda.drop_wait(leaver.waiter.via.session(), leaver.waiter.end, id);
         self.agenda.move_look(leaver.waiter.queue, leaver.planned, None);
+        if is_of_set {
+            self.leave_further_places(id, leaver.waiter.queue);
+        }
         Some(leaver)
     }
 }

@@ -1,7 +1,7 @@
 //! The scheduler of all work outside commands.
 //!
 //! ```text
-//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of leases, releases, take-backs
+//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of leases, sets, releases, take-backs
 //! the rest           regular looks, what sessions left, steps aside and back, news, drain, freeing
 //! ```
 //!
@@ -14,6 +14,7 @@ use crate::bound::Bound;
 use crate::key::LockKey;
 use crate::outbox::Untold;
 use crate::outcome::Cause;
+use crate::queue::WaiterId;
 use crate::reading::Reading;
 use crate::ready::Group;
 use crate::session::SessionName;
@@ -43,6 +44,8 @@ pub enum Work<P> {
     Bound(Bound),
     /// Look whether the result of this group exists: see [`Table::looked_at_group`].
     Results(Group),
+    /// Read all keys of this waiter for a set: see [`Table::next_set`].
+    Set(WaiterId),
     /// Nothing: the piece is done.
     Done,
 }
@@ -58,6 +61,7 @@ enum Kind {
     Alarms,
     Moments,
     Looks,
+    Sets,
     Orphans,
     TakeBacks,
     Sweeps,
@@ -73,7 +77,7 @@ enum Kind {
 }
 
 /// The kinds that live waiters wait for.
-const URGENT: [Kind; 11] = [
+const URGENT: [Kind; 12] = [
     Kind::Timeouts,
     Kind::Latches,
     Kind::Readers,
@@ -82,6 +86,7 @@ const URGENT: [Kind; 11] = [
     Kind::Alarms,
     Kind::Moments,
     Kind::Looks,
+    Kind::Sets,
     Kind::Orphans,
     Kind::TakeBacks,
     Kind::Sweeps,
@@ -177,10 +182,16 @@ impl<P> Table<P> {
             }),
             Kind::Looks if may_write => self.next_due_look(now).map(|(k, c)| Work::Look(k, c)),
             Kind::Checks if may_write => self.next_check(now).map(|(k, c)| Work::Look(k, c)),
+            Kind::Sets if may_write => self.next_set(None).map(Work::Set),
             Kind::Orphans if may_write => self.next_orphan(now).map(Work::Bound),
             Kind::Bindings if may_write => self.next_binding(now).map(Work::Bound),
             Kind::TakeBacks if may_write => self.next_untold().map(Work::TakeBack),
-            Kind::Looks | Kind::Checks | Kind::Orphans | Kind::Bindings | Kind::TakeBacks => None,
+            Kind::Sets
+            | Kind::Looks
+            | Kind::Checks
+            | Kind::Orphans
+            | Kind::Bindings
+            | Kind::TakeBacks => None,
             Kind::Connections => self.close_on(now).then_some(Work::Done),
             Kind::Sessions => self.settle_on().then_some(Work::Done),
             Kind::Remains => self.clear_remains().then_some(Work::Done),

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMillis, arguments};
+use kvlock_core::{
+    Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMillis, WaiterView, arguments,
+};
 
 use super::{Answer, NOT_A_LOCK, Operation};
 use crate::keyspace::{self, Depth};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
-use crate::server::Server;
+use crate::server::{Server, Waiting};
 use crate::{clock, sessions};
 
 /// A key, and what more is shown of it.
@@ -47,7 +49,7 @@ impl Operation for LockInfo {
         fields.extend(quarantine(server, now));
         fields.extend(held.bound(server, name));
         if let Some(shown) = waiters_shown {
-            fields.push(("queue", queue(server, name, shown, now)));
+            fields.push(("queue", queue_with_sets(server, ctx, name, shown, now)));
         }
         if holders_shown.is_some() {
             fields.push(("held-by", held.list(now)));
@@ -164,18 +166,37 @@ fn left(until: UnixMillis, now: Now) -> Reply {
 }
 
 pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) -> Reply {
-    let waiters = server.table.queue_of(key).take(shown).map(|waiter| {
-        Reply::List(vec![
-            Reply::Bytes(waiter.owner.to_vec()),
-            Reply::Number(now.mono.since(waiter.since).0),
-            match (waiter.client, waiter.session) {
-                (Some(client), _) => Reply::Number(client.client_id),
-                (None, Some(session)) => sessions::short_name(session),
-                (None, None) => Reply::Nil,
-            },
-        ])
+    let waiters = server.table.queue_of(key).take(shown);
+    Reply::List(waiters.map(|waiter| Reply::List(entry(&waiter, now))).collect())
+}
+
+/// The same, where a waiter for several locks shows them too, and the one that holds it up.
+fn queue_with_sets(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    key: KeyRef<'_>,
+    shown: usize,
+    now: Now,
+) -> Reply {
+    let waiters = server.table.queue_of(key).take(shown);
+    let waiters: Vec<_> = waiters.map(|waiter| (entry(&waiter, now), waiter.set)).collect();
+    let waiters = waiters.into_iter().map(|(mut entry, set)| {
+        entry.extend(set.into_iter().flat_map(|set| server.describe_set(ctx, set, now)));
+        Reply::List(entry)
     });
     Reply::List(waiters.collect())
+}
+
+fn entry(waiter: &WaiterView<'_, Waiting>, now: Now) -> Vec<Reply> {
+    vec![
+        Reply::Bytes(waiter.owner.to_vec()),
+        Reply::Number(now.mono.since(waiter.since).0),
+        match (waiter.client, waiter.session) {
+            (Some(client), _) => Reply::Number(client.client_id),
+            (None, Some(session)) => sessions::short_name(session),
+            (None, None) => Reply::Nil,
+        },
+    ]
 }
 
 /// A count as a reply.

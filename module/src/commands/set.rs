@@ -2,16 +2,18 @@
 
 use kvlock_core::arguments::{self, Further, Store};
 use kvlock_core::{
-    Acquire, KeyRef, Millis, Release, ReleaseReply, RenewReply, SessionId, Token, Want,
+    Acquire, Change, Join, KeyRef, Member, Millis, Release, ReleaseReply, RenewReply, SessionId,
+    Token, WaitReply, Want,
 };
 
 use super::acquire::{self, is_granted};
 use super::release::{self, READY_KEY};
+use super::wait::How;
 use super::{Answer, MISMATCH, NOT_A_LOCK, SYNTAX, TOO_MANY_BOUND, UNBOUND, full, renew};
 use crate::clock;
 use crate::operate::Need;
 use crate::redis::{Arg, Ctx, Reply};
-use crate::server::Server;
+use crate::server::{Server, Waiting};
 use crate::sets::Part;
 
 /// The keys of a command for several locks: its first key, those of `WITH`, those of `UNDER`.
@@ -67,12 +69,73 @@ pub(super) fn acquire(
         } else {
             table.acquire_set(members, request, bound)
         };
-        let says = says.filter(|_| is_granted(reply));
-        let changes = changes.into_iter().zip(members);
-        let changes = changes.map(|(change, member)| change.saying(says.filter(|_| !member.under)));
-        (reply, changes.collect())
+        (reply, saying(changes, members, says.filter(|_| is_granted(reply))))
     });
     Ok(acquire::reply(outcome))
+}
+
+/// What a command asks to wait for.
+pub(super) struct Wait<'a> {
+    pub(super) request: Acquire<'a>,
+    pub(super) says: Option<&'a [u8]>,
+    pub(super) timeout: Option<Millis>,
+    pub(super) bound: bool,
+    pub(super) unless: Option<Arg<'a>>,
+}
+
+/// Acquires all locks, or waits in line for all of them. Without `how` the caller cannot wait.
+pub(super) fn wait(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    parts: &[Part<'_>],
+    owner: Arg<'_>,
+    what: &Wait<'_>,
+    how: Option<How>,
+) -> Answer {
+    let Wait { request, says, timeout, bound, unless } = what;
+    let Some(how) = how else {
+        let session = ((None, false), false);
+        return acquire(server, ctx, parts, owner, (request, *says), session);
+    };
+    for part in parts {
+        arguments::kept_key(part.name.bytes())?;
+    }
+    let bound = how.caller().session().filter(|_| *bound);
+    if let Some(session) = bound {
+        let keys = parts.iter().map(|part| KeyRef::lock(ctx.db(), part.name.bytes()));
+        let room = server.table.room_to_bind_all(keys, request.owner, session);
+        room.map_err(|reached| full(reached, TOO_MANY_BOUND))?;
+    }
+    let searches = request.want != Want::Shared;
+    let joined = server.on_set(ctx, parts, owner, searches, |table, members| {
+        let (outcome, changes) = table.wait_set(members, request, how.caller(), bound);
+        let granted = matches!(outcome, WaitReply::Now(reply) if is_granted(reply));
+        let changes = saying(changes, members, says.filter(|_| granted));
+        let Acquire { owner, want, lease, .. } = *request;
+        let join = Join { owner, want, lease, timeout: *timeout };
+        let enqueue = |via| {
+            let joined = table.enqueue_set(members, &join, via, how.caller());
+            let Some((waiter, replaced)) = joined else { unreachable!("a set has a first key") };
+            if bound.is_some() {
+                table.bind_when_granted(waiter);
+            }
+            table.will_say(waiter, *says);
+            table.set_ready_key(waiter, unless.as_ref().map(|key| key.bytes()));
+            (waiter, replaced)
+        };
+        (how.settle(ctx, outcome, acquire::reply, enqueue), changes)
+    });
+    Ok(joined?.answer(server))
+}
+
+/// The changes, with the value of the holder for the locks that are held alone.
+fn saying(
+    changes: Vec<Change<Waiting>>,
+    members: &[Member<'_>],
+    says: Option<&[u8]>,
+) -> Vec<Change<Waiting>> {
+    let changes = changes.into_iter().zip(members);
+    changes.map(|(change, member)| change.saying(says.filter(|_| !member.under))).collect()
 }
 
 /// Releases all locks of a set that the owner holds.
@@ -103,7 +166,7 @@ pub(super) fn release(
         }
         let store = store.filter(|_| is_first);
         let need = if store.is_some() { Need::Own } else { Need::Holds };
-        let (had, reply) = server.on_lock(ctx, part.name, Some(owner), need, |table, at| {
+        let (had, reply) = server.on_one_lock(ctx, part.name, Some(owner), need, |table, at| {
             if let Some(store) = store.filter(|_| at.left_after(name, want, amount).is_some()) {
                 release::write_result(ctx, table, at, &store);
             }
@@ -120,6 +183,11 @@ pub(super) fn release(
             ReleaseReply::NotALock | ReleaseReply::Mismatch => other = true,
         }
         first = first.or(Some(reply));
+    }
+    if let Some(first) = parts.first()
+        && server.table.has_sets_to_look_at()
+    {
+        server.serve_sets(ctx, first.name);
     }
     Ok(match first {
         _ if other => NOT_A_LOCK,
@@ -155,7 +223,7 @@ pub(super) fn renew(
     let name = owner.bytes();
     let (mut lost, mut other) = (false, false);
     for part in parts {
-        let outcome = server.on_lock(ctx, part.name, Some(owner), Need::Own, |table, at| {
+        let outcome = server.on_one_lock(ctx, part.name, Some(owner), Need::Own, |table, at| {
             if part.under {
                 return table.renew(at, name, renewal.0, None);
             }

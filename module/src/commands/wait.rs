@@ -1,11 +1,13 @@
-//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [UNLESS ready-key]
-//! [VALUE value]`
+//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [WITH numkeys key …]
+//! [UNDER numkeys key …] [UNLESS ready-key] [VALUE value]`
 
 use kvlock_core::{
     Acquire, Caller, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
 };
 
-use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire, full};
+use super::{
+    Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire, full, set,
+};
 use crate::clock;
 use crate::module::DRAINING;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, Reply, Text};
@@ -31,6 +33,8 @@ impl Operation for LockWait {
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
             ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
+            ArgSpec::OptionalKeys { word: c"WITH", name: c"with" },
+            ArgSpec::OptionalKeys { word: c"UNDER", name: c"under" },
             ArgSpec::OptionalKey { word: c"UNLESS", name: c"ready-key" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
@@ -38,6 +42,8 @@ impl Operation for LockWait {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
+        let further = arguments::further(*key, options)?;
+        let options = further.as_ref().map_or(options, |(_, options)| options);
         let ([session, says, unless], options) =
             arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
         let (bound, options) = arguments::bound(&options)?;
@@ -46,8 +52,14 @@ impl Operation for LockWait {
         let says = arguments::value(says.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let how = How::find(server, ctx, *key, session, bound)?;
+        let parts = further.map(|(further, _)| set::parts(*key, &further));
+        set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
         if acquire::is_ready(server, ctx, (*key, request.owner), unless)? {
             return Ok(READY);
+        }
+        if let Some(parts) = parts {
+            let what = set::Wait { request, says, timeout, bound, unless };
+            return set::wait(server, ctx, &parts, *owner, &what, how);
         }
         let Some(how) = how else {
             return Ok(acquire::run(server, ctx, *key, *owner, &request, says, None));
@@ -85,8 +97,8 @@ pub(super) struct Joined {
     waiter: WaiterId,
     /// The client, if it was blocked.
     client: Option<Handle>,
-    /// The waiter whose place it took over.
-    replaced: Option<Waiting>,
+    /// The waiters whose places it took over.
+    replaced: Vec<Waiting>,
 }
 
 impl How {
@@ -136,12 +148,12 @@ impl How {
     }
 
     /// Puts the caller in line if that is what the table says; else the reply.
-    pub(super) fn settle<R>(
+    pub(super) fn settle<R, I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
         outcome: WaitReply<R>,
         reply: impl FnOnce(R) -> Reply,
-        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, Option<Waiting>),
+        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, I),
     ) -> Result<Joined, Reply> {
         match outcome {
             WaitReply::Now(outcome) => Err(reply(outcome)),
@@ -152,14 +164,15 @@ impl How {
     }
 
     /// Puts the caller in line, blocked if it must be; `None` if the server refuses that.
-    fn join(
+    fn join<I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
-        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, Option<Waiting>),
+        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, I),
     ) -> Option<Joined> {
         let account = match &self.0 {
             Caller::Session(session) => {
                 let (waiter, replaced) = enqueue(Via::Session(*session));
+                let replaced = replaced.into_iter().collect();
                 return Some(Joined { waiter, client: None, replaced });
             }
             Caller::Client(account) => account,
@@ -168,6 +181,7 @@ impl How {
         let handle = client.handle();
         let waiting = Waiting::waiter(client, ctx.client_id(), account);
         let (waiter, replaced) = enqueue(Via::Client(waiting));
+        let replaced = replaced.into_iter().collect();
         Some(Joined { waiter, client: Some(handle), replaced })
     }
 }
@@ -190,7 +204,9 @@ pub(super) fn enqueue(
 impl Joined {
     /// Remembers which waiter a blocked client is, and answers the one before.
     pub(super) fn answer(self, server: &mut Server) -> Reply {
-        server.answer(self.replaced, REPLACED, None);
+        for replaced in self.replaced {
+            server.answer(replaced, REPLACED, None);
+        }
         match self.client {
             Some(client) => {
                 server.parked.insert(client, WaitsFor::Grant(self.waiter));

@@ -71,7 +71,7 @@ fn command_info_tells_flags_keys_and_categories(kind: Kind) {
         }
         assert_eq!(info[3].integer(), i64::from(has_key), "first key of {name}");
         // `WITH` and `UNDER` name keys, `UNLESS` and `STORE` a key of their own.
-        let sets = ["lock.acquire", "lock.release", "lock.renew"].contains(&name);
+        let sets = ["lock.acquire", "lock.wait", "lock.release", "lock.renew"].contains(&name);
         let result = ["lock.acquire", "lock.wait", "lock.release"].contains(&name);
         let keys = usize::from(has_key) + 2 * usize::from(sets) + usize::from(result);
         assert_eq!(info[8].elements().len(), keys, "key specs of {name}");

@@ -25,6 +25,7 @@ pub mod latches;
 pub mod locks;
 pub mod permits;
 pub mod sessions;
+pub mod sets;
 pub mod sim;
 mod source;
 

@@ -1,0 +1,49 @@
+//! Waits for several locks in one step, beside waits for one. After each step everything that is due is done, and
+//! then the table and the model must have the same holders, the same queues and the same replies.
+
+mod naive;
+mod ops;
+mod world;
+
+pub use self::ops::{Op, alphabet};
+pub use self::world::World;
+
+use crate::Bytes;
+use proptest::test_runner::TestCaseResult;
+
+impl crate::World for World {
+    type Op = Op;
+
+    fn begin(_: u8) -> Self {
+        Self::new()
+    }
+
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        ops::op(bytes)
+    }
+
+    fn does(&mut self, op: &Op) -> TestCaseResult {
+        self.step(op)
+    }
+}
+
+/// Runs every walk of this many steps from a small alphabet. Returns how many there were.
+pub fn exhaust(steps: usize) -> usize {
+    let alphabet = alphabet();
+    let (mut walk, mut count) = (vec![0; steps], 0);
+    loop {
+        let mut world = World::new();
+        for (at, step) in walk.iter().enumerate() {
+            if let Err(why) = world.step(&alphabet[*step]) {
+                let ops: Vec<_> = walk[..=at].iter().map(|step| &alphabet[*step]).collect();
+                panic!("{why}, after {ops:#?}");
+            }
+        }
+        count += 1;
+        let Some(at) = walk.iter().rposition(|step| step + 1 < alphabet.len()) else {
+            return count;
+        };
+        walk[at] += 1;
+        walk[at + 1..].fill(0);
+    }
+}

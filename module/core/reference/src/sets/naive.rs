@@ -1,0 +1,396 @@
+//! The simplest model of sets: locks with holders, and one list of all waits in order of arrival. A wait is granted
+//! if all its locks can be had and no earlier wait conflicts with it in any of them.
+
+use std::collections::BTreeMap;
+
+use super::ops::{KEYS, Key, Owner, Set};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With the holds of the first lock.
+    Granted(u64),
+    Nil,
+    Upgrade,
+    Blocked,
+    Left(u64),
+    Yes,
+    No,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    Free,
+    Alone {
+        owner: Owner,
+        holds: u64,
+        shared: u64,
+    },
+    /// Holds and the end of the lease of each.
+    Shared(BTreeMap<Owner, (u64, u64)>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    pub held: Held,
+    pub until: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Wait {
+    pub owner: Owner,
+    pub set: Set,
+    pub lease: u64,
+    pub end: Option<u64>,
+    pub client: u64,
+    /// Whether it waits through the session.
+    pub through: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Naive {
+    pub locks: Vec<Lock>,
+    pub waits: Vec<Wait>,
+    pub now: u64,
+    pub away: bool,
+    /// Clients that were told something, and whether that is a grant.
+    pub told: Vec<(u64, bool)>,
+    /// Number of outcomes of the session.
+    pub outcomes: usize,
+    /// Grants to clients in the last step: client, owner, and the locks that it did not hold before.
+    pub granted: Vec<(u64, Owner, Vec<Key>)>,
+}
+
+impl Naive {
+    pub fn new(now: u64) -> Self {
+        let free = Lock { held: Held::Free, until: 0 };
+        let locks = vec![free; KEYS.len()];
+        Self {
+            locks,
+            waits: Vec::new(),
+            now,
+            away: false,
+            told: Vec::new(),
+            outcomes: 0,
+            granted: Vec::new(),
+        }
+    }
+
+    fn counts(&self, wait: &Wait) -> bool {
+        !(wait.through && self.away)
+    }
+
+    /// Whether one of the first waits conflicts with a request for a lock.
+    fn is_barred(&self, first: usize, key: Key, shared: bool) -> bool {
+        self.waits[..first].iter().any(|wait| {
+            let wants = |(other, its): (Key, bool)| other == key && !(its && shared);
+            self.counts(wait) && wait.set.wants().any(wants)
+        })
+    }
+
+    /// Takes one lock, or says why not.
+    fn take(&mut self, key: Key, owner: Owner, shared: bool, lease: u64, barred: bool) -> Answer {
+        let (end, now) = (self.now + lease, self.now);
+        let had = self.holds_any(owner, key);
+        let answer = self.take_one(key, owner, shared, barred, (end, now));
+        if matches!(answer, Answer::Granted(_)) && !had {
+            // It needs its place no more that is passed over.
+            let away = self.away;
+            let is_aside = |wait: &Wait| {
+                let it = &wait.set.keys;
+                wait.owner == owner && it.len() == 1 && it[0].0 == key && wait.through && away
+            };
+            self.remove(is_aside);
+        }
+        answer
+    }
+
+    fn take_one(
+        &mut self,
+        key: Key,
+        owner: Owner,
+        shared: bool,
+        barred: bool,
+        (end, now): (u64, u64),
+    ) -> Answer {
+        let lock = &mut self.locks[key];
+        match &mut lock.held {
+            Held::Alone { owner: holder, holds, shared: beside } if *holder == owner => {
+                let count = if shared { beside } else { holds };
+                *count += 1;
+                lock.until = lock.until.max(end);
+                Answer::Granted(*count)
+            }
+            Held::Shared(shares) if shares.get(owner).is_some_and(|share| share.1 >= now) => {
+                if !shared {
+                    return Answer::Upgrade;
+                }
+                let share = shares.get_mut(owner).unwrap();
+                *share = (share.0 + 1, share.1.max(end));
+                lock.until = lock.until.max(end);
+                Answer::Granted(share.0)
+            }
+            Held::Free if barred => Answer::Nil,
+            Held::Free if shared => {
+                lock.held = Held::Shared(BTreeMap::from([(owner, (1, end))]));
+                lock.until = end;
+                Answer::Granted(1)
+            }
+            Held::Free => {
+                lock.held = Held::Alone { owner, holds: 1, shared: 0 };
+                lock.until = end;
+                Answer::Granted(1)
+            }
+            Held::Shared(shares) if shared && !barred => {
+                shares.insert(owner, (1, end));
+                lock.until = lock.until.max(end);
+                Answer::Granted(1)
+            }
+            Held::Shared(_) | Held::Alone { .. } => Answer::Nil,
+        }
+    }
+
+    /// Takes all locks, or none. `first` waits are before it.
+    fn take_all(&mut self, owner: Owner, set: &Set, lease: u64, first: usize) -> Answer {
+        let (mut copy, mut answer, mut refused) = (self.clone(), None, false);
+        for (key, shared) in set.wants() {
+            let barred = self.is_barred(first, key, shared);
+            let answer_of_lock = copy.take(key, owner, shared, lease, barred);
+            match answer_of_lock {
+                Answer::Granted(holds) => answer = answer.or(Some(holds)),
+                Answer::Nil => refused = true,
+                Answer::Upgrade | Answer::Blocked | Answer::Left(_) | Answer::Yes | Answer::No => {
+                    return answer_of_lock;
+                }
+            }
+        }
+        if refused {
+            return Answer::Nil;
+        }
+        *self = copy;
+        Answer::Granted(answer.unwrap())
+    }
+
+    pub fn acquire(&mut self, owner: Owner, set: &Set, lease: u64) -> Answer {
+        self.take_all(owner, set, lease, self.waits.len())
+    }
+
+    /// Whether the owner holds a lock in the mode, and how often.
+    fn holds(&self, owner: Owner, key: Key, shared: bool) -> u64 {
+        match &self.locks[key].held {
+            Held::Alone { owner: holder, holds, shared: beside } if *holder == owner => {
+                if shared {
+                    *beside
+                } else {
+                    *holds
+                }
+            }
+            Held::Shared(shares) if shared => {
+                shares.get(owner).filter(|share| share.1 >= self.now).map_or(0, |share| share.0)
+            }
+            Held::Free | Held::Alone { .. } | Held::Shared(_) => 0,
+        }
+    }
+
+    pub fn wait(&mut self, wait: Wait) -> Answer {
+        let keys = |set: &Set| {
+            let mut keys = set.keys.clone();
+            keys.sort_unstable();
+            (keys, set.keys[0], set.shared)
+        };
+        let is_same = |other: &Wait| {
+            other.owner == wait.owner
+                && if wait.set.keys.len() == 1 {
+                    other.set.keys.len() == 1 && other.set.keys[0].0 == wait.set.keys[0].0
+                } else {
+                    keys(&other.set) == keys(&wait.set)
+                }
+        };
+        let same = self.waits.iter().position(is_same);
+        let first = wait.set.wants().next().unwrap();
+        let repeats = wait.through && self.holds(wait.owner, first.0, first.1) > 0;
+        let aside = same.is_some_and(|at| !self.counts(&self.waits[at]))
+            && (wait.set.keys.len() > 1 || !self.is_known(wait.owner, first));
+        if !aside {
+            let answer = if repeats {
+                self.repeat(&wait)
+            } else {
+                self.take_all(wait.owner, &wait.set, wait.lease, self.waits.len())
+            };
+            if answer != Answer::Nil {
+                return answer;
+            }
+        }
+        if let Some(at) = same {
+            let before = std::mem::replace(&mut self.waits[at], wait);
+            if before.through && self.waits[at].through {
+                return Answer::Blocked;
+            }
+            self.out(&before);
+            return Answer::Blocked;
+        }
+        let keys: Vec<_> = wait.set.keys.iter().map(|(key, _)| *key).collect();
+        let meets = |other: &Wait| {
+            other.owner == wait.owner && other.set.keys.iter().any(|(key, _)| keys.contains(key))
+        };
+        let replaced: Vec<_> = self.waits.extract_if(.., |other| meets(other)).collect();
+        replaced.iter().for_each(|wait| self.out(wait));
+        self.waits.push(wait);
+        Answer::Blocked
+    }
+
+    /// Whether an owner holds a lock, if it is shared in this mode.
+    fn is_known(&self, owner: Owner, (key, shared): (Key, bool)) -> bool {
+        let alone = matches!(&self.locks[key].held, Held::Alone { owner: it, .. } if *it == owner);
+        alone || self.holds(owner, key, shared) > 0
+    }
+
+    fn holds_any(&self, owner: Owner, key: Key) -> bool {
+        self.holds(owner, key, false) + self.holds(owner, key, true) > 0
+    }
+
+    /// A wait through a session that was granted before: what is held gets no further hold.
+    fn repeat(&mut self, wait: &Wait) -> Answer {
+        let (mut copy, mut first, mut refused) = (self.clone(), None, false);
+        for (key, shared) in wait.set.wants() {
+            let before = self.holds(wait.owner, key, shared);
+            let barred = self.is_barred(self.waits.len(), key, shared);
+            let answer_of_lock = copy.take(key, wait.owner, shared, wait.lease, barred);
+            match answer_of_lock {
+                Answer::Granted(_) if before > 0 => {
+                    copy.set_holds(wait.owner, key, shared, before);
+                    first = first.or(Some(before));
+                }
+                Answer::Granted(holds) => first = first.or(Some(holds)),
+                Answer::Nil => refused = true,
+                Answer::Upgrade | Answer::Blocked | Answer::Left(_) | Answer::Yes | Answer::No => {
+                    return answer_of_lock;
+                }
+            }
+        }
+        if refused {
+            return Answer::Nil;
+        }
+        *self = copy;
+        Answer::Granted(first.unwrap())
+    }
+
+    fn set_holds(&mut self, owner: Owner, key: Key, of_shared: bool, count: u64) {
+        match &mut self.locks[key].held {
+            Held::Alone { holds, shared, .. } => {
+                *(if of_shared { shared } else { holds }) = count;
+            }
+            Held::Shared(shares) => shares.get_mut(owner).unwrap().0 = count,
+            Held::Free => unreachable!("it is held"),
+        }
+    }
+
+    fn out(&mut self, wait: &Wait) {
+        if wait.through {
+            self.outcomes += 1;
+        } else {
+            self.told.push((wait.client, false));
+        }
+    }
+
+    /// Releases one hold of each lock. Returns what is left of the first, if all were held.
+    pub fn release(&mut self, owner: Owner, set: &Set) -> Answer {
+        let (mut first, mut lost) = (None, false);
+        for (key, shared) in set.wants() {
+            let had = self.holds(owner, key, shared);
+            if had == 0 {
+                lost = true;
+                continue;
+            }
+            first = first.or(Some(had - 1));
+            self.leave(owner, key, shared, had - 1);
+        }
+        match (first, lost) {
+            (Some(left), false) => Answer::Left(left),
+            _ => Answer::Nil,
+        }
+    }
+
+    fn leave(&mut self, owner: Owner, key: Key, shared: bool, left: u64) {
+        let lock = &mut self.locks[key];
+        match &mut lock.held {
+            Held::Alone { holds, shared: beside, .. } if shared => {
+                let _ = holds;
+                *beside = left;
+            }
+            Held::Alone { holds, shared: beside, .. } => {
+                *holds = left;
+                if left == 0 {
+                    let beside = *beside;
+                    let shares = BTreeMap::from([(owner, (beside, lock.until))]);
+                    lock.held = if beside > 0 { Held::Shared(shares) } else { Held::Free };
+                }
+            }
+            Held::Shared(shares) => {
+                if left > 0 {
+                    shares.get_mut(owner).unwrap().0 = left;
+                } else {
+                    shares.remove(owner);
+                }
+            }
+            Held::Free => unreachable!("it is held"),
+        }
+    }
+
+    /// Takes all holds of a lock from an owner, which never got the grant.
+    pub fn take_back(&mut self, owner: Owner, key: Key) {
+        match &mut self.locks[key].held {
+            Held::Alone { owner: holder, .. } if *holder == owner => {
+                self.locks[key].held = Held::Free;
+            }
+            Held::Shared(shares) => drop(shares.remove(owner)),
+            Held::Free | Held::Alone { .. } => {}
+        }
+    }
+
+    pub fn remove(&mut self, goes: impl Fn(&Wait) -> bool) -> bool {
+        let gone: Vec<_> = self.waits.extract_if(.., |wait| goes(wait)).collect();
+        gone.iter().for_each(|wait| self.out(wait));
+        !gone.is_empty()
+    }
+
+    /// Ends what is over, then grants what can be had, the earliest first.
+    pub fn settle(&mut self) {
+        let now = self.now;
+        self.remove(|wait| wait.end.is_some_and(|end| end <= now));
+        for lock in &mut self.locks {
+            let over = lock.until < now;
+            match &mut lock.held {
+                Held::Alone { .. } if over => lock.held = Held::Free,
+                Held::Shared(shares) => {
+                    shares.retain(|_, share| share.1 >= now);
+                    if shares.is_empty() {
+                        lock.held = Held::Free;
+                    }
+                }
+                Held::Free | Held::Alone { .. } => {}
+            }
+        }
+        self.granted.clear();
+        while let Some((at, fresh)) = (0..self.waits.len()).find_map(|at| self.grant(at)) {
+            let wait = self.waits.remove(at);
+            if wait.through {
+                self.outcomes += 1;
+            } else {
+                self.told.push((wait.client, true));
+                self.granted.push((wait.client, wait.owner, fresh));
+            }
+        }
+    }
+
+    /// Grants a wait what it waits for. Returns the locks that its owner did not hold before.
+    fn grant(&mut self, at: usize) -> Option<(usize, Vec<Key>)> {
+        let wait = self.waits[at].clone();
+        if !self.counts(&wait) {
+            return None;
+        }
+        let fresh = wait.set.keys.iter().map(|(key, _)| *key);
+        let fresh = fresh.filter(|key| !self.holds_any(wait.owner, *key)).collect();
+        let answer = self.take_all(wait.owner, &wait.set, wait.lease, at);
+        matches!(answer, Answer::Granted(_)).then_some((at, fresh))
+    }
+}

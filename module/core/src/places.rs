@@ -1,0 +1,332 @@
+//! Waits for several locks: one waiter, with a place in the queue of each of its keys.
+//!
+//! ```text
+//! queue of a      ann*  bob            ann* is the waiter for the set; its further places lead to it
+//! queue of b      carol ann
+//! queue of top    ann ‖ dave           ‖ places of sets that want to share stand beside the line
+//! ```
+//!
+//! All places are taken in one turn and are numbered one after the other, so all queues agree on who came first.
+//! Nothing is held while the waiter is in line. It is granted all locks in one step, when each can be had and
+//! all waiters that came before it and conflict with it have left.
+//!
+//! A place that wants a lock alone is in the line and holds up everything behind it. A place that wants to share
+//! stands beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
+//!
+//! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it
+//! looks at one of them. It notes the waiters that a change may have served ([`Table::next_set`]). The caller reads
+//! all keys and calls [`Table::grant_set`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::forget::Free as _;
+use crate::key::{KeyRef, LockKey};
+use crate::mode::Want;
+use crate::outcome::Cause;
+use crate::queue::{QueueId, Queues, WaiterId};
+use crate::session::{SessionId, Via};
+use crate::table::Table;
+use crate::waiting::AT_ONCE;
+
+/// The further places of a waiter for a set, each with whether it is for a key of `UNDER`.
+type Further = Box<[(WaiterId, bool)]>;
+
+/// All waits for sets.
+#[derive(Debug, Default)]
+pub(crate) struct Sets {
+    further: BTreeMap<WaiterId, Further>,
+    /// Places that want to share, in order of arrival. They are in no line.
+    pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
+    /// Waiters that may be granted their sets now.
+    due: BTreeSet<WaiterId>,
+    /// Queues whose places beside the line may be granted now, each with the first place to look at.
+    walks: BTreeMap<QueueId, WaiterId>,
+}
+
+impl Sets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.further.is_empty()
+    }
+
+    /// Frees one entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        self.further.free_one()
+            || self.beside.free_one()
+            || self.due.free_one()
+            || self.walks.free_one()
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.further.len().saturating_add(self.beside.len()).saturating_add(self.walks.len())
+    }
+
+    /// The places that a waiter has besides its first one. Removes them from the records.
+    pub(crate) fn dissolve(&mut self, main: WaiterId) -> Further {
+        self.due.remove(&main);
+        self.further.remove(&main).unwrap_or_default()
+    }
+}
+
+/// A key of a set that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetKey {
+    /// The lock.
+    pub key: LockKey,
+    /// Whether it is a key of `UNDER`.
+    pub under: bool,
+}
+
+impl<P> Queues<P> {
+    /// The waiter to which a place belongs: itself, unless it is a further place of a set.
+    pub(crate) fn main_of(&self, id: WaiterId) -> WaiterId {
+        match self.waiter(id).map(|waiter| &waiter.via) {
+            Some(Via::Place(main)) => *main,
+            Some(Via::Client(_) | Via::Session(_)) | None => id,
+        }
+    }
+
+    /// Whether a place belongs to a wait for a set.
+    pub(crate) fn is_of_set(&self, id: WaiterId) -> bool {
+        !self.sets.is_empty() && self.sets.further.contains_key(&self.main_of(id))
+    }
+
+    /// The session through which a place waits.
+    pub(crate) fn session_of(&self, id: WaiterId) -> Option<SessionId> {
+        match &self.waiter(id)?.via {
+            Via::Client(_) => None,
+            Via::Session(session) => Some(*session),
+            Via::Place(main) => self.waiter(*main)?.via.session(),
+        }
+    }
+
+    /// Records the further places of a new waiter. All that want to share leave the line.
+    pub(crate) fn make_set(&mut self, main: WaiterId, places: Vec<(WaiterId, bool)>) {
+        for id in std::iter::once(main).chain(places.iter().map(|(id, _)| *id)) {
+            let place = self.waiter(id).map(|waiter| (waiter.queue, waiter.want));
+            if let Some((queue, Want::Shared)) = place {
+                self.move_beside(queue, id);
+            }
+        }
+        self.sets.further.insert(main, places.into_boxed_slice());
+    }
+
+    /// All places of a waiter, the first one first, each with whether it is for a key of `UNDER`.
+    pub(crate) fn places_of(&self, main: WaiterId) -> Vec<(WaiterId, bool)> {
+        let further = self.sets.further.get(&main).into_iter().flatten().copied();
+        std::iter::once((main, false)).chain(further).collect()
+    }
+
+    /// The first place beside the line of a queue.
+    fn first_beside(&self, queue: QueueId) -> Option<WaiterId> {
+        if self.sets.beside.is_empty() {
+            return None;
+        }
+        self.beside_from(queue, *WaiterId::ALL.start())
+    }
+
+    fn beside_from(&self, queue: QueueId, from: WaiterId) -> Option<WaiterId> {
+        let all = (queue, from)..=(queue, *WaiterId::ALL.end());
+        self.sets.beside.range(all).next().map(|(_, id)| *id)
+    }
+
+    /// Whether a queue has places beside its line.
+    pub(crate) fn has_beside(&self, queue: QueueId) -> bool {
+        self.first_beside(queue).is_some()
+    }
+
+    /// Whether a place beside the line keeps this place from a lock that it wants alone.
+    pub(crate) fn is_held_up_beside(&self, queue: QueueId, id: WaiterId, want: Want) -> bool {
+        want != Want::Shared && self.first_beside(queue).is_some_and(|first| first < id)
+    }
+
+    /// Whether all waiters that came before a place and conflict with it have left.
+    pub(crate) fn is_in_turn(&self, id: WaiterId) -> bool {
+        let Some(waiter) = self.waiter(id) else { return false };
+        let head = self.head(waiter.queue).map(|(head, _)| head);
+        if waiter.want == Want::Shared {
+            head.is_none_or(|head| id < head)
+        } else {
+            head == Some(id) && !self.is_held_up_beside(waiter.queue, id, waiter.want)
+        }
+    }
+
+    /// Notes the sets whose places in this queue may have come to their turn.
+    pub(crate) fn note_sets(&mut self, queue: QueueId) {
+        if self.sets.is_empty() {
+            return;
+        }
+        let head = self.head(queue).map(|(head, _)| head);
+        let first = self.first_beside(queue);
+        if let Some(first) = first.filter(|first| head.is_none_or(|head| *first < head)) {
+            self.sets.walks.insert(queue, first);
+        } else if let Some(head) = head.filter(|head| self.is_of_set(*head)) {
+            let main = self.main_of(head);
+            self.sets.due.insert(main);
+        }
+    }
+
+    /// Notes a waiter that may be granted its set now.
+    pub(crate) fn note_set(&mut self, main: WaiterId) {
+        self.sets.due.insert(main);
+    }
+
+    /// The same, but only if the first in line waits for a set.
+    pub(crate) fn note_first(&mut self, queue: QueueId) {
+        if let Some((head, _)) = self.head(queue)
+            && self.is_of_set(head)
+        {
+            let main = self.main_of(head);
+            self.sets.due.insert(main);
+        }
+    }
+
+    /// Takes a waiter that may be granted its set now. With a database, only if the next one is there.
+    fn next_noted(&mut self, db: Option<i32>) -> Option<WaiterId> {
+        let is_there = |queues: &Self, queue| {
+            let found = queues.queue(queue).map(|queue| queue.key.db);
+            db.is_none_or(|db| found == Some(db))
+        };
+        while let Some(main) = self.sets.due.first().copied() {
+            if let Some(queue) = self.waiter(main).map(|waiter| waiter.queue) {
+                if is_there(self, queue) {
+                    self.sets.due.remove(&main);
+                    return Some(main);
+                }
+                break;
+            }
+            self.sets.due.remove(&main);
+        }
+        while let Some((queue, from)) = self.sets.walks.first_key_value().map(|(q, f)| (*q, *f)) {
+            if self.queue(queue).is_some() && !is_there(self, queue) {
+                return None;
+            }
+            let head = self.head(queue).map(|(head, _)| head);
+            let next = self.beside_from(queue, from);
+            if let Some(next) = next.filter(|next| head.is_none_or(|head| *next < head)) {
+                self.sets.walks.insert(queue, next.after());
+                return Some(self.main_of(next));
+            }
+            self.sets.walks.remove(&queue);
+        }
+        None
+    }
+
+    /// The places in line of a queue and beside it, in order.
+    pub(crate) fn with_beside(
+        &self,
+        queue: QueueId,
+    ) -> impl Iterator<Item = WaiterId> + use<'_, P> {
+        let beside = if self.sets.beside.is_empty() {
+            None
+        } else {
+            let all = (queue, *WaiterId::ALL.start())..=(queue, *WaiterId::ALL.end());
+            Some(self.sets.beside.range(all).map(|(_, id)| *id))
+        };
+        let (mut line, mut beside) =
+            (self.line_ids(queue).peekable(), beside.into_iter().flatten().peekable());
+        std::iter::from_fn(move || match (line.peek(), beside.peek()) {
+            (Some(first), Some(other)) if other < first => beside.next(),
+            (Some(_), _) => line.next(),
+            (None, _) => beside.next(),
+        })
+    }
+
+    /// Says which record of a set is wrong, for checks.
+    pub(crate) fn check_sets(&self) -> Result<(), String> {
+        for (main, further) in &self.sets.further {
+            if self.waiter(*main).is_none() || further.is_empty() {
+                return Err(format!("I21: {main:?} is no waiter for a set"));
+            }
+            let wrong = further.iter().find(|(place, _)| self.main_of(*place) != *main);
+            if let Some(place) = wrong {
+                return Err(format!("I21: {place:?} is no place of {main:?}"));
+            }
+        }
+        for (queue, id) in &self.sets.beside {
+            let place = self.waiter(*id).filter(|waiter| waiter.queue == *queue);
+            if place.is_none_or(|place| place.want != Want::Shared) || !self.is_of_set(*id) {
+                return Err(format!("I21: {id:?} stands beside a line"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P> Table<P> {
+    /// Whether a set may be granted to a waiter now: see [`Self::next_set`].
+    #[must_use]
+    pub fn has_sets_to_look_at(&self) -> bool {
+        let sets = &self.queues.sets;
+        !sets.due.is_empty() || !sets.walks.is_empty()
+    }
+
+    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a waiter before it
+    /// has left. With a database, only if its keys are there. Read all of [`Self::set_of`], and call
+    /// [`Self::grant_set`].
+    pub fn next_set(&mut self, db: Option<i32>) -> Option<WaiterId> {
+        self.queues.next_noted(db)
+    }
+
+    /// Puts a waiter back that was taken with [`Self::next_set`].
+    pub fn look_at_set_later(&mut self, waiter: WaiterId) {
+        self.queues.note_set(waiter);
+    }
+
+    /// The keys that a waiter for a set waits for.
+    #[must_use]
+    pub fn set_of(&self, waiter: WaiterId) -> Vec<SetKey> {
+        let places = self.queues.places_of(waiter).into_iter();
+        let keys = places.filter_map(|(id, under)| {
+            let queue = self.queues.queue(self.queues.waiter(id)?.queue)?;
+            Some(SetKey { key: queue.key.clone(), under })
+        });
+        keys.collect()
+    }
+
+    /// Whether waiters that came before a new request keep it from this lock.
+    pub(crate) fn is_barred(&self, key: KeyRef<'_>, want: Want) -> bool {
+        let Some(queue) = self.queues.find(key) else { return false };
+        self.queues.head(queue).is_some() || want != Want::Shared && self.queues.has_beside(queue)
+    }
+
+    /// Whether the first in line is held up: it waits for a set, or for a set that stands beside the line.
+    pub(crate) fn first_is_held_up(&self, key: KeyRef<'_>) -> bool {
+        if self.queues.sets.is_empty() {
+            return false;
+        }
+        let queue = self.queues.find(key);
+        let head = queue.and_then(|queue| Some((queue, self.queues.head(queue)?)));
+        head.is_some_and(|(queue, (id, want))| {
+            self.queues.is_of_set(id) || self.queues.is_held_up_beside(queue, id, want)
+        })
+    }
+
+    /// Removes the further places of a waiter for a set that has left. Others behind them may be able to get at
+    /// once what they want.
+    pub(crate) fn leave_further_places(&mut self, main: WaiterId, queue: QueueId) {
+        for (place, _) in self.queues.sets.dissolve(main) {
+            if let Some(leaver) = self.queues.remove(place) {
+                self.agenda.move_look(leaver.waiter.queue, leaver.planned, None);
+                self.plan_look(leaver.waiter.queue, Some(AT_ONCE), Cause::Outside);
+            }
+        }
+        self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
+    }
+
+    /// Moves all places of a waiter for a set in or out of their lines.
+    pub(crate) fn settle_set(&mut self, main: WaiterId, passed_over: bool) {
+        for (place, _) in self.queues.places_of(main) {
+            let moved =
+                if passed_over { self.queues.step_out(place) } else { self.queues.step_in(place) };
+            if moved && !passed_over {
+                self.queues.note_set(main);
+            }
+            // Others may have got by this to their turn.
+            if let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue)
+                && moved
+            {
+                self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Waiting for several locks in one step, and the grant of all of them. `places.rs` says how a waiter for a set
+//! stands in its queues.
+
+use std::rc::Rc;
+
+use crate::account::Kept;
+use crate::key::KeyRef;
+use crate::lock::{Acquire, AcquireReply};
+use crate::mode::Want;
+use crate::outbox::{Dismissal, Ending, Granted};
+use crate::outcome::{Cause, Change, Full, HandOff, WaitReply, count};
+use crate::queue::{Newcomer, WaiterId, wait_bytes};
+use crate::session::{SessionId, Via};
+use crate::set::Member;
+use crate::table::Table;
+use crate::waiting::{Caller, Join, WaitedFor as _};
+
+/// A set that was granted to its waiter.
+#[derive(Debug)]
+pub struct GrantedSet<P> {
+    /// What to write to each key, in the order of the members. The caller that the changes mention is the owner.
+    pub changes: Vec<Change<P>>,
+    /// The grant, and the client to answer.
+    pub hand_off: HandOff<P>,
+    /// Number of holds of the first lock.
+    pub holds: u64,
+}
+
+impl<P> Table<P> {
+    /// Takes all locks of a set if possible, bound to a session if there is one. Otherwise decides whether the
+    /// caller may wait for them.
+    pub fn wait_set(
+        &mut self,
+        members: &[Member<'_>],
+        request: &Acquire<'_>,
+        caller: &Caller,
+        bound: Option<SessionId>,
+    ) -> (WaitReply<AcquireReply>, Vec<Change<P>>) {
+        let aside = self.same_set(members, request.owner, request.want);
+        let aside = aside.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id));
+        if aside.is_some() {
+            return (self.room_for_set(members, request, caller), Vec::new());
+        }
+        let through_session = caller.session().is_some();
+        let (reply, changes) = self.try_set(members, request, through_session, bound);
+        if reply != AcquireReply::Refused {
+            return (WaitReply::Now(reply), changes);
+        }
+        (self.room_for_set(members, request, caller), Vec::new())
+    }
+
+    /// The waiter for exactly this set, if its owner has one.
+    fn same_set(&self, members: &[Member<'_>], owner: &[u8], want: Want) -> Option<WaiterId> {
+        let main = self.place_of(members.first()?.at.key, owner)?;
+        if !self.queues.is_of_set(main) || self.queues.main_of(main) != main {
+            return None;
+        }
+        let waiter = self.queues.waiter(main)?;
+        let places = self.set_of(main);
+        let is_same = waiter.want == want
+            && places.len() == members.len()
+            && members.iter().all(|member| {
+                let is_it = |place: &crate::places::SetKey| {
+                    place.key.borrow() == member.at.key && place.under == member.under
+                };
+                places.iter().any(is_it)
+            });
+        is_same.then_some(main)
+    }
+
+    /// Decides whether a caller may wait for a set. Each key counts as a place.
+    fn room_for_set<R>(
+        &self,
+        members: &[Member<'_>],
+        request: &Acquire<'_>,
+        caller: &Caller,
+    ) -> WaitReply<R> {
+        if self.limits.draining {
+            return WaitReply::Draining;
+        }
+        let same = self.same_set(members, request.owner, request.want);
+        let adds = if same.is_some() { 0 } else { members.len() };
+        let in_line = |key: KeyRef<'_>| {
+            let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
+            queue.map_or(0, |queue| queue.len)
+        };
+        let full_key =
+            adds > 0 && members.iter().any(|it| in_line(it.at.key) >= self.limits.waiters_per_key);
+        let kept = self.queues.waiters().saturating_add(self.sessions.outcomes);
+        let (waiters, blocked) = (self.limits.waiters, self.limits.blocked);
+        let full = adds > 0 && kept.saturating_add(adds) > waiters;
+        let blocks =
+            caller.session().is_none() && !same.is_some_and(|id| self.queues.is_blocked(id));
+        if full || full_key || blocks && self.blocked_in_all() >= blocked {
+            return WaitReply::QueueFull(Full::Server);
+        }
+        let account = self.account_of(caller);
+        let count = |kept| account.map_or(0, |account| account.count(kept));
+        let by_user = adds > 0
+            && count(Kept::Waits).saturating_add(adds) > self.limits.of_user(waiters)
+            || blocks && count(Kept::Blocked) >= self.limits.of_user(blocked);
+        if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
+    }
+
+    /// Puts a caller in line for all locks of a set, after [`Self::wait_set`] returned [`WaitReply::Block`]. A
+    /// waiter for the same set is taken over: see [`Self::enqueue`]. Other waiters of the owner in these queues
+    /// are replaced. Returns the blocked clients that are answered then.
+    pub fn enqueue_set(
+        &mut self,
+        members: &[Member<'_>],
+        join: &Join<'_>,
+        via: impl Into<Via<P>>,
+        caller: &Caller,
+    ) -> Option<(WaiterId, Vec<P>)> {
+        let (first, via) = (members.first()?, via.into());
+        let (key, now, _) = first.at.moment();
+        let end = join.timeout.map(|timeout| now.mono.plus(timeout));
+        let same = self.same_set(members, join.owner, join.want);
+        if let Some(id) = same.filter(|id| !self.is_left_behind(*id)) {
+            let client = self.take_over(id, key, end, join, via);
+            return Some((id, client.into_iter().collect()));
+        }
+        let (mut replaced, mut was_in_line) = (Vec::new(), false);
+        for member in members {
+            if let Some(id) = self.place_of(member.at.key, join.owner) {
+                was_in_line = true;
+                replaced.extend(self.replace(id));
+            }
+        }
+        let session = via.session();
+        let (owner, lease, since) = (join.owner, join.lease, now.mono);
+        let (mut via, mut main) = (Some(via), None);
+        let mut places = Vec::new();
+        for member in members {
+            let via = match (via.take(), main) {
+                (Some(via), _) => via,
+                (None, Some(main)) => Via::Place(main),
+                (None, None) => return None,
+            };
+            let want = if member.under { Want::Shared } else { join.want };
+            let charge = if main.is_none() {
+                self.charge_wait(session, owner)
+            } else {
+                let account = self.account_of(caller);
+                account.map(|account| account.charge(Kept::Waits, wait_bytes(owner)))
+            };
+            let end = end.filter(|_| main.is_none());
+            let newcomer = Newcomer { owner, want, lease, since, end, via, charge };
+            let id = self.queues.push(member.at.key, newcomer);
+            if main.is_some() {
+                places.push((id, member.under));
+            } else {
+                main = Some(id);
+            }
+        }
+        let main = main?;
+        self.queues.make_set(main, places);
+        if was_in_line {
+            // Its owner's own places may have been all that kept the set from it.
+            self.queues.note_set(main);
+        }
+        self.agenda.add_wait(session, end, main);
+        self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
+        if let Some(session) = session {
+            self.sessions.join(session, main);
+            self.settle_one(main);
+        }
+        for member in members {
+            if let Some((due, cause)) = self.next_look_at(member.at.seen.until(), now) {
+                self.look_no_later_than(member.at.key, due, cause);
+            }
+        }
+        Some((main, replaced))
+    }
+
+    /// The owner of a waiter for a set, and whether it wants to hold the locks alone.
+    #[must_use]
+    pub fn owner_of_set(&self, waiter: WaiterId) -> Option<(Rc<[u8]>, bool)> {
+        let found = self.queues.waiter(waiter)?;
+        Some((Rc::clone(&found.owner), found.want != Want::Shared))
+    }
+
+    /// Removes a waiter for a set that cannot be served here. Returns the client to answer, if it is one.
+    pub fn dismiss_set(&mut self, waiter: WaiterId, why: Dismissal) -> Option<P> {
+        let leaver = self.take_out(waiter)?;
+        self.tell(leaver, Ending::Dismissed(why))
+    }
+
+    /// Whether all locks of a set can be granted to its waiter now. The members are those of [`Self::set_of`].
+    #[must_use]
+    pub fn set_fits(&self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
+        let is_there = self.queues.places_of(waiter).len() == members.len();
+        is_there
+            && !self.is_passed_over(waiter)
+            && self.set_is_held_up_at(waiter, members).is_none()
+    }
+
+    /// The first lock of a set that cannot be granted to its waiter now.
+    #[must_use]
+    pub fn set_is_held_up_at(&self, waiter: WaiterId, members: &[Member<'_>]) -> Option<usize> {
+        let request = self.request_of(waiter)?;
+        let places = self.queues.places_of(waiter);
+        places.iter().zip(members).position(|((place, _), member)| {
+            let part = member.part(&request, false);
+            self.refusal(&member.at, &part, Some(*place)).is_some()
+        })
+    }
+
+    /// What a waiter has asked for.
+    fn request_of(&self, waiter: WaiterId) -> Option<Acquire<'_>> {
+        let waiter = self.queues.waiter(waiter)?;
+        let (owner, want, lease) = (&*waiter.owner, waiter.want, waiter.lease);
+        Some(Acquire { owner, want, lease, holds: None })
+    }
+
+    /// Grants all locks of a set to its waiter, if all can be had and it is its turn in each queue. A waiter whose
+    /// ready-key exists is told so instead. The members are those of [`Self::set_of`], as the owner sees them.
+    pub fn grant_set(
+        &mut self,
+        waiter: WaiterId,
+        members: &[Member<'_>],
+        cause: Cause,
+    ) -> Option<GrantedSet<P>> {
+        let first = members.first()?;
+        if !self.set_fits(waiter, members) || self.tell_ready_to(waiter, &first.at) {
+            return None;
+        }
+        let leaver = self.take_out(waiter)?;
+        let (owner, now) = (Rc::clone(&leaver.waiter.owner), first.at.now);
+        let (want, lease) = (leaver.waiter.want, leaver.waiter.lease);
+        let request = Acquire { owner: &owner, want, lease, holds: None };
+        let bound = leaver.waiter.via.session().filter(|_| leaver.waiter.bound);
+        let parts: Vec<_> = members.iter().map(|member| member.part(&request, false)).collect();
+        let (reply, replies, changes) = self.take_all(members, &parts, bound);
+        let AcquireReply::Granted { token, holds } = reply else { return None };
+        self.last_grant = self.last_grant.wrapping_add(1);
+        let id = crate::grant::GrantId(self.last_grant);
+        let mut in_flight = Vec::with_capacity(members.len());
+        for ((member, part), reply) in members.iter().zip(&parts).zip(&replies) {
+            self.turns.end(member.at.key);
+            // What the owner held already is not taken back.
+            let again = member.at.holds_of(&owner, part.want).is_some();
+            if let AcquireReply::Granted { token, .. } = reply
+                && !again
+            {
+                in_flight.push((member.at.key.keep(), *token));
+            }
+            let until = now.unix().plus(lease);
+            if let Some((due, cause)) = self.next_look_at(Some(until), now) {
+                self.look_no_later_than(member.at.key, due, cause);
+            }
+        }
+        self.in_flight.insert_set(in_flight, Rc::clone(&owner), id);
+        count(&mut self.counters.handed_off);
+        if cause == Cause::Expiry {
+            count(&mut self.counters.handed_off_by_expiry);
+        }
+        let waited = now.mono.since(leaver.waiter.since);
+        self.wait_times.record(waited.0.saturating_mul(1000), 1);
+        self.profile.handed_off(leaver.key.borrow(), waited);
+        let value = leaver.value.clone();
+        let granted = Granted { id, token, holds, permits: 0, at: now.mono };
+        let client = self.tell(leaver, Ending::Granted(granted));
+        let until = now.unix().plus(lease);
+        let hand_off = HandOff { id, owner, token, until, value, client };
+        Some(GrantedSet { changes, hand_off, holds })
+    }
+}
