@@ -11,6 +11,8 @@ Examples:
   kvlock run backup -- /usr/local/bin/backup --all     wait in line, then run it
   kvlock run --nonblock cron:report -- ./report.sh     run it unless it runs elsewhere
   kvlock run --wait 10s --lease 5s k -- sh -c 'a && b' wait 10 seconds at most
+  kvlock run --with b a -- ./copy.sh a b               with two locks, taken in one step
+  kvlock run --under repo repo/src -- make             beside others below repo, without a holder of repo
   kvlock once --ttl 10m report -- ./report.sh          run it once, print its output everywhere
   kvlock elect scheduler 10.0.0.7:80 -- ./scheduler    run it while it leads
   kvlock observe scheduler                             print the leader, and each later one
@@ -213,6 +215,12 @@ pub(crate) struct Run {
     /// semaphore sets TOTAL
     #[arg(short, long, value_name = "N/TOTAL", value_parser = share, conflicts_with = "shared")]
     pub(crate) permits: Option<Share>,
+    /// Take this lock too, in the same step: all of them or none. Can be repeated
+    #[arg(long, value_name = "KEY", conflicts_with = "permits")]
+    pub(crate) with: Vec<OsString>,
+    /// Share this lock, in the same step: for a part of something that others may lock as a whole. Can be repeated
+    #[arg(long, value_name = "KEY", conflicts_with = "permits")]
+    pub(crate) under: Vec<OsString>,
     /// Lease: time after which the lock is free if this machine dies. Renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) lease: Duration,

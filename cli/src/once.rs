@@ -23,6 +23,8 @@ pub(crate) fn once(address: &Address, task: Once) -> Result<ExitCode, Failure> {
         nonblock: false,
         shared: false,
         permits: None,
+        with: Vec::new(),
+        under: Vec::new(),
         lease: task.lease,
         hold_at_least: None,
         bound: false,

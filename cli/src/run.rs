@@ -81,6 +81,8 @@ pub(crate) fn elect(address: &Address, task: Elect) -> Result<ExitCode, Failure>
         nonblock: false,
         shared: false,
         permits: None,
+        with: Vec::new(),
+        under: Vec::new(),
         lease: task.lease,
         hold_at_least: None,
         bound: false,
@@ -381,7 +383,9 @@ async fn acquire(
         return Ok(permits.map(Held::Permits));
     }
     // Observed: a command may run for long, and a forced release has to end it at once.
-    let lock = client.lock(key).observed();
+    let bytes = |names: &'_ [OsString]| names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let (with, under): (Vec<_>, Vec<_>) = (bytes(&task.with), bytes(&task.under));
+    let lock = client.lock(key).and(with).under(under).observed();
     let lock = if task.shared { lock.shared() } else { lock };
     let lock = if task.bound { lock.bound() } else { lock };
     let guard = match limit.left() {

@@ -39,7 +39,8 @@
 //! | to wait until N others are done | [`Client::latch`] |
 //! | one of many processes to lead, and all to know which | [`Client::election`] |
 //! | many to want a result that one of them makes | [`Client::once`] |
-//! | several locks, all or none | [`MultiLock`] |
+//! | several locks, all or none | [`.and([…])`](Lock::and) on one server, [`MultiLock`] on several |
+//! | a part of something that others lock as a whole | [`.under([…])`](Lock::under) |
 //! | a lock that outlives the death of servers, at a majority of them | `Quorum` of the crate `kvlock-quorum` |
 //! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
 //! | to start while the server cannot be reached | [`Client::connect_lazy`] |

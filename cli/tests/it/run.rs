@@ -33,6 +33,29 @@ fn no_session_is_left_after_a_wait_or_a_bound_lock() {
     assert!(closed.is_some(), "there was none");
 }
 
+/// The lock of the stage is `k`.
+#[test]
+fn several_locks_are_taken_in_one_step() {
+    let mut stage = Stage::set();
+    let holder = stage.run(&["--with", "b", "--with", "c", "--under", "top"], "ready; idle");
+    let _command = stage.process("pid");
+    for key in ["k", "b", "c", "top"] {
+        assert_eq!(stage.control.run(&format!("EXISTS {key}")), Value::Integer(1), "{key}");
+    }
+    for (key, code) in [("b", 124), ("c", 124), ("top", 124), ("other", 0)] {
+        let start = ["run", "--nonblock", key, "--", "true"];
+        stage.start(&start).done().assert_code(code);
+    }
+    let below = ["run", "--nonblock", "--under", "top", "other", "--", "true"];
+    stage.start(&below).done().assert_code(0);
+    holder.signal(Signal::SIGTERM);
+    holder.done();
+    assert_eq!(stage.control.run("EXISTS k b c top"), Value::Integer(0));
+    for wrong in [&["--with", "k"][..], &["--permits", "1/2", "--with", "b"]] {
+        stage.run(wrong, "true").done().assert_code(2);
+    }
+}
+
 #[test]
 fn the_exit_code_of_the_command_is_returned() {
     let mut stage = Stage::set();

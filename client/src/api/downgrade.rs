@@ -52,6 +52,7 @@ impl Guard {
             inner: &inner,
             mode,
             key,
+            further: held_lock.further.as_ref(),
             term,
             limit,
             slot: None,
@@ -60,6 +61,7 @@ impl Guard {
             bound,
         };
         let mut claim = Claim::of(&inner, mode, key, &held_lock.owner);
+        claim.further = held_lock.further.clone();
         sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());
         self.release_in_turn(turn).await?;

@@ -2,13 +2,12 @@
 
 mod acquiring;
 mod looking;
+mod set;
 
 use crate::engine::context::Context;
 use crate::engine::lease::LeaseSpec;
 use crate::engine::owner::Owner;
-use crate::engine::settings::check_name;
-use crate::wire::error::Error;
-use crate::wire::request::Mode;
+use crate::wire::request::{Further, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +32,8 @@ use std::time::Duration;
 pub struct Lock {
     inner: Arc<Context>,
     key: Arc<[u8]>,
+    /// The locks that are acquired in the same step.
+    further: Option<Arc<Further>>,
     mode: Mode,
     term: LeaseSpec,
     owner: Option<Owner>,
@@ -48,6 +49,7 @@ impl Lock {
         Self {
             inner,
             key: name.into(),
+            further: None,
             mode: Mode::Alone,
             term,
             owner: None,
@@ -106,6 +108,57 @@ impl Lock {
     /// ```
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
+        self
+    }
+
+    /// Acquires these locks too, in the same step and in the same mode: all of them or none. While the client waits
+    /// it holds none of them, so clients that name the same locks in different orders do not block each other.
+    ///
+    /// The guard is for all of them: it renews and releases them together, and is lost if one of them is. Locks that
+    /// are held alone have its [token](crate::Guard::token).
+    ///
+    /// Up to 64 locks with those of [`under`](Self::under), none of them twice, all in the same slot of a cluster: use
+    /// a hash tag. [`MultiLock`](crate::MultiLock) is for locks of several servers or slots.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let transfer = client.lock("account:7").and(["account:9"]).acquire().await?;
+    /// transfer.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn and<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        let mut further = self.further.as_deref().cloned().unwrap_or_default();
+        further.with.extend(names.into_iter().map(|name| Arc::from(name.as_ref())));
+        self.further = (further != Further::default()).then(|| Arc::new(further));
+        self
+    }
+
+    /// Acquires the lock below these: each of them is shared, in the same step. So the holders of different parts
+    /// of a tree work beside each other, and a client that holds one of these locks alone excludes all below it.
+    ///
+    /// The guard is for all of them: it renews and releases them together, and is lost if one of them is. Its
+    /// [token](crate::Guard::token) is that of this lock.
+    ///
+    /// Up to 63 names, all in the same slot of a cluster: use a hash tag. The user (ACL) needs to write each.
+    /// An [owner](Self::owner) that re-enters needs the same names again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let file = client.lock("repo/src/a.rs").under(["repo", "repo/src"]);
+    /// let guard = file.acquire().await?;
+    /// // Others may hold repo/src/b.rs now, but nobody holds repo/src or repo alone.
+    /// # Ok(()) }
+    /// ```
+    pub fn under<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        let mut further = self.further.as_deref().cloned().unwrap_or_default();
+        further.under.extend(names.into_iter().map(|name| Arc::from(name.as_ref())));
+        further.under.sort();
+        further.under.dedup();
+        self.further = (further != Further::default()).then(|| Arc::new(further));
         self
     }
 
@@ -206,17 +259,8 @@ impl Lock {
         &self.key
     }
 
-    /// Where it stands among others, for everybody the same.
-    pub(crate) fn rank(&self) -> (&[u8], &str) {
-        (&self.key, &self.inner.place)
-    }
-
     /// By how much a limit may be passed.
     pub(crate) fn reply_timeout(&self) -> Duration {
         self.inner.settings.reply_timeout
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        check_name(&self.key)
     }
 }

@@ -7,19 +7,24 @@ use crate::engine::limit::Limit;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
+use crate::wire::request::Mode;
 use futures_util::future::{join_all, select_all};
 use std::pin::pin;
 use std::time::Duration;
 
 /// Several locks as one: all are held, or none.
 ///
-/// They may be on different servers. They are acquired one after the other in an order that is
-/// the same in all processes, by name and then by the address of the server. So two clients that want some of
-/// the same locks cannot wait for each other. Two conditions: a name that is on several servers needs the same
-/// server addresses in all processes, and a holder of one of the locks must not wait for another one in any other
-/// way.
+/// All locks of one server, or of one slot of a cluster, are acquired in one step, renewed together and released
+/// together: one command each. While the client waits for them it holds none of them, so clients that name the same
+/// locks in different orders do not block each other.
 ///
-/// While a later lock is waited for, the watchdog renews the earlier ones.
+/// The locks may also be on different servers or in different slots. Then there is one step for each, in an order
+/// that is the same in all processes: by the address of the server, then by slot, then by name. The
+/// watchdog renews what is held already while the next step waits. Two conditions: all processes use the same server
+/// addresses, and a holder of one of the locks does not wait for another one in any other way.
+///
+/// One step has up to 64 locks, all of the same client with the same lease. A lock with an
+/// [owner](Lock::owner), or one that is [observed](Lock::observed), has a step of its own.
 ///
 /// This is no Redlock: every one of the servers is needed, and each lock is as good as its server.
 ///
@@ -37,8 +42,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct MultiLock {
-    /// In the order in which they are acquired.
-    locks: Vec<Lock>,
+    /// What is acquired in one step each, in that order.
+    steps: Vec<Lock>,
 }
 
 impl MultiLock {
@@ -46,17 +51,33 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are none, or one twice: it would wait for itself.
+    /// [`Invalid`](Error::Invalid) if there are none, if one is there twice, or if a lock is
+    /// [under](Lock::under) others and cannot be acquired in one step with the rest of its server: then two clients
+    /// could wait for each other.
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
-        if locks.is_empty() {
-            return Err(Error::Invalid("there are no locks".to_owned()));
-        }
         if locks.windows(2).any(|pair| matches!(pair, [a, b] if a.rank() == b.rank())) {
             return Err(Error::Invalid("one of the locks is there twice".to_owned()));
         }
-        Ok(Self { locks })
+        let mut steps: Vec<Lock> = Vec::new();
+        for lock in locks {
+            let alone = match steps.last_mut() {
+                Some(step) => step.join(lock),
+                None => Some(lock),
+            };
+            steps.extend(alone);
+        }
+        if steps.is_empty() {
+            return Err(Error::Invalid("there are no locks".to_owned()));
+        }
+        steps.iter().try_for_each(Lock::check)?;
+        if steps.windows(2).any(|pair| matches!(pair, [a, b] if !a.is_before(b))) {
+            let why =
+                "a lock under others cannot be acquired in one step with the rest of its server";
+            return Err(Error::Invalid(why.to_owned()));
+        }
+        Ok(Self { steps })
     }
 
     /// Acquires all of them, however long it takes.
@@ -105,17 +126,17 @@ impl MultiLock {
     }
 
     async fn acquire_by(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
-        let reply_timeout = self.locks.iter().map(Lock::reply_timeout).max().unwrap_or_default();
+        let reply_timeout = self.steps.iter().map(Lock::reply_timeout).max().unwrap_or_default();
         limit.hold(reply_timeout, pin!(self.acquire_all(limit))).await
     }
 
     async fn acquire_all(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
-        let mut held = MultiGuard { guards: Vec::with_capacity(self.locks.len()) };
-        for lock in &self.locks {
+        let mut held = MultiGuard { guards: Vec::with_capacity(self.steps.len()) };
+        for step in &self.steps {
             let next = if held.guards.is_empty() {
-                lock.acquire_by(limit).await
+                step.acquire_by(limit).await
             } else {
-                held.run_until_lost(lock.acquire_by(limit)).await.and_then(|next| next)
+                held.run_until_lost(step.acquire_by(limit)).await.and_then(|next| next)
             };
             match next {
                 Ok(Some(guard)) => held.guards.push(guard),
@@ -155,12 +176,14 @@ impl MultiLock {
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the locks"]
 pub struct MultiGuard {
+    /// One for each step.
     guards: Vec<Guard>,
 }
 
 impl MultiGuard {
-    /// The token of each lock, with its name, in the order in which they were acquired: each is for
-    /// what that lock guards.
+    /// The token of each lock that is held alone, with its name: it is for what that lock guards. Locks that were
+    /// acquired in one step have the same token. [Shared](Lock::shared) locks have the token of all who share them,
+    /// which [`Lock::info`] shows.
     ///
     /// ```no_run
     /// # fn example(guard: &kvlock::MultiGuard) {
@@ -171,12 +194,14 @@ impl MultiGuard {
     /// ```
     #[must_use]
     pub fn tokens(&self) -> Vec<(&[u8], Token)> {
-        self.guards.iter().map(|guard| (guard.key(), guard.token())).collect()
-    }
-
-    /// The guards of the locks, in the order in which they were acquired.
-    pub fn guards(&self) -> &[Guard] {
-        &self.guards
+        let mut tokens = Vec::new();
+        for guard in &self.guards {
+            let (held_lock, token) = (&guard.lease().held_lock, guard.token());
+            if held_lock.mode == Mode::Alone {
+                tokens.extend(held_lock.keys().map(|key| (key, token)));
+            }
+        }
+        tokens
     }
 
     /// Whether one of them is lost. Reads the clock, asks no server.
@@ -257,5 +282,84 @@ impl MultiGuard {
         if let Err(trouble) = self.release().await {
             tracing::debug!(%trouble, "not all of several locks could be released");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::clock::{Boottime, SafetyMargin};
+    use crate::engine::context::Context;
+    use crate::engine::lease::LeasePolicy;
+    use crate::engine::settings::Settings;
+    use crate::net::address::Address;
+    use std::sync::Arc;
+
+    fn context(url: &str) -> Arc<Context> {
+        let safety = SafetyMargin { margin: Duration::ZERO };
+        let policy = LeasePolicy { clock: Arc::new(Boottime), safety };
+        let address = Address::try_from(url).unwrap();
+        Arc::new(Context::new(address, Settings::default(), policy).unwrap())
+    }
+
+    fn lock(at: &Arc<Context>, name: &str) -> Lock {
+        Lock::new(at.clone(), name.as_bytes())
+    }
+
+    /// The names of the locks of each step.
+    fn steps(locks: impl IntoIterator<Item = Lock>) -> Result<Vec<Vec<String>>, Error> {
+        let names = |step: &Lock| {
+            step.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+        };
+        MultiLock::new(locks).map(|all| all.steps.iter().map(names).collect())
+    }
+
+    #[tokio::test]
+    async fn a_step_has_the_locks_of_one_server() {
+        let (one, other) = (context("redis://127.0.0.1:1/"), context("redis://127.0.0.1:2/"));
+        let locks = [lock(&one, "b"), lock(&other, "a"), lock(&one, "a").shared()];
+        assert_eq!(steps(locks).unwrap(), [vec!["b", "a"], vec!["a"]]);
+        // Another client of the same server has a step of its own, in the order of names.
+        let (first, second) = (context("redis://127.0.0.1:1/"), lock(&one, "b"));
+        assert_eq!(
+            steps([lock(&one, "c"), lock(&first, "a"), second]).unwrap(),
+            [vec!["a"], vec!["b", "c"]]
+        );
+        let long = lock(&one, "b").lease(Duration::from_secs(7));
+        assert_eq!(steps([lock(&one, "c"), lock(&one, "a"), long]).unwrap(), [["a"], ["b"], ["c"]]);
+    }
+
+    #[tokio::test]
+    async fn a_step_has_64_locks_at_most() {
+        let one = context("redis://127.0.0.1:1/");
+        let many = (0..130).map(|number| lock(&one, &format!("{number:03}")));
+        let lengths: Vec<_> = steps(many).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(lengths, [64, 64, 2]);
+    }
+
+    #[tokio::test]
+    async fn the_slots_of_a_cluster_have_a_step_each() {
+        let cluster = context("redis-cluster://127.0.0.1:1/");
+        let locks = ["{x}1", "{y}1", "{x}2"].map(|name| lock(&cluster, name));
+        let mut steps = steps(locks).unwrap();
+        steps.sort();
+        assert_eq!(steps, [vec!["{x}1", "{x}2"], vec!["{y}1"]]);
+    }
+
+    #[tokio::test]
+    async fn locks_under_others_are_in_one_step_or_refused() {
+        let one = context("redis://127.0.0.1:1/");
+        let both = [lock(&one, "r/a").under(["r"]), lock(&one, "r/b").under(["r", "q"])];
+        assert_eq!(steps(both).unwrap(), [["r/a", "r/b", "q", "r"]]);
+        // Held alone it is not shared too.
+        assert_eq!(
+            steps([lock(&one, "r/a").under(["r"]), lock(&one, "r")]).unwrap(),
+            [["r", "r/a"]]
+        );
+        let long = |name: &str| lock(&one, name).lease(Duration::from_secs(7));
+        let apart = [lock(&one, "a").under(["z"]), long("b")];
+        assert!(matches!(steps(apart), Err(Error::Invalid(_))));
+        assert_eq!(steps([long("a"), lock(&one, "b").under(["z"])]).unwrap().len(), 2);
+        assert!(matches!(steps([lock(&one, "a").under(["a"])]), Err(Error::Invalid(_))));
     }
 }

@@ -32,7 +32,7 @@ use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::outcome;
 use crate::wire::reply::{self, Token};
-use crate::wire::request::{self, Mode};
+use crate::wire::request::{self, Further, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) inner: &'a Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: &'a Arc<[u8]>,
+    /// The locks that are acquired in the same step.
+    pub(crate) further: Option<&'a Arc<Further>>,
     pub(crate) term: LeaseSpec,
     pub(crate) limit: Limit,
     /// The shared owner, if several acquisitions share one.
@@ -83,6 +85,7 @@ impl Acquisition<'_> {
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
         let asked = Stopwatch::start();
         let mut claim = Claim::new(self.inner, self.mode, self.key);
+        claim.further = self.further.cloned();
         claim.value = self.value.cloned();
         claim.unless = self.unless.cloned();
         let mut trouble = Trouble::new(self.limit);
@@ -127,6 +130,7 @@ impl Acquisition<'_> {
         let mut request =
             request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
         request.arg("HELD");
+        let request = request::with_further(request, self.further.map(|further| &**further));
         let mut sent = self.inner.now();
         let mut ask = async || {
             let via = |_: &Arc<Live>| sent = self.inner.now();
@@ -173,8 +177,7 @@ impl Acquisition<'_> {
         let lease = self.term.length.min(FIRST_LEASE);
         let request =
             request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
-        let request = request::with_unless(request, claim.unless.as_deref());
-        let request = request::with_value(request, claim.value.as_deref());
+        let request = claim.with_options(request);
         let full = self.inner.settings.reply_timeout;
         let patience = match self.limit {
             Limit::Now | Limit::Never => full,

@@ -38,7 +38,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::reply::{Grant, Token};
-use crate::wire::request::{self, GiveBack};
+use crate::wire::request::GiveBack;
 use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
@@ -248,9 +248,8 @@ impl Lease {
 
     /// What sets the lease anew.
     pub(crate) fn renewal(&self, length: Duration) -> RedisResult<Cmd> {
-        let HeldLock { mode, key, owner, .. } = &self.held_lock;
         let token = Some(self.raised.load(Ordering::Acquire)).filter(|token| *token > 0);
-        request::renew(*mode, &**key, &**owner, length, token)
+        self.held_lock.renew(length, token)
     }
 
     /// Returns the renewals that may still arrive, for another record of the same owner.
@@ -530,7 +529,8 @@ impl Lease {
         if ends {
             self.held.ended();
         }
-        if told {
+        // Of several locks one was lost: the owner may still hold the others.
+        if told && self.held_lock.further.is_none() {
             return ReleaseAction::Silent;
         }
         let give_back = if left == 0 { GiveBack::All } else { GiveBack::DownTo(left) };

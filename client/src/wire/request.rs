@@ -1,6 +1,7 @@
 //! Commands as they are sent: arguments in order, times in whole milliseconds.
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ToSingleRedisArg};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Ten years: the longest lease or timeout that a server can be configured to take.
@@ -105,6 +106,40 @@ pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
 /// The same, unless that key exists.
 pub(crate) fn with_unless(mut cmd: Cmd, ready_key: Option<&[u8]>) -> Cmd {
     cmd.arg(ready_key.map(|key| ("UNLESS", key))).take()
+}
+
+/// The further locks of a command for several locks: they are granted, renewed and released with the first one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Further {
+    /// Locks in the mode of the command.
+    pub(crate) with: Vec<Arc<[u8]>>,
+    /// Locks that are shared, whatever the mode is.
+    pub(crate) under: Vec<Arc<[u8]>>,
+}
+
+impl Further {
+    /// How a release of all holds of the first lock is sent. The owner may hold other locks under the same
+    /// ones, so it gives back no more of those than this set has taken.
+    pub(crate) fn give_back(&self, wanted: GiveBack) -> GiveBack {
+        match wanted {
+            GiveBack::All if !self.under.is_empty() => GiveBack::DownTo(0),
+            GiveBack::All | GiveBack::One | GiveBack::DownTo(_) => wanted,
+        }
+    }
+}
+
+/// The same for further locks too.
+pub(crate) fn with_further(mut cmd: Cmd, further: Option<&Further>) -> Cmd {
+    let Some(further) = further else { return cmd };
+    for (word, keys) in [("WITH", &further.with), ("UNDER", &further.under)] {
+        if !keys.is_empty() {
+            cmd.arg(word).arg(keys.len());
+            for key in keys {
+                cmd.arg(&**key);
+            }
+        }
+    }
+    cmd
 }
 
 /// A result that a release stores.

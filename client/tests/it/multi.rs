@@ -30,6 +30,144 @@ async fn nothing_is_held_if_one_cannot_be_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_locks_of_a_server_are_acquired_in_one_step() {
+    let mut stage = Stage::set().await;
+    stage.taken("b");
+    let all = all_of(&stage.client, &["c", "a", "b"]);
+    let waiter = tokio::spawn(async move { all.acquire().await });
+    for key in ["a", "b", "c"] {
+        observe::wait_for_waiters(&mut stage.control, key, 1);
+    }
+    // It holds nothing while it waits.
+    assert_eq!(stage.control.run("EXISTS a c"), Value::Integer(0));
+    stage.control.run("LOCK.FORCERELEASE b");
+    let guard = ok(waiter).await.unwrap();
+    let tokens = guard.tokens();
+    assert_eq!(tokens.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    assert!(tokens.iter().all(|(_, token)| *token == tokens[0].1), "one token: {tokens:?}");
+    ok(guard.release()).await;
+    assert!(["a", "b", "c"].iter().all(|key| stage.is_free(key)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_one_step_may_be_shared() {
+    let mut stage = Stage::set().await;
+    let (client, other) = (&stage.client, stage.other().await);
+    let mixed = |client: &Client, own: &str| {
+        [client.lock("all").shared(), client.lock(own), client.lock("m").shared()]
+    };
+    let first = ok(MultiLock::new(mixed(client, "x")).unwrap().acquire()).await;
+    let second = ok(MultiLock::new(mixed(&other, "b")).unwrap().try_acquire()).await;
+    let second = second.expect("they share all and m");
+    let names = |guard: &kvlock::MultiGuard| guard.tokens()[0].0.to_owned();
+    assert_eq!((names(&first), names(&second)), (b"x".to_vec(), b"b".to_vec()));
+    assert!(ok(client.lock("all").try_acquire()).await.is_none());
+    let readers = MultiLock::new([other.lock("m").shared(), other.lock("all").shared()]).unwrap();
+    let third = ok(readers.try_acquire()).await.expect("it shares both");
+    assert!(third.tokens().is_empty());
+    for guard in [first, second, third] {
+        ok(guard.release()).await;
+    }
+    assert!(["all", "b", "m", "x"].iter().all(|key| stage.is_free(key)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_locks_of_a_step_are_renewed_together() {
+    let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
+    let locks = [stage.client.lock("a"), stage.client.lock("b"), stage.client.lock("c").shared()];
+    let guard = ok(MultiLock::new(locks).unwrap().acquire()).await;
+    let begun = std::time::Instant::now();
+    let mut left = Vec::new();
+    while begun.elapsed() < Duration::from_millis(2500) {
+        for key in ["a", "b", "c"] {
+            left.push(stage.control.call(cmd!["PTTL", key]));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(left.iter().all(|left| matches!(left, Value::Integer(left) if *left > 0)), "{left:?}");
+    assert!(!guard.is_lost());
+    ok(guard.release()).await;
+    assert!(["a", "b", "c"].iter().all(|key| stage.is_free(key)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_wait_for_several_leaves_nothing() {
+    let mut stage = Stage::set().await;
+    stage.taken("b");
+    let all = all_of(&stage.client, &["a", "b", "c"]);
+    let waiter = tokio::spawn(async move { all.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "c", 1);
+    waiter.abort();
+    for key in ["a", "b", "c"] {
+        observe::wait_for_waiters(&mut stage.control, key, 0);
+    }
+    stage.control.run("LOCK.FORCERELEASE b");
+    assert!(["a", "b", "c"].iter().all(|key| stage.is_free(key)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_under_others_shares_them() {
+    let mut stage = Stage::set().await;
+    let (client, other) = (&stage.client, stage.other().await);
+    let file = |client: &Client, name: &str| client.lock(name).under(["src", "repo", "src"]);
+    let first = ok(file(client, "src/a").acquire()).await;
+    let second = ok(file(&other, "src/b").acquire()).await;
+    assert!(ok(other.lock("src").under(["repo"]).try_acquire()).await.is_none());
+    let beside = ok(other.lock("docs").under(["repo"]).try_acquire()).await.expect("it is free");
+    ok(beside.release()).await;
+    let whole = other.lock("repo");
+    let whole = tokio::spawn(async move { whole.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "repo", 1);
+    // A place in line stops those that come later.
+    assert!(ok(file(client, "src/c").try_acquire()).await.is_none());
+    ok(first.release()).await;
+    ok(second.release()).await;
+    ok(ok(whole).await.unwrap().release()).await;
+    assert!(["src", "repo", "src/a", "src/b"].iter().all(|key| stage.is_free(key)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_holds_several_locks_under_one() {
+    let mut stage = Stage::set().await;
+    let me = stage.client.owner();
+    let file = |name: &str| stage.client.lock(name).owner(&me).under(["dir"]);
+    let (a, b) = (ok(file("a").acquire()).await, ok(file("b").acquire()).await);
+    let again = ok(file("a").acquire()).await;
+    // It re-enters only what it holds.
+    let wrong = stage.client.lock("a").owner(&me);
+    assert_matches!(wrong.try_acquire().await, Err(Error::Invalid(_)));
+    ok(a.release()).await;
+    ok(again.release()).await;
+    assert!(stage.is_free("a") && !stage.is_free("dir"));
+    assert!(!b.is_lost());
+    ok(b.release()).await;
+    assert!(stage.is_free("b") && stage.is_free("dir"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_a_lock_above_is_a_loss() {
+    let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
+    let guard = ok(stage.client.lock("a").under(["dir"]).acquire()).await;
+    stage.control.run("LOCK.FORCERELEASE dir");
+    soon(guard.lost()).await;
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
+    assert!(stage.is_free("a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_bound_locks_are_free_when_the_client_is_gone() {
+    let builder = Client::builder().session_ttl(Duration::from_secs(1));
+    let (mut stage, proxy) = Stage::behind(builder).await;
+    let lock = |name| stage.client.lock(name).lease(Duration::from_secs(600)).bound();
+    let guard = ok(MultiLock::new([lock("a"), lock("b")]).unwrap().acquire()).await;
+    assert_eq!(stage.control.run("EXISTS a b"), Value::Integer(2));
+    proxy.cut();
+    stage.wait_until_free("a");
+    stage.wait_until_free("b");
+    soon(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_lost_is_the_loss_of_all() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
     let guard = ok(all_of(&stage.client, &["a", "b", "c"]).acquire()).await;
@@ -40,12 +178,21 @@ async fn one_that_is_lost_is_the_loss_of_all() {
     assert!(guard.is_lost());
     assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
     assert!(stage.is_free("a") && stage.is_free("c"));
-    // Also while others are waited for.
-    stage.taken("b");
-    let all = all_of(&stage.client, &["a", "b"]);
+    // Also while those of another server are waited for: the server with the smaller address is the first.
+    let elsewhere = Server::start();
+    let other = Client::connect(elsewhere.url()).await.unwrap();
+    let mut control = elsewhere.connect();
+    let is_first = stage.server.url() < elsewhere.url();
+    let (first, second) = if is_first {
+        (&mut stage.control, &mut control)
+    } else {
+        (&mut control, &mut stage.control)
+    };
+    second.run("LOCK.ACQUIRE b other 60000");
+    let all = MultiLock::new([stage.client.lock("b"), other.lock("b")]).unwrap();
     let waiter = tokio::spawn(async move { all.acquire().await });
-    observe::wait_for_waiters(&mut stage.control, "b", 1);
-    stage.control.run("LOCK.FORCERELEASE a");
+    observe::wait_for_waiters(second, "b", 1);
+    first.run("LOCK.FORCERELEASE b");
     assert_matches!(ok(waiter).await, Err(Error::Lost(_)));
 }
 
@@ -57,10 +204,10 @@ async fn locks_of_different_servers_are_one() {
     let all = [stage.client.lock("k"), other.lock("k"), other.lock("a")];
     let guard = ok(MultiLock::new(all).unwrap().acquire()).await;
     let names: Vec<&[u8]> = guard.tokens().iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, [b"a", b"k", b"k"]);
-    for part in guard.guards() {
-        assert!(guard.tokens().contains(&(part.key(), part.token())));
-    }
+    let (here, there) = (vec![&b"k"[..]], vec![&b"a"[..], b"k"]);
+    let is_first = stage.server.url() < elsewhere.url();
+    let expected = if is_first { [here, there] } else { [there, here] };
+    assert_eq!(names, expected.concat());
     assert!(!guard.is_lost() && !stage.is_free("k"));
     assert_eq!(elsewhere.connect().call(cmd!["EXISTS", "k", "a"]), Value::Integer(2));
     ok(guard.release()).await;

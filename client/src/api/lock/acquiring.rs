@@ -163,7 +163,8 @@ impl Lock {
         check_lease(self.term.length)?;
         let inner = &self.inner;
         // It is sent nothing that could be granted, so there is nothing to undo.
-        let claim = Claim::of(inner, self.mode, &self.key, &owner.into());
+        let mut claim = Claim::of(inner, self.mode, &self.key, &owner.into());
+        claim.further = self.further.clone();
         let acquisition = self.acquisition(Limit::Now, None);
         let (lease, share) = acquisition.adopt(claim, token).await?;
         Guard::adopted(inner.clone(), lease, share, self.bound, self.observed).await
@@ -203,10 +204,10 @@ impl Lock {
     }
 
     fn acquisition<'a>(&'a self, limit: Limit, slot: Option<&'a OwnerSlot>) -> Acquisition<'a> {
-        let Self { inner, key, mode, term, value, unless, bound, .. } = self;
+        let Self { inner, key, further, mode, term, value, unless, bound, .. } = self;
         let (mode, term, bound) = (*mode, *term, *bound);
-        let (value, unless) = (value.as_ref(), unless.as_ref());
-        Acquisition { inner, mode, key, term, limit, slot, value, unless, bound }
+        let (further, value, unless) = (further.as_ref(), value.as_ref(), unless.as_ref());
+        Acquisition { inner, mode, key, further, term, limit, slot, value, unless, bound }
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {
@@ -255,6 +256,9 @@ impl Lock {
         lease: &Arc<Lease>,
     ) -> Result<Option<Guard>, Error> {
         let inner = &self.inner;
+        if lease.held_lock.further != self.further {
+            return Err(Error::Invalid("the owner holds this lock under other locks".to_owned()));
+        }
         let Some(share) = reenter::reenter(inner, lease, self.term).await? else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use crate::engine::settings::FIRST_LEASE;
 use crate::engine::undo;
 use crate::net::live::Live;
 use crate::wire::error::Error;
-use crate::wire::request::{self, GiveBack, Mode};
+use crate::wire::request::{self, Further, GiveBack, Mode};
 use redis::Cmd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub(crate) struct Claim {
     inner: Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
+    /// The locks that are acquired in the same step.
+    pub(crate) further: Option<Arc<Further>>,
     pub(crate) owner: Arc<str>,
     /// What the owner says of itself.
     pub(crate) value: Option<Arc<[u8]>>,
@@ -75,6 +77,7 @@ impl Claim {
             inner: inner.clone(),
             mode,
             key: key.clone(),
+            further: None,
             owner: owner.clone(),
             value: None,
             unless: None,
@@ -88,6 +91,13 @@ impl Claim {
 
     pub(crate) fn inner(&self) -> &Arc<Context> {
         &self.inner
+    }
+
+    /// The same request, for all locks of the claim and with what the owner says.
+    pub(crate) fn with_options(&self, request: Cmd) -> Cmd {
+        let request = request::with_further(request, self.further.as_deref());
+        let request = request::with_unless(request, self.unless.as_deref());
+        request::with_value(request, self.value.as_deref())
     }
 
     /// A command that may be granted is about to be sent there. One that was not answered may arrive
@@ -149,6 +159,7 @@ impl Claim {
     ) -> Result<Option<(Moment, Duration)>, Error> {
         let inner = self.inner.clone();
         let request = request::renew(self.mode, &*self.key, &*self.owner, length, None)?;
+        let request = request::with_further(request, self.further.as_deref());
         let to = inner.renewals.route_of(&self.key).await?;
         let sent = inner.now();
         self.lasts = self.lasts.max(length);
@@ -176,6 +187,7 @@ impl Claim {
         let held_lock = HeldLock {
             mode: self.mode.held(grant.holds),
             key: self.key.clone(),
+            further: self.further.clone(),
             owner: self.owner.clone(),
             token: grant.token,
         };
@@ -219,7 +231,10 @@ impl Claim {
         let (inner, key) = (self.inner.clone(), self.key.clone());
         let (strays, lasts) = (self.strays, self.lasts);
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
-        let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
+        let further = self.further.as_deref();
+        let all = further.map_or(GiveBack::All, |further| further.give_back(GiveBack::All));
+        let release = request::release(self.mode, &*self.key, &*self.owner, all);
+        let release = request::with_further(release, further);
         let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();

@@ -63,8 +63,7 @@ async fn try_at(
     let left = limit.left().map(|left| left.max(Duration::from_millis(1)));
     let (mode, holds) = (claim.mode, Some(claim.mode.once()));
     let request = request::wait(mode, &*claim.key, &*claim.owner, offer, left, holds, Some(&id))?;
-    let request = request::with_unless(request, claim.unless.as_deref());
-    let request = request::with_value(request, claim.value.as_deref());
+    let request = claim.with_options(request);
     let live = to.node.commands().live_by(inner.router.overdue()).await?;
     claim.sending(live.clone());
     claim.lines_up();

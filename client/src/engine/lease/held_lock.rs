@@ -1,7 +1,7 @@
 //! The identity of a held lock.
 
 use crate::wire::reply::Token;
-use crate::wire::request::{self, GiveBack, Mode};
+use crate::wire::request::{self, Further, GiveBack, Mode};
 use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,8 @@ pub(crate) struct HeldLock {
     pub(crate) mode: Mode,
     /// The name of the lock.
     pub(crate) key: Arc<[u8]>,
+    /// The locks that were granted with it.
+    pub(crate) further: Option<Arc<Further>>,
     /// Its owner.
     pub(crate) owner: Arc<str>,
     /// The token of the grant.
@@ -20,12 +22,31 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
+    /// The names of the locks in the mode of this one.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let further = self.further.iter().flat_map(|further| &further.with);
+        std::iter::once(&self.key).chain(further).map(|key| &**key)
+    }
+
     /// Builds an acquire by the same owner, with the resulting number of holds.
     pub(crate) fn acquire(&self, lease: Duration, holds: Option<u32>) -> RedisResult<Cmd> {
-        request::acquire(self.mode, &*self.key, &*self.owner, lease, holds)
+        let request = request::acquire(self.mode, &*self.key, &*self.owner, lease, holds)?;
+        Ok(self.with_further(request))
     }
 
     pub(crate) fn release(&self, give_back: GiveBack) -> Cmd {
-        request::release(self.mode, &*self.key, &*self.owner, give_back)
+        let further = self.further.as_deref();
+        let give_back = further.map_or(give_back, |further| further.give_back(give_back));
+        self.with_further(request::release(self.mode, &*self.key, &*self.owner, give_back))
+    }
+
+    /// Builds a renewal: see [`request::renew`].
+    pub(crate) fn renew(&self, lease: Duration, token: Option<u64>) -> RedisResult<Cmd> {
+        let request = request::renew(self.mode, &*self.key, &*self.owner, lease, token)?;
+        Ok(self.with_further(request))
+    }
+
+    fn with_further(&self, request: Cmd) -> Cmd {
+        request::with_further(request, self.further.as_deref())
     }
 }

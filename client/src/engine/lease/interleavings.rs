@@ -67,6 +67,7 @@ impl World {
         let held_lock = HeldLock {
             mode: Mode::Alone,
             key: b"k"[..].into(),
+            further: None,
             owner: "o:1".into(),
             token: Token::from(1),
         };

@@ -51,6 +51,7 @@ fn of(id: usize, clock: Arc<ByHand>, granted: Beginning, term: LeaseSpec) -> Sta
     let held_lock = HeldLock {
         mode: Mode::Alone,
         key: b"k"[..].into(),
+        further: None,
         owner: "o:1".into(),
         token: Token::from(1),
     };

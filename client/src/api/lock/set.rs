@@ -1,0 +1,85 @@
+//! Locks that are acquired in one step.
+
+use super::Lock;
+use crate::engine::settings::check_name;
+use crate::net::slots::slot_of;
+use crate::wire::error::Error;
+use crate::wire::request::Mode;
+use std::sync::Arc;
+
+/// Largest number of locks that a server grants in one step.
+const SET_MAX: usize = 64;
+
+impl Lock {
+    /// Its position in an order that is the same in all processes: server, slot, name.
+    pub(crate) fn rank(&self) -> (&str, u16, &[u8]) {
+        let in_cluster = self.inner.router.only().is_err();
+        let slot = if in_cluster { slot_of(&self.key) } else { 0 };
+        (&self.inner.place, slot, &self.key)
+    }
+
+    /// Adds another lock to those that are acquired in one step. Gives the lock back if that cannot be: it is on
+    /// another server or in another slot, or differs in more than its name and mode.
+    pub(crate) fn join(&mut self, other: Self) -> Option<Self> {
+        let is_plain = |lock: &Self| {
+            lock.owner.is_none() && lock.value.is_none() && lock.unless.is_none() && !lock.observed
+        };
+        let (place, slot, _) = self.rank();
+        let (its_place, its_slot, _) = other.rank();
+        let fits = (place, slot) == (its_place, its_slot)
+            && Arc::ptr_eq(&self.inner, &other.inner)
+            && (self.term, self.bound) == (other.term, other.bound)
+            && is_plain(self)
+            && is_plain(&other)
+            && self.names().count() + other.names().count() <= SET_MAX;
+        if !fits {
+            return Some(other);
+        }
+        let mut further = self.further.as_deref().cloned().unwrap_or_default();
+        let its = other.further.as_deref().cloned().unwrap_or_default();
+        if self.mode == other.mode {
+            further.with.extend(std::iter::once(other.key).chain(its.with));
+        } else if self.mode == Mode::Alone {
+            further.under.extend(std::iter::once(other.key).chain(its.with));
+        } else {
+            // The first lock says the mode of the command.
+            further.under.push(std::mem::replace(&mut self.key, other.key));
+            further.under.extend(std::mem::replace(&mut further.with, its.with));
+            self.mode = other.mode;
+        }
+        further.under.extend(its.under);
+        further.under.sort();
+        further.under.dedup();
+        // Who holds a lock alone need not share it too.
+        further.under.retain(|name| *name != self.key && !further.with.contains(name));
+        self.further = Some(Arc::new(further));
+        None
+    }
+
+    /// Whether a client that holds these locks may wait for the others: no client waits for these while it holds one
+    /// of the others.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        let ((place, slot, _), (its_place, its_slot, _)) = (self.rank(), other.rank());
+        (place, slot) != (its_place, its_slot) || self.names().max() < other.names().min()
+    }
+
+    /// The names of all locks that are acquired in one step.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        let further =
+            self.further.iter().flat_map(|further| further.with.iter().chain(&further.under));
+        std::iter::once(&self.key).chain(further)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.names().try_for_each(|name| check_name(name))?;
+        if self.names().count() > SET_MAX {
+            return Err(Error::Invalid(format!("more than {SET_MAX} locks in one step")));
+        }
+        let mut names: Vec<_> = self.names().collect();
+        names.sort();
+        if names.windows(2).any(|pair| matches!(pair, [a, b] if a == b)) {
+            return Err(Error::Invalid("one of the locks is there twice".to_owned()));
+        }
+        Ok(())
+    }
+}
