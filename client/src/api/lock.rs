@@ -95,7 +95,7 @@ impl Lock {
     /// later one.
     ///
     /// An exclusive [`owner`](Self::owner) re-enters with this, and still holds the lock
-    /// exclusively. An owner that shares the lock and asks for it exclusively gets [`Upgrade`](Error::Upgrade).
+    /// exclusively. An owner that shares the lock and asks for it exclusively gets [`Upgrade`](crate::Error::Upgrade).
     ///
     /// # Examples
     ///

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Nothing here waits for the network or sets a timer. Callers report when a command was sent, and its
-//! answer. Renewals may overlap: each has a [`RenewalId`]. In any order the record counts on
+//! answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In any order the record counts on
 //! no more than the server grants.
 //!
 //! - **I1** `until` is never later than the end of the lease after the last answered command, and after every

@@ -117,17 +117,6 @@ pub(crate) struct Further {
     pub(crate) under: Vec<Arc<[u8]>>,
 }
 
-impl Further {
-    /// How a release of all holds of the first lock is sent. The owner may hold other locks under the same
-    /// ones, so it gives back no more of those than this set has taken.
-    pub(crate) fn give_back(&self, wanted: GiveBack) -> GiveBack {
-        match wanted {
-            GiveBack::All if !self.under.is_empty() => GiveBack::DownTo(0),
-            GiveBack::All | GiveBack::One | GiveBack::DownTo(_) => wanted,
-        }
-    }
-}
-
 /// The same for further locks too.
 pub(crate) fn with_further(mut cmd: Cmd, further: Option<&Further>) -> Cmd {
     let Some(further) = further else { return cmd };

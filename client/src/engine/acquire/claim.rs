@@ -231,10 +231,8 @@ impl Claim {
         let (inner, key) = (self.inner.clone(), self.key.clone());
         let (strays, lasts) = (self.strays, self.lasts);
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
-        let further = self.further.as_deref();
-        let all = further.map_or(GiveBack::All, |further| further.give_back(GiveBack::All));
-        let release = request::release(self.mode, &*self.key, &*self.owner, all);
-        let release = request::with_further(release, further);
+        let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
+        let release = request::with_further(release, self.further.as_deref());
         let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();

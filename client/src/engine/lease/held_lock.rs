@@ -35,8 +35,6 @@ impl HeldLock {
     }
 
     pub(crate) fn release(&self, give_back: GiveBack) -> Cmd {
-        let further = self.further.as_deref();
-        let give_back = further.map_or(give_back, |further| further.give_back(give_back));
         self.with_further(request::release(self.mode, &*self.key, &*self.owner, give_back))
     }
 
