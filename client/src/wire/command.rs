@@ -1,6 +1,7 @@
 //! The commands as methods of a connection.
 
 use crate::wire::info::{LockInfo, LockProfile, LockSummary};
+use crate::wire::outcome;
 use crate::wire::reply::{self, Grant, Token};
 use crate::wire::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
@@ -110,8 +111,8 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_acquire_options(key, owner, lease: Duration, options: AcquireOptions<'_>) -> Option<Grant> =
-        request::acquire(options.mode, key, owner, lease, options.holds)
-            .map(|cmd| request::with_value(cmd, options.value));
+        request::acquire(options.mode, key, owner, lease, options.holds).map(|cmd| options.add_to(cmd)),
+        granted;
 
     /// Acquires the lock, or waits in line behind earlier waiters.
     ///
@@ -191,7 +192,8 @@ pub trait AsyncLockCommands {
     /// ```
     lock_wait_options(key, owner, lease: Duration, timeout: Option<Duration>, options: AcquireOptions<'_>) -> Option<Grant> =
         request::wait(options.mode, key, owner, lease, timeout, options.holds, None)
-            .map(|cmd| request::with_value(cmd, options.value));
+            .map(|cmd| options.add_to(cmd)),
+        granted;
 
     /// Gives back one hold; the last one frees the lock or hands it to the first in line.
     ///
@@ -249,8 +251,8 @@ pub trait AsyncLockCommands {
     /// con.lock_release_options("orders:42", "alice:1", ReleaseOptions::default().all()).await?;
     /// # Ok(()) }
     /// ```
-    lock_release_options(key, owner, options: ReleaseOptions) -> Option<u64> =
-        Ok(request::release(options.mode, key, owner, options.give_back));
+    lock_release_options(key, owner, options: ReleaseOptions<'_>) -> Option<u64> =
+        options.add_to(request::release(options.mode, key, owner, options.give_back));
 
     /// Sets the lease to `lease` from now, longer or shorter than before.
     ///
@@ -328,6 +330,17 @@ pub trait AsyncLockCommands {
     lock_renew_with_value(key, owner, lease: Duration, value: &[u8]) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None)
             .map(|cmd| request::with_value(cmd, Some(value)));
+
+    /// [`lock_renew`](Self::lock_renew) for several locks: also those of [`AcquireOptions::with`] and
+    /// [`AcquireOptions::under`]. `None` if any of them is not held; the others are renewed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`lock_renew`](Self::lock_renew); `CROSSSLOT` in a cluster.
+    lock_renew_set(key, owner, lease: Duration, with: &[&[u8]], under: &[&[u8]]) -> Option<Duration> =
+        request::renew(Mode::Alone, key, owner, lease, None).map(|cmd| {
+            request::with_keys(request::with_keys(cmd, "WITH", with), "UNDER", under)
+        });
 
     /// Takes this owner out of the queue.
     ///
@@ -494,6 +507,11 @@ pub trait AsyncLockCommands {
     lock_force_release(key) -> bool =
         Ok(request::force_release(key));
 }
+}
+
+/// A grant; `None` also if the result exists.
+fn granted(value: Value) -> Result<Option<Grant>, ParsingError> {
+    if outcome::is_ready(&value) { Ok(None) } else { reply::read(value) }
 }
 
 fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(

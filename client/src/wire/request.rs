@@ -118,15 +118,18 @@ pub(crate) struct Further {
 }
 
 /// The same for further locks too.
-pub(crate) fn with_further(mut cmd: Cmd, further: Option<&Further>) -> Cmd {
-    let Some(further) = further else { return cmd };
-    for (word, keys) in [("WITH", &further.with), ("UNDER", &further.under)] {
-        if !keys.is_empty() {
-            cmd.arg(word).arg(keys.len());
-            for key in keys {
-                cmd.arg(&**key);
-            }
-        }
+pub(crate) fn with_further(cmd: Cmd, further: Option<&Further>) -> Cmd {
+    let Some(Further { with, under }) = further else { return cmd };
+    with_keys(with_keys(cmd, "WITH", with), "UNDER", under)
+}
+
+/// The same with a word and the keys that it names, if there are any.
+pub(crate) fn with_keys(mut cmd: Cmd, word: &str, keys: &[impl AsRef<[u8]>]) -> Cmd {
+    if !keys.is_empty() {
+        cmd.arg(word).arg(keys.len());
+    }
+    for key in keys {
+        cmd.arg(key.as_ref());
     }
     cmd
 }

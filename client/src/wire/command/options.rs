@@ -1,6 +1,8 @@
 //! What the commands can be told beyond what they need.
 
-use crate::wire::request::{GiveBack, Mode};
+use crate::wire::request::{self, GiveBack, Mode, ToStore};
+use redis::{Cmd, RedisResult};
+use std::time::Duration;
 
 /// How to acquire a lock. Default: exclusively, with one hold more than before.
 ///
@@ -17,12 +19,27 @@ use crate::wire::request::{GiveBack, Mode};
 pub struct AcquireOptions<'a> {
     pub(super) mode: Mode,
     pub(super) holds: Option<u32>,
-    pub(super) value: Option<&'a [u8]>,
+    value: Option<&'a [u8]>,
+    unless: Option<&'a [u8]>,
+    set: Set<'a>,
+}
+
+/// The further locks of a command for several locks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Set<'a> {
+    with: &'a [&'a [u8]],
+    under: &'a [&'a [u8]],
+}
+
+impl Set<'_> {
+    fn add_to(&self, cmd: Cmd) -> Cmd {
+        request::with_keys(request::with_keys(cmd, "WITH", self.with), "UNDER", self.under)
+    }
 }
 
 impl Default for AcquireOptions<'_> {
     fn default() -> Self {
-        Self { mode: Mode::Alone, holds: None, value: None }
+        Self { mode: Mode::Alone, holds: None, value: None, unless: None, set: Set::default() }
     }
 }
 
@@ -47,6 +64,31 @@ impl<'a> AcquireOptions<'a> {
         self.value = Some(value);
         self
     }
+
+    /// Acquires the lock only if this key does not exist: it is the result of the work. If it exists, or comes to exist
+    /// while the caller waits, the reply is `None`, and `GET` returns the result. In a cluster both keys are in the same slot.
+    pub fn unless(mut self, ready_key: &'a [u8]) -> Self {
+        self.unless = Some(ready_key);
+        self
+    }
+
+    /// Acquires these locks too, in the same mode: all of them or none. Up to 64 locks with those of
+    /// [`under`](Self::under), in a cluster all in the same slot.
+    pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
+        self.set.with = keys;
+        self
+    }
+
+    /// Shares these locks too, whatever the mode is.
+    pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
+        self.set.under = keys;
+        self
+    }
+
+    pub(super) fn add_to(&self, cmd: Cmd) -> Cmd {
+        let cmd = request::with_value(self.set.add_to(cmd), self.value);
+        request::with_unless(cmd, self.unless)
+    }
 }
 
 /// What to give back. Default: one exclusive hold.
@@ -59,18 +101,20 @@ impl<'a> AcquireOptions<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing until they are given to a command"]
-pub struct ReleaseOptions {
+pub struct ReleaseOptions<'a> {
     pub(super) mode: Mode,
     pub(super) give_back: GiveBack,
+    result: Option<ToStore<'a>>,
+    set: Set<'a>,
 }
 
-impl Default for ReleaseOptions {
+impl Default for ReleaseOptions<'_> {
     fn default() -> Self {
-        Self { mode: Mode::Alone, give_back: GiveBack::One }
+        Self { mode: Mode::Alone, give_back: GiveBack::One, result: None, set: Set::default() }
     }
 }
 
-impl ReleaseOptions {
+impl<'a> ReleaseOptions<'a> {
     /// What the owner shares.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
@@ -88,5 +132,34 @@ impl ReleaseOptions {
     pub fn holds_left(mut self, holds: u32) -> Self {
         self.give_back = GiveBack::DownTo(holds);
         self
+    }
+
+    /// Stores a result in the same step, if the owner holds the lock. Without a `ttl` it stays until it is
+    /// deleted. Waiters with that
+    /// [ready-key](AcquireOptions::unless) get their `None` at once.
+    pub fn store(mut self, ready_key: &'a [u8], value: &'a [u8], ttl: Option<Duration>) -> Self {
+        self.result = Some(ToStore { key: ready_key, value, ttl });
+        self
+    }
+
+    /// Releases these locks too: what was acquired with [`AcquireOptions::with`]. `None` is the reply if any of
+    /// them is not held; the others are released.
+    pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
+        self.set.with = keys;
+        self
+    }
+
+    /// Releases these shared locks too: what was acquired with [`AcquireOptions::under`].
+    pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
+        self.set.under = keys;
+        self
+    }
+
+    pub(super) fn add_to(&self, cmd: Cmd) -> RedisResult<Cmd> {
+        let cmd = self.set.add_to(cmd);
+        match self.result {
+            Some(result) => request::with_store(cmd, result),
+            None => Ok(cmd),
+        }
     }
 }

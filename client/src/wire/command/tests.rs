@@ -57,6 +57,36 @@ fn a_method_sends_its_command_and_reads_its_reply() {
     assert_eq!(con.sent, [sent]);
 }
 
+/// The words of the last command.
+fn words(con: &Canned) -> String {
+    let sent = String::from_utf8_lossy(con.sent.last().expect("it was sent")).into_owned();
+    let words = sent.split("\r\n").filter(|word| !word.starts_with(['$', '*']));
+    words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
+}
+
+#[test]
+fn options_name_results_and_further_locks() {
+    let lease = Duration::from_secs(1);
+    let (with, under): (&[&[u8]], &[&[u8]]) = (&[b"b", b"c"], &[b"top"]);
+    let mut con = answering(Value::SimpleString("ready".to_owned()));
+    let acquire = AcquireOptions::default().shared().with(with).under(under).unless(b"r");
+    assert!(now(con.lock_acquire_options("k", "a", lease, acquire)).unwrap().is_none());
+    assert_eq!(words(&con), "LOCK.ACQUIRE k a 1000 SHARED WITH 2 b c UNDER 1 top UNLESS r");
+    let value = AcquireOptions::default().under(under).value(b"v");
+    assert!(now(con.lock_wait_options("k", "a", lease, None, value)).unwrap().is_none());
+    assert_eq!(words(&con), "LOCK.WAIT k a 1000 0 UNDER 1 top VALUE v");
+    con.reply = Value::Int(0);
+    let release = ReleaseOptions::default().with(with).under(under);
+    assert_eq!(now(con.lock_release_options("k", "a", release)).unwrap(), Some(0));
+    assert_eq!(words(&con), "LOCK.RELEASE k a WITH 2 b c UNDER 1 top");
+    let storing = ReleaseOptions::default().all().store(b"r", b"v", Some(lease));
+    assert_eq!(now(con.lock_release_options("k", "a", storing)).unwrap(), Some(0));
+    assert_eq!(words(&con), "LOCK.RELEASE k a ALL STORE r v PX 1000");
+    con.reply = Value::Int(1000);
+    assert_eq!(now(con.lock_renew_set("k", "a", lease, with, &[])).unwrap(), Some(lease));
+    assert_eq!(words(&con), "LOCK.RENEW k a 1000 WITH 2 b c");
+}
+
 #[test]
 fn an_owner_may_say_something_of_itself() {
     let mut con = answering(Value::Nil);
