@@ -20,6 +20,7 @@ mod campaign;
 mod documents;
 mod effects;
 mod harness_itself;
+mod imports;
 mod locks;
 mod planted;
 mod server;

@@ -1,0 +1,106 @@
+//! Modules of the crate and of the program import each other in no circle, so each can be read after those that it
+//! uses.
+
+use harness::kind::workspace;
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders without circles.
+const SOURCES: [&str; 3] = ["client/src", "client/quorum/src", "cli/src"];
+
+/// What each module imports, by path: `engine::lease::late`. The crate itself has the empty path.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn module_of(file: &Path, root: &Path) -> String {
+    let path = file.strip_prefix(root).unwrap().with_extension("");
+    let parts = path.iter().map(|part| part.to_str().unwrap());
+    parts.filter(|part| !["mod", "lib", "main"].contains(part)).collect::<Vec<_>>().join("::")
+}
+
+/// The text of a module without comments and unit tests.
+fn product(text: &str) -> String {
+    let product = text.split("#[cfg(test)]\nmod ").next().unwrap();
+    let lines = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The modules that a text names by `crate::…`.
+fn named_in(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
+    let path = Regex::new(r"\bcrate::((?:\w+::)*\w+)(?:::\{([^}]*)\})?").unwrap();
+    let mut named = BTreeSet::new();
+    for found in path.captures_iter(text) {
+        let base = &found[1];
+        let group = found.get(2).map_or("self", |group| group.as_str());
+        for last in group.split(',').map(str::trim).filter(|last| !last.is_empty()) {
+            let last = last.split(" as ").next().unwrap();
+            let whole = if last == "self" { base.to_owned() } else { format!("{base}::{last}") };
+            let mut name = whole.as_str();
+            while !modules.contains(name) {
+                name = name.rsplit_once("::").map_or("", |(above, _)| above);
+            }
+            named.insert(name.to_owned());
+        }
+    }
+    // What the crate shows to its users is below nothing.
+    named.remove("");
+    named
+}
+
+fn imports(root: &Path) -> Imports {
+    let mut found = Vec::new();
+    files(root, &mut found);
+    let modules: BTreeSet<_> = found.iter().map(|file| module_of(file, root)).collect();
+    let read = |file: &PathBuf| {
+        let module = module_of(file, root);
+        let mut named = named_in(&product(&fs::read_to_string(file).unwrap()), &modules);
+        named.remove(&module);
+        (module, named)
+    };
+    found.iter().map(read).collect()
+}
+
+/// The modules that are in circles, or between them.
+fn circles(mut imports: Imports) -> Imports {
+    loop {
+        let before = imports.len();
+        let all: BTreeSet<_> = imports.keys().cloned().collect();
+        let used: BTreeSet<_> = imports.values().flatten().cloned().collect();
+        imports.retain(|module, named| used.contains(module) && !named.is_disjoint(&all));
+        if imports.len() == before {
+            return imports;
+        }
+    }
+}
+
+#[test]
+fn no_modules_import_each_other_in_a_circle() {
+    for source in SOURCES {
+        let imports = imports(&workspace().join(source));
+        assert!(imports.values().any(|named| !named.is_empty()), "{source}: no imports were found");
+        assert_eq!(circles(imports), Imports::new(), "{source}");
+    }
+}
+
+#[test]
+fn a_circle_is_found_between_modules_that_use_it() {
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let graph = [("a", set(&["b"])), ("b", set(&["c"])), ("c", set(&["b", "d"])), ("d", set(&[]))];
+    let graph: Imports = graph.map(|(module, named)| (module.to_owned(), named)).into();
+    assert_eq!(circles(graph).keys().collect::<Vec<_>>(), ["b", "c"]);
+    let text = "use crate::a::b::{Thing, c::Other};\nlet x = crate::d::make();\n// crate::e::X";
+    let modules = set(&["", "a", "a::b", "a::b::c", "d", "e"]);
+    assert_eq!(named_in(&product(text), &modules), set(&["a::b", "a::b::c", "d"]));
+}
