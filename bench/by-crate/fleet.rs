@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 pub(crate) async fn run(args: &Args) -> ! {
     let client = Client::builder().patience(LONG).connect(args.text("url")).await.unwrap();
     println!("ready {}", env!("CARGO_PKG_VERSION"));
-    line().await;
+    crate::line().await;
     let mut waiting = JoinSet::new();
     for _ in 0..args.number("tasks") {
         let lock = client.lock(args.text("key"));
         waiting.spawn(async move { lock.acquire().await.map(drop) });
     }
-    line().await;
+    crate::line().await;
     let mut gave_up = 0;
     while waiting.try_join_next().is_some() {
         gave_up += 1;
@@ -24,8 +24,4 @@ pub(crate) async fn run(args: &Args) -> ! {
     println!("{gave_up}");
     println!("done");
     std::process::exit(0);
-}
-
-async fn line() {
-    tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await.unwrap();
 }

@@ -12,7 +12,8 @@
 //! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them; `bound=yes`: bound ones |
 //!
 //! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With `mode=fleet` all
-//! tasks wait for one lock over a restart of the server (`fleet.rs`).
+//! tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all want one result (`once.rs`):
+//! `proto=crate` by `Client::once`, `checked` by a double check with the lock, `flight` by one such check for all tasks.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -25,6 +26,7 @@ mod commands;
 mod election;
 mod fleet;
 mod observers;
+mod once;
 mod watchdog;
 
 use driver::{Args, Session};
@@ -51,6 +53,7 @@ async fn main() {
     match args.text("mode") {
         "observe" => observers::run(&args).await,
         "fleet" => fleet::run(&args).await,
+        "once" => once::run(&args).await,
         _ => {}
     }
     match args.text("proto") {
@@ -108,4 +111,9 @@ impl Session for ByCrate {
     fn abandon(&mut self, guard: Guard) {
         self.abandoned.push(guard);
     }
+}
+
+/// Waits for a line of input.
+async fn line() {
+    tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await.unwrap();
 }

@@ -277,6 +277,47 @@ pub(crate) const ALL: &[Contender] = &[
         ..RAW
     },
     Contender {
+        name: "kvlock once",
+        about: "`Client::once` of the crate",
+        program: Program::Ours("by-crate"),
+        proto: "crate",
+        needs: Needs::Module,
+        waiters: 10_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock double check",
+        about: "look, take the lock, look again: the crate and redis-rs",
+        program: Program::Ours("by-crate"),
+        proto: "checked",
+        needs: Needs::Module,
+        waiters: 10_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock single flight",
+        about: "one double check for all tasks of a process",
+        program: Program::Ours("by-crate"),
+        proto: "flight",
+        needs: Needs::Module,
+        waiters: 10_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "Lua double check",
+        about: "the same with Redisson's protocol, raw connections",
+        proto: "lua",
+        waiters: 100,
+        ..RAW
+    },
+    Contender {
+        name: "SET NX double check",
+        about: "`SET NX PX` and `GET` every 100 ms, raw connections",
+        proto: "poller",
+        waiters: 10_000,
+        ..RAW
+    },
+    Contender {
         name: "PostgreSQL",
         about: "advisory locks, pgx",
         program: Program::Peer("go"),

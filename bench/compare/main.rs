@@ -39,6 +39,7 @@ mod holding;
 mod machine;
 mod measure;
 mod noisy;
+mod once;
 mod plot;
 mod process;
 mod publish;

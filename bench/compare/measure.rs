@@ -29,6 +29,8 @@ pub(crate) enum Mode {
     Noisy,
     /// A lock by each task, over a restart of the server.
     Fleet,
+    /// One result that all want.
+    Once,
 }
 
 /// A measurement. All parts contend for the same locks.
@@ -136,6 +138,7 @@ impl Plan {
             Mode::Observe => "observe",
             Mode::Noisy => "noisy",
             Mode::Fleet => "fleet",
+            Mode::Once => "once",
         };
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![

@@ -4,7 +4,7 @@ use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
 use crate::measure::{Clients, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
-use crate::{dying, family, fleet, holding, noisy, waiting};
+use crate::{dying, family, fleet, holding, noisy, once, waiting};
 
 /// How much is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,7 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     dying::locks(&mut cells, effort);
     noisy::add(&mut cells, effort);
     fleet::add(&mut cells, effort);
+    once::add(&mut cells, effort);
     for cell in &mut cells.0 {
         cell.once = takes_long(cell);
     }
@@ -116,7 +117,7 @@ fn takes_long(cell: &Cell) -> bool {
         "6" => cell.name.starts_with("1,000,000") || library,
         "7" => library,
         "9" => who == "Redisson",
-        "12" | "13" | "14" => false,
+        "12" | "13" | "14" | "16" => false,
         // A server that loads takes twenty seconds.
         "15" => true,
         // A thousand readers that leave take the scripts seconds.

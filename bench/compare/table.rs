@@ -222,6 +222,17 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("gave up", "gave_up"),
         ],
     },
+    Layout {
+        scenario: "16",
+        ratio: None,
+        columns: &[
+            ("the last has it after, ms", "last_ms"),
+            ("times worked", "works"),
+            ("commands per task", "commands_per_task"),
+            ("server CPU, ms", "server_cpu_ms"),
+            ("clients' CPU, ms", "load_cpu_ms"),
+        ],
+    },
 ];
 
 /// All tables of a scenario, one for each cell.

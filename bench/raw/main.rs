@@ -20,7 +20,7 @@
 //! only in pipelines, except kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
 //! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`). With `observe`,
 //! observers get news of the leader (`poller.rs`). With `noisy`, other clients are measured beside a crowd of waits
-//! of one session (`crowd/noisy.rs`).
+//! of one session (`crowd/noisy.rs`). With `once`, all tasks want one result (`once.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(
@@ -35,6 +35,7 @@ mod family;
 mod floors;
 mod lua;
 mod native;
+mod once;
 mod pipeline;
 mod poller;
 mod session;
@@ -50,6 +51,7 @@ async fn main() {
         "pairs" => return crowd::pairs::run(&args),
         "noisy" => return crowd::noisy::run(&args),
         "observe" => poller::observe(&args).await,
+        "once" => once::run(&args).await,
         _ => {}
     }
     if args.number::<usize>("depth") > 1 {

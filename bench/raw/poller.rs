@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{interval, sleep};
 
 /// As often as most do it.
-const POLL: Duration = Duration::from_millis(100);
+pub(crate) const POLL: Duration = Duration::from_millis(100);
 
 const RENEW: &str = "\
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end

@@ -1,0 +1,160 @@
+//! Many tasks that want one result, which another program makes while it holds the lock. Measures the time from the
+//! release of that lock until the last task has the result, and what it costs.
+
+use crate::contender::{Needs, named};
+use crate::figures::Figures;
+use crate::machine::{self, Used};
+use crate::measure::{Clients, Mode, Part, Plan};
+use crate::process::Process;
+use crate::scenario::{Cells, Effort, Measured};
+use harness::{Connection, Server, cmd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The key of [`Plan::arguments`], and the lock of its result.
+const KEY: &str = "bench";
+const LOCK: &str = "{bench}:lock";
+const CHANNEL: &str = "redisson_lock__channel:{{bench}:lock}";
+const LEASE_MS: u64 = 600_000;
+
+/// Longest time until all wait, and the time from one look to the next.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Tasks, and the processes in which they are.
+const SIZES: [(&str, usize, usize); 6] = [
+    ("1 task", 1, 1),
+    ("100 tasks in one process", 100, 1),
+    ("100 tasks in 10 processes", 100, 10),
+    ("100 tasks in 100 processes", 100, 100),
+    ("10,000 tasks in one process", 10_000, 1),
+    ("10,000 tasks in 10 processes", 10_000, 10),
+];
+
+const WHO: [&str; 5] = [
+    "kvlock once",
+    "kvlock double check",
+    "kvlock single flight",
+    "Lua double check",
+    "SET NX double check",
+];
+
+pub(crate) fn add(cells: &mut Cells, effort: Effort) {
+    for (name, tasks, processes) in SIZES {
+        if effort.quick && tasks != 100 {
+            continue;
+        }
+        for who in WHO {
+            if named(who).waiters < tasks {
+                continue;
+            }
+            cells.add("16", name, who, move || measure(who, tasks, processes));
+        }
+    }
+}
+
+fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
+    let contender = named(who);
+    let server = server(contender.needs);
+    machine::pin(&[server.pid()], &machine::cores().0);
+    let mut control = server.connect();
+    let uses_module = matches!(contender.needs, Needs::Module);
+    match contender.proto {
+        _ if uses_module => control.call(cmd!["LOCK.ACQUIRE", LOCK, "maker", LEASE_MS]),
+        "lua" => control.call(cmd!["HSET", LOCK, "maker", 1]),
+        _ => control.call(cmd!["SET", LOCK, "maker", "PX", LEASE_MS]),
+    };
+    let each = tasks / processes;
+    let plan = Plan { mode: Mode::Once, ..Plan::uncontended(contender, each, 0.0) };
+    let part = Part { contender, tasks: each, clients: Clients::One };
+    let arguments = plan.arguments(&part, &server.url(), each);
+    // The owners are named after the numbers of their tasks.
+    let start = |process: usize| {
+        let first = format!("first={}", process * each);
+        Process::start(contender, &[&arguments[..], &[first]].concat())
+    };
+    let mut all: Vec<_> = (0..processes).map(start).collect();
+    let versions = all.iter().map(Process::ready).collect::<Result<Vec<_>, _>>()?;
+    all.iter_mut().for_each(|process| process.go(0, 0));
+    let wait = if contender.proto == "flight" { processes } else { tasks };
+    let begun = Instant::now();
+    while waiting(&mut control, contender.proto) < wait {
+        if begun.elapsed() > PATIENCE {
+            return Err("they do not wait".to_owned());
+        }
+        sleep(LOOK);
+    }
+    let pids: Vec<u32> = all.iter().map(Process::pid).collect();
+    let (busy, load) = (machine::busy(), Used::of(&pids));
+    let used = Used::of(&[server.pid()]);
+    let (before, begun) = (commands(&mut control), driver::now());
+    match contender.proto {
+        _ if uses_module => {
+            control.call(cmd!["LOCK.RELEASE", LOCK, "maker", "STORE", KEY, "value", "PX", LEASE_MS])
+        }
+        "lua" => {
+            control.call(cmd!["SET", KEY, "value", "PX", LEASE_MS]);
+            control.call(cmd!["DEL", LOCK]);
+            control.call(cmd!["PUBLISH", CHANNEL, 0])
+        }
+        _ => {
+            control.call(cmd!["SET", KEY, "value", "PX", LEASE_MS]);
+            control.call(cmd!["DEL", LOCK])
+        }
+    };
+    let (mut last, mut worked) = (begun, 0);
+    for process in &all {
+        for line in process.lines()? {
+            let (at, works) = line.split_once(' ').ok_or(line.as_str())?;
+            last = last.max(at.parse().map_err(|_| at)?);
+            worked += works.parse::<u64>().map_err(|_| works)?;
+        }
+    }
+    let server_used = Used::of(&[server.pid()]).since(&used);
+    let load_used = Used::of(&pids).since(&load);
+    let figures = [
+        ("last_ms", (last - begun) as f64 / 1e6),
+        // The one that has stored the result, and those that did not find it.
+        ("works", (1 + worked) as f64),
+        ("commands_per_task", (commands(&mut control) - before) / tasks as f64),
+        ("server_cpu_ms", server_used / 1e3),
+        ("load_cpu_ms", load_used / 1e3),
+        ("elsewhere_share", machine::elsewhere(busy, machine::busy(), server_used + load_used)),
+    ];
+    let figures: Figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+    Ok((figures, versions.into_iter().next().unwrap_or_default()))
+}
+
+fn server(needs: Needs) -> Server {
+    let options = Server::options().config("maxclients", 30_000);
+    if !matches!(needs, Needs::Module) {
+        return options.without_module().start();
+    }
+    let options = options.module_config("max-waiters", 100_000);
+    options.module_config("max-waiters-per-key", 100_000).start()
+}
+
+/// Number of tasks of which the server knows that they wait.
+fn waiting(control: &mut Connection, proto: &str) -> usize {
+    let count = match proto {
+        "lua" => control.call(cmd!["PUBSUB", "NUMSUB", CHANNEL])[1].integer(),
+        // Each has tried once to set the lock.
+        "poller" => calls(control, "set") - 1,
+        _ => control.call(cmd!["LOCK.INFO", LOCK]).field("waiters").integer(),
+    };
+    usize::try_from(count).unwrap_or(0)
+}
+
+/// Commands that the server has carried out.
+fn commands(control: &mut Connection) -> f64 {
+    let info = control.call(cmd!["INFO", "stats"]).text();
+    let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn calls(control: &mut Connection, command: &str) -> i64 {
+    let info = control.call(cmd!["INFO", "commandstats"]).text();
+    let start = format!("cmdstat_{command}:calls=");
+    let line = info.lines().find_map(|line| line.strip_prefix(&start));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
