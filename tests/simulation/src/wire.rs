@@ -103,6 +103,31 @@ impl Request {
         Some((key_of(&self.words[1])?, owner))
     }
 
+    /// Whether it names several locks.
+    pub(crate) fn is_of_set(&self) -> bool {
+        ["WITH", "UNDER"].iter().any(|word| self.option_at(word).is_some())
+    }
+
+    /// The locks that it is about, each with whether it is for sharing it.
+    pub(crate) fn locks(&self) -> Vec<(Key, bool)> {
+        let shared = self.option_at("SHARED").is_some();
+        let first = self.words.get(1).and_then(|name| key_of(name));
+        let mut locks: Vec<_> = first.into_iter().map(|key| (key, shared)).collect();
+        for (word, shared) in [("WITH", shared), ("UNDER", true)] {
+            let Some(at) = self.option_at(word) else { continue };
+            let names = self.words[at + 2..].iter().take(self.number(at + 1) as usize);
+            locks.extend(names.filter_map(|name| key_of(name)).map(|key| (key, shared)));
+        }
+        locks
+    }
+
+    /// The locks that it is about, with the owner.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let owner = self.place().map(|(_, owner)| owner);
+        let keys = self.locks().into_iter().map(|(key, _)| key);
+        owner.into_iter().flat_map(|owner| keys.clone().map(move |key| (key, owner))).collect()
+    }
+
     /// The number in that place.
     ///
     /// # Panics

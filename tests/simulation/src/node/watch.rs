@@ -59,7 +59,7 @@ impl Node {
     }
 
     /// Checks a changed key. `of` is the owner that asked for the change, if any.
-    pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: Option<Place>) {
+    pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: &[Place]) {
         if self.is_paused(sim) {
             let text = format!("server {} wrote while writes were paused", self.id);
             sim.judge.borrow_mut().fail(Rule::Forbidden, text);
@@ -83,27 +83,39 @@ impl Node {
         }
         for place in joined.into_iter().map(|owner| (key, owner)) {
             sim.judge.borrow_mut().counts.granted += 1;
-            self.is_granted(sim, place, of == Some(place));
+            self.is_granted(sim, place, of.contains(&place), is.shared);
         }
         let left = was.holders.into_iter().filter(|owner| !is.holders.contains(owner));
-        left.filter(|owner| of != Some((key, *owner)))
+        left.filter(|owner| !of.contains(&(key, *owner)))
             .for_each(|owner| self.is_taken(sim, (key, owner), was.token));
     }
 
     /// Checks a grant to an owner, which waited unless it has just asked.
-    fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool) {
+    fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool, shared: bool) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.handed_off += u64::from(!asked);
         if !asked && self.ledger.is_away(place) {
             let text = format!("{place:?} was granted although its session is away");
             judge.fail(Rule::Sessions, text);
         }
-        if let Some(before) =
-            self.ledger.is_before(place, |other| super::waits(&self.module, other), self.at(sim))
-        {
+        let stays = |other| super::waits(&self.module, other);
+        if let Some(before) = self.ledger.is_before((place, shared), stays, self.at(sim)) {
             judge.fail(Rule::Order, format!("{place:?} before {before:?}"));
         }
         self.ledger.leaves(place);
+    }
+
+    /// Checks that each owner of a set holds all of its locks or none, and none while it waits.
+    pub(super) fn look_at_sets(&mut self, sim: &Sim) {
+        let now = self.at(sim);
+        let keys = &self.host.keys;
+        let holds = |(key, owner): Place| {
+            let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
+            seen.holders.contains(&owner)
+        };
+        if let Some(text) = self.ledger.wrong_set(holds) {
+            sim.judge.borrow_mut().fail(Rule::Sets, format!("server {}: {text}", self.id));
+        }
     }
 
     /// Checks the loss of a lock that its owner did not release: only a bound lock or an unsent grant may be
