@@ -23,7 +23,8 @@ pub enum Scene {
     /// One server, whose only fault is that it stands still now and then for up to 0.7 s: an offer of
     /// 2 s that is renewed after a third of it leaves 0.8 s. No lease may be lost.
     Stalls,
-    /// As `Failovers`. Half of the users wait for several locks in one step.
+    /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is no
+    /// result.
     Sets,
 }
 

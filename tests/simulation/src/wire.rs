@@ -48,6 +48,16 @@ pub(crate) fn key_of(name: &[u8]) -> Option<Key> {
     decimal(name.strip_prefix(b"lock")?)
 }
 
+/// What the result is called that clients of that lock want.
+pub(crate) fn result_name(key: Key) -> String {
+    format!("result{key}")
+}
+
+/// Whether a key holds a result.
+pub(crate) fn is_result(name: &[u8]) -> bool {
+    name.starts_with(b"result")
+}
+
 fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -3,7 +3,7 @@
 
 use crate::settings::Scene;
 use crate::sim::Sim;
-use crate::wire::{ClientId, Key, key_name};
+use crate::wire::{ClientId, Key, key_name, result_name};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -93,6 +93,8 @@ struct Wish {
     first: Key,
     /// `WITH`, `UNDER` and `SHARED`, with their keys.
     options: Vec<String>,
+    /// Lifetime of the result, if it wants one instead of the locks.
+    result_ms: Option<u64>,
 }
 
 impl Wish {
@@ -101,6 +103,15 @@ impl Wish {
         words.extend(numbers.iter().map(u64::to_string));
         words.extend(options.iter().map(|word| (*word).to_owned()));
         words.extend(self.options.iter().cloned());
+        let result = result_name(self.first);
+        match (name, self.result_ms) {
+            ("LOCK.ACQUIRE" | "LOCK.WAIT", Some(_)) => words.extend(["UNLESS".to_owned(), result]),
+            ("LOCK.RELEASE", Some(lifetime)) => {
+                let store = ["STORE".to_owned(), result, self.owner.clone(), "PX".to_owned()];
+                words.extend(store.into_iter().chain([lifetime.to_string()]));
+            }
+            _ => {}
+        }
         words
     }
 }
@@ -124,7 +135,12 @@ impl Sim {
             counts.sets_wanted
         };
         let mut options = Vec::new();
-        let last = if self.percent(60) { 2 } else { 3 };
+        let last = match self.below(10) {
+            // A single lock, beside those that are sets.
+            0 | 1 => 1,
+            2..=6 => 2,
+            _ => 3,
+        };
         let with = if self.percent(50) { 1 + self.below(last as u64) as usize } else { last };
         for (word, keys) in [("WITH", &keys[1..with.max(1)]), ("UNDER", &keys[with.max(1)..last])] {
             if !keys.is_empty() {
@@ -136,7 +152,8 @@ impl Sim {
             options.push("SHARED".to_owned());
         }
         let lease_ms = half + self.below(half);
-        Wish { owner: format!("set {number}"), lease_ms, first: keys[0], options }
+        let result_ms = self.percent(40).then(|| 1 + self.below(2_000));
+        Wish { owner: format!("set {number}"), lease_ms, first: keys[0], options, result_ms }
     }
 }
 
@@ -179,7 +196,9 @@ impl Me {
         if !matches!(granted, Said::List(_)) {
             return Some(());
         }
-        let work = sim.below(wish.lease_ms / 2);
+        // Some work beyond the lease, and release what they may have lost.
+        let longest = if sim.percent(15) { wish.lease_ms * 2 } else { wish.lease_ms / 2 };
+        let work = sim.below(longest);
         sleep(Duration::from_millis(work)).await;
         if sim.percent(40) {
             let renewed = line.ask(&wish.command("LOCK.RENEW", &[wish.lease_ms], &[])).await?;

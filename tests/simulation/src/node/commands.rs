@@ -190,6 +190,9 @@ impl Node {
         if request.is_of_set() {
             self.note_set(sim, request, reply);
         }
+        if let (b"LOCK.ACQUIRE" | b"LOCK.WAIT", Reply::Word("ready")) = (request.name(), reply) {
+            self.is_told_ready(sim, &request.places());
+        }
         match (request.name(), reply) {
             (b"LOCK.WAIT", Reply::List(_)) => {
                 self.begins_to_wait(sim, request, session);

@@ -142,6 +142,7 @@ impl Node {
         self.change_places();
         let changed = redis::changed(&before, &self.host.keys);
         changed.iter().for_each(|changed| self.watch(sim, changed, of));
+        self.look_at_results(sim, &changed, &before, of);
         self.replicate(sim, &changed);
         self.settle_places();
         self.look_at_sets(sim);
