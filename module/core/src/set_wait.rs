@@ -36,9 +36,10 @@ impl<P> Table<P> {
         caller: &Caller,
         bound: Option<SessionId>,
     ) -> (WaitReply<AcquireReply>, Vec<Change<P>>) {
-        let aside = self.same_set(members, request.owner, request.want);
-        let aside = aside.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id));
-        if aside.is_some() {
+        // An owner that waits for this set already gets its turn by the place that it has. If it were granted the
+        // set beside that place, it would be granted it once more.
+        let same = self.same_set(members, request.owner, request.want);
+        if same.is_some_and(|id| !self.is_left_behind(id)) {
             return (self.room_for_set(members, request, caller), Vec::new());
         }
         let through_session = caller.session().is_some();
@@ -118,6 +119,7 @@ impl<P> Table<P> {
         let same = self.same_set(members, join.owner, join.want);
         if let Some(id) = same.filter(|id| !self.is_left_behind(*id)) {
             let client = self.take_over(id, key, end, join, via);
+            self.queues.note_set(id);
             return Some((id, client.into_iter().collect()));
         }
         let (mut replaced, mut was_in_line) = (Vec::new(), false);

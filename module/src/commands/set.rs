@@ -151,6 +151,8 @@ pub(super) fn release(
     if !is_relative && any_mismatches(server, ctx, parts, owner, (want, amount)) {
         return Err(MISMATCH);
     }
+    // A set of which a lock is lost is lost as a whole: another client may do the work already.
+    let store = store.filter(|_| holds_all(server, ctx, parts, owner, want));
     let (mut first, mut lost, mut other) = (None, false, false);
     // With `HOLDS n`, the holds of `UNDER` go down only if those of the first key do.
     let mut goes_down = is_relative;
@@ -209,6 +211,23 @@ fn any_mismatches(
         let mut case = server.case(ctx, db, part.name, now);
         case.read(ctx.open_to_read(part.name).as_ref(), &server.words, Some(owner));
         case.at.mismatches(owner.bytes(), want, amount)
+    })
+}
+
+/// Returns whether an owner holds each lock of a set.
+fn holds_all(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    parts: &[Part<'_>],
+    owner: Arg<'_>,
+    want: Want,
+) -> bool {
+    let (db, now) = (ctx.db(), clock::now());
+    parts.iter().all(|part| {
+        let mut case = server.case(ctx, db, part.name, now);
+        case.read(ctx.open_to_read(part.name).as_ref(), &server.words, Some(owner));
+        let want = if part.under { Want::Shared } else { want };
+        case.at.holds_of(owner.bytes(), want).is_some_and(|holds| holds > 0)
     })
 }
 

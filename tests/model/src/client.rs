@@ -16,6 +16,8 @@ pub enum Asks {
     Renewal(u64, u8),
     /// To give it back.
     Release,
+    /// To give it back and store the result of the work: the grant of that token, and the lifetime.
+    Store(u64, u8),
     /// To have it bound to that session, shared or not.
     Binding(u8, bool),
     /// To go on sharing it.
@@ -166,7 +168,7 @@ impl Client {
                 self.late.clear();
             }
             Asks::Renewal(..) => left.renews -= 1,
-            Asks::Release => self.guard = None,
+            Asks::Release | Asks::Store(..) => self.guard = None,
             Asks::Binding(number, _) => self.binds(world, number),
             Asks::Downgrade => {
                 left.downgrades -= 1;

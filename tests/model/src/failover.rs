@@ -1,7 +1,7 @@
 //! Servers that follow each other: copies of what is written, and who is the primary.
 
 use crate::client::Stage;
-use crate::server::{Lock, Server};
+use crate::server::{Lock, Server, Stored};
 use crate::state::State;
 use crate::world::{Rule, World};
 
@@ -14,7 +14,7 @@ pub(crate) struct Node {
     /// Whether it takes itself for the primary.
     pub(crate) primary: bool,
     /// Copies on their way to it.
-    pub(crate) pending: Vec<Option<Lock>>,
+    pub(crate) pending: Vec<(Option<Lock>, Option<Stored>)>,
     /// When another one took over.
     pub(crate) replaced_at: Option<u8>,
 }
@@ -40,16 +40,16 @@ impl State {
     /// What a server holds now goes to those who follow it.
     pub(crate) fn replicate(&mut self, from: usize) {
         if from == self.latest {
-            let lock = self.nodes[from].server.lock;
+            let Server { lock, result, .. } = self.nodes[from].server;
             for node in self.nodes.iter_mut().filter(|node| node.alive && !node.primary) {
-                node.pending.push(lock);
+                node.pending.push((lock, result));
             }
         }
     }
 
     pub(crate) fn copy(&mut self, to: usize) {
         let node = &mut self.nodes[to];
-        node.server.lock = node.pending.remove(0);
+        (node.server.lock, node.server.result) = node.pending.remove(0);
         for call in self.clients.iter_mut().filter_map(|client| client.calls[0].as_mut()) {
             if let Stage::Answered(_, behind) = &mut call.stage {
                 let left = behind.get_mut(to).and_then(Option::as_mut);
@@ -71,12 +71,12 @@ impl State {
             let lease = world.clients.iter().map(|plan| plan.lease).max().unwrap_or_default();
             node.server.quarantine = self.now + lease + window + 1;
         }
-        let lock = node.server.lock;
+        let Server { lock, result, .. } = node.server;
         for node in &mut self.nodes {
             node.pending.clear();
             if !node.primary {
                 // It follows the new one, and begins with all that it has.
-                node.server.lock = lock;
+                (node.server.lock, node.server.result) = (lock, result);
             }
         }
         // What was not confirmed never will be.

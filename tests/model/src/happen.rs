@@ -100,9 +100,19 @@ impl State {
     fn serve(&mut self, world: &World, at: usize, step: Step) -> Option<Reply> {
         let server = &mut self.nodes[at].server;
         let before = server.lock;
+        let result = server.result;
         let (reply, told) = server.step(step, self.now);
         let after = server.lock;
-        if after != before {
+        let exists = server.result(self.now).is_some();
+        if told.iter().any(|(_, reply)| *reply == Reply::Ready) {
+            self.noted = if exists { "told" } else { "told of what is there" };
+        }
+        if server.result != result && server.result.is_some_and(|new| new.token < self.stored) {
+            self.noted = "results grow";
+        }
+        self.stored = self.stored.max(server.result.map_or(0, |result| result.token));
+        let is_stored = server.result != result;
+        if after != before || is_stored {
             self.replicate(at);
         }
         let grant = |lock: Lock| (lock.owner, lock.token);
@@ -158,6 +168,26 @@ impl State {
             && let Stage::Answered(reply, _) = call.stage
         {
             client.hears(world, &call, reply, self.now);
+            self.hear_of_result(at, reply);
+        }
+    }
+
+    /// A client hears that its result is stored, or that there is one, and reads it.
+    fn hear_of_result(&mut self, at: usize, reply: Reply) {
+        match reply {
+            Reply::Stored(stored) => self.kept = Some(stored),
+            Reply::Ready => {
+                let kept = self.kept.filter(|kept| kept.until >= self.now);
+                let read = self.nodes[self.latest].server.result(self.now);
+                if self.clients[at].server == self.latest && kept.is_some() && read != kept {
+                    self.noted = "kept is read";
+                }
+            }
+            Reply::Has(_)
+            | Reply::Refused
+            | Reply::Lives
+            | Reply::NoSession
+            | Reply::ReadElsewhere => {}
         }
     }
 

@@ -14,6 +14,10 @@
 //! kind of failure needs, no bad state is reachable; with one of them off, the checker must find the
 //! hole that is known to be there: so it looks. [`worlds`] is the table of what is explored.
 //!
+//! In some worlds clients want a result, and the lock only while there is none (`UNLESS`). The holder stores the result
+//! when it releases the lock (`STORE`). What its client knows to be stored is what every client reads while it lives,
+//! and no client does the work beside it.
+//!
 //! A tick is a millisecond of every clock; requests, answers, copies and writes take any time.
 
 #![allow(
@@ -69,10 +73,21 @@ impl Model for World {
             Property::always("freed with its session", |_, state: &State| {
                 !state.outlives_its_session()
             }),
+            Property::always("no work beside a result", |_, state: &State| {
+                !state.works_beside_result()
+            }),
+            Property::always("kept is read", |_, state: &State| state.noted != "kept is read"),
+            Property::always("told of what is there", |_, state: &State| {
+                state.noted != "told of what is there"
+            }),
+            Property::always("results grow", |_, state: &State| state.noted != "results grow"),
             // Worlds in which these do not happen prove nothing.
             Property::sometimes("handed on", |_, state: &State| state.noted == "handed on"),
             Property::sometimes("freed early", |world: &Self, state: &State| {
                 !world.has_sessions() || state.noted == "freed early"
+            }),
+            Property::sometimes("told", |world: &Self, state: &State| {
+                !world.has_results() || state.noted == "told"
             }),
             Property::sometimes("kept by a restart", |world: &Self, state: &State| {
                 world.restarts == 0 || state.noted == "kept by a restart"

@@ -43,6 +43,14 @@ pub(crate) struct Lock {
     pub(crate) goes_with: Option<u8>,
 }
 
+/// A result, and the grant under which it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stored {
+    pub(crate) token: u64,
+    /// The last tick at which it exists.
+    pub(crate) until: u8,
+}
+
 /// A session that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
@@ -64,6 +72,10 @@ pub(crate) struct Binding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
     pub(crate) lock: Option<Lock>,
+    pub(crate) result: Option<Stored>,
+    /// Whether it grants nothing to a client that wants a result while there is one, and stores a result only for
+    /// the holder.
+    pub(crate) results: Option<Careful>,
     /// The clients in line, and the lease that each asks for.
     pub(crate) queue: Vec<(usize, u8)>,
     pub(crate) sessions: Vec<Session>,
@@ -76,6 +88,13 @@ pub(crate) struct Server {
     pub(crate) floor: u64,
 }
 
+/// What a server keeps to with results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Careful {
+    pub(crate) unless: bool,
+    pub(crate) fenced: bool,
+}
+
 /// What it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
@@ -83,6 +102,10 @@ pub(crate) enum Reply {
     Has(u64),
     /// It has not.
     Refused,
+    /// The result exists.
+    Ready,
+    /// The result is stored, and the lock is free.
+    Stored(Stored),
     /// The session is open, or lives on.
     Lives,
     /// There is no such session.
@@ -165,6 +188,11 @@ impl Server {
         self.lock.filter(|lock| lock.until >= now)
     }
 
+    /// The result that exists at that time.
+    pub(crate) fn result(&self, now: u8) -> Option<Stored> {
+        self.result.filter(|result| result.until >= now)
+    }
+
     pub(crate) fn orphaned(&self, owner: usize) -> bool {
         let mut of_it = self.bindings.iter().filter(|binding| binding.owner == owner);
         of_it.any(|binding| !self.is_open(binding.number))
@@ -181,8 +209,18 @@ impl Server {
             Some(lock) if lock.shared => Observed::Shared(sharing(asks, lock)),
             Some(lock) => Observed::Held(holding(lock)),
         };
-        Situation { key: KEY, seen, now: at(now), floor: Some(self.floor), results: Results::NONE }
+        let is_ready = self.results.is_some_and(|careful| careful.unless);
+        let results = match self.result(now) {
+            Some(_) if is_ready => Results::among(&any_key),
+            _ => Results::NONE,
+        };
+        Situation { key: KEY, seen, now: at(now), floor: Some(self.floor), results }
     }
+}
+
+/// The only ready-key exists.
+fn any_key(_: &[u8]) -> bool {
+    true
 }
 
 /// Held alone, and once.

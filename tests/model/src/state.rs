@@ -2,7 +2,7 @@
 
 use crate::client::{Asks, Call, Client, LINES, Stage};
 use crate::failover::Node;
-use crate::server::{Reply, Server};
+use crate::server::{Careful, Reply, Server, Stored};
 use crate::table::SESSIONS;
 use crate::world::{Plan, Rule, TTL, World};
 
@@ -18,6 +18,10 @@ pub struct State {
     pub(crate) restarts: u8,
     /// The largest token that any server has issued.
     pub(crate) issued: u64,
+    /// The largest token under which a result was stored.
+    pub(crate) stored: u64,
+    /// The last result of which its client has heard that it is stored.
+    pub(crate) kept: Option<Stored>,
     /// The largest token whose write has landed.
     pub(crate) landed: u64,
     /// The client that believed last to hold the lock.
@@ -66,7 +70,11 @@ impl State {
     pub(crate) fn begin(world: &World) -> Self {
         let ttl = if world.keeps(Rule::Ttl) { TTL } else { TTL - 1 };
         let client = |plan: &Plan| Client { left: *plan, ..Client::default() };
-        let server = Server { ttl, ..Server::default() };
+        let results = world.has_results().then(|| Careful {
+            unless: world.keeps(Rule::Unless),
+            fenced: world.keeps(Rule::StoreFenced),
+        });
+        let server = Server { ttl, results, ..Server::default() };
         let node = Node { server, alive: true, ..Node::default() };
         let mut nodes = vec![node; world.servers];
         nodes[0].primary = true;
@@ -83,6 +91,12 @@ impl State {
     /// The clients that believe to hold the lock.
     pub(crate) fn believers(&self) -> impl Iterator<Item = usize> {
         (0..self.clients.len()).filter(|at| self.clients[*at].believes(self.now))
+    }
+
+    /// Whether a client does the work again, although the client that did it knows its result to be stored.
+    pub(crate) fn works_beside_result(&self) -> bool {
+        let kept = self.kept.is_some_and(|kept| kept.until >= self.now);
+        kept && self.believers().next().is_some()
     }
 
     /// Whether the latest primary has the lock for whoever believes to hold it, and for as long.
@@ -145,6 +159,7 @@ impl State {
                     (left.renews > 0, Asks::Renewal(guard.token, left.lease)),
                     (left.renews > 0 && left.shortens, Asks::Renewal(guard.token, 1)),
                     (!sessions, Asks::Release),
+                    (left.keeps > 0, Asks::Store(guard.token, left.keeps)),
                     (downgrades && client.believes(self.now), Asks::Downgrade),
                 ];
                 may.into_iter().filter(|(may, _)| *may).for_each(|(_, what)| asks(what));
@@ -221,7 +236,8 @@ impl State {
 fn is_confirmed(world: &World, asked: Asks, reply: Reply, behind: &[Option<u8>]) -> bool {
     let needed = match (asked, reply) {
         (Asks::Renewal(..), _) if !world.keeps(Rule::RenewalsConfirmed) => 0,
-        (_, Reply::Has(_)) => world.confirmed,
+        (_, Reply::Stored(_)) if !world.keeps(Rule::StoresConfirmed) => 0,
+        (_, Reply::Has(_) | Reply::Stored(_)) => world.confirmed,
         _ => 0,
     };
     behind.iter().filter(|left| **left == Some(0)).count() >= needed

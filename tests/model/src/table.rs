@@ -10,6 +10,7 @@ use crate::server::{Binding, KEY, OWNERS, PARKED, Server, Session, at, millis};
 pub(crate) const SESSIONS: u8 = 4;
 
 const USER: &[u8] = b"u";
+const READY_KEY: &[u8] = b"r";
 
 /// Who waits at a server, and for what.
 pub(crate) type Parked = (usize, Asks);
@@ -62,7 +63,8 @@ impl Server {
         for (client, lease) in self.queue.iter().copied() {
             let (owner, lease) = (OWNERS[client], millis(lease));
             let join = Join { owner, want: Want::Exclusive, lease, timeout: None };
-            table.enqueue(&self.situation(client, now), &join, (client, Asks::Lock));
+            let joined = table.enqueue(&self.situation(client, now), &join, (client, Asks::Lock));
+            table.set_ready_key(joined.0, self.results.map(|_| READY_KEY));
         }
         let mut made = Tabled { table, readings: Vec::new() };
         for Session { number, due, is_read } in self.sessions.iter().copied() {

@@ -1,7 +1,7 @@
 //! One step of a server: the core is asked, and what it says is written.
 
 use crate::client::Asks;
-use crate::server::{Lock, OWNERS, PARKED, Reply, Server, Step, at, holding, millis};
+use crate::server::{Lock, OWNERS, PARKED, Reply, Server, Step, Stored, at, holding, millis};
 use crate::table::{Parked, Tabled};
 use kvlock_core::{
     Acquire, AcquireReply, Cause, Change, Holding, Observed, Release, RenewReply, Situation, Token,
@@ -46,8 +46,10 @@ impl Turn<'_> {
             Asks::Release => {
                 let (_, change) = table.release(&seen, owner, Want::Exclusive, Release::One);
                 self.write(by, change);
+                self.tell_ready();
                 return None;
             }
+            Asks::Store(token, keeps) => return Some(self.store(by, token, keeps)),
             Asks::Binding(to, shared) => return Some(self.bind(by, lease, to, shared)),
             Asks::Downgrade => {
                 let held = lock.filter(|lock| lock.owner == by && !lock.shared);
@@ -76,7 +78,44 @@ impl Turn<'_> {
         Some(self.server.lock.map_or(Reply::Refused, |lock| Reply::Has(lock.token)))
     }
 
+    /// As `LOCK.RELEASE … STORE` does it: the result is there before the lock is free.
+    fn store(&mut self, by: usize, token: u64, keeps: u8) -> Reply {
+        let (owner, fenced) = (OWNERS[by], self.server.results.is_none_or(|it| it.fenced));
+        // Each grant is an owner of its own.
+        let lock = self.server.seen(self.now);
+        let is_its_own = lock.is_none_or(|lock| lock.owner != by || lock.token == token);
+        let left = self.situation(by).left_after(owner, Want::Exclusive, Release::One);
+        let holds = is_its_own && left.is_some();
+        let stored = Stored { token, until: self.now + keeps };
+        if holds || !fenced {
+            self.server.result = Some(stored);
+        }
+        if holds {
+            let seen = self.situation(by);
+            let released = self.made.table.release(&seen, owner, Want::Exclusive, Release::One);
+            self.write(by, released.1);
+        }
+        self.tell_ready();
+        if holds || !fenced { Reply::Stored(stored) } else { Reply::Refused }
+    }
+
+    /// Looks at the result of each group of waiters, and answers those that are told of it.
+    fn tell_ready(&mut self) {
+        while let Some(group) = self.made.table.next_group() {
+            let exists = self.server.result(self.now).is_some();
+            self.made.table.looked_at_group(&group, exists);
+        }
+        while let Some(parked) = self.made.table.next_ready_client() {
+            self.server.queue.retain(|(waiter, _)| *waiter != parked.0);
+            self.told.push((parked, Reply::Ready));
+        }
+    }
+
     fn wait(&mut self, by: usize, lease: u8, offered: u8) -> Option<Reply> {
+        if self.server.results.is_some_and(|it| it.unless) && self.server.result(self.now).is_some()
+        {
+            return Some(Reply::Ready);
+        }
         let (owner, lease) = (OWNERS[by], millis(lease));
         let request = Acquire { owner, want: Want::Exclusive, lease, holds: None };
         let (reply, change) = self.made.table.wait(&self.situation(by), &request, None);
@@ -125,6 +164,7 @@ impl Turn<'_> {
         }
         let change = self.made.table.look(&self.situation(0), Cause::Expiry);
         self.write(0, change);
+        self.tell_ready();
     }
 
     fn situation(&self, asks: usize) -> Situation<'static> {

@@ -26,6 +26,9 @@ pub struct Plan {
     pub reads: u8,
     /// How often it does not wait for the answer to a binding or a heartbeat.
     pub gives_up: u8,
+    /// Lifetime of a result in ticks. The client wants the lock only while there is no result, and stores one
+    /// when it releases the lock. 0: it wants no result.
+    pub keeps: u8,
 }
 
 impl Plan {
@@ -41,6 +44,7 @@ impl Plan {
         opens: 0,
         reads: 0,
         gives_up: 0,
+        keeps: 0,
     };
     /// One that may renew it.
     pub const RENEWS: Self = Self { renews: 1, ..Self::ASKS };
@@ -89,6 +93,12 @@ pub enum Rule {
     Releases,
     /// And nothing that is bound to another is.
     OnlyItsOwn,
+    /// A client that wants a result is not granted the lock while the result exists.
+    Unless,
+    /// Only a holder stores a result, and only while its lease runs.
+    StoreFenced,
+    /// A stored result counts when replicas have it.
+    StoresConfirmed,
 }
 
 /// The limits of a world, and its safeguards.
@@ -134,6 +144,11 @@ impl World {
         min_replicas: false,
         breaks: &[],
     };
+
+    /// Whether clients want a result.
+    pub(crate) fn has_results(&self) -> bool {
+        self.clients.iter().any(|plan| plan.keeps > 0)
+    }
 
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
         !self.breaks.contains(&rule)

@@ -5,7 +5,8 @@
 
 use crate::world::Rule::{
     BindsAnew, BindsBefore, CountsLate, Fencing, Floor, KeepsTheOneBefore, LeaseFromSending, Offer,
-    OnlyItsOwn, OwnBeats, ReadsOn, Releases, RenewalsConfirmed, SessionFromSending, Ttl,
+    OnlyItsOwn, OwnBeats, ReadsOn, Releases, RenewalsConfirmed, SessionFromSending, StoreFenced,
+    StoresConfirmed, Ttl, Unless,
 };
 use crate::{Plan, World};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
@@ -31,6 +32,8 @@ const fn hole(name: &'static str, property: &'static str, world: World) -> Row {
 
 /// Two clients believe to hold the lock.
 const TWO: &str = "one believes";
+/// The work is done again although its result exists.
+const BESIDE_RESULT: &str = "no work beside a result";
 
 const CALM: World = World::CALM;
 const WAITERS: World = World { clients: &[Plan::ASKS; 3], ..CALM };
@@ -80,6 +83,20 @@ const ANEW: World = World {
 const SHARES: World =
     World { clients: &[Plan { downgrades: 1, ..Plan::BOUND }, Plan::ASKS], ..CALM };
 
+/// Clients that want a result, and may make it again when it is gone.
+const ONCE: Plan = Plan { keeps: 2, asks: 2, ..Plan::ASKS };
+const RESULTS: World = World { clients: &[ONCE; 2], ..CALM };
+/// The primary dies. One of the replicas takes over, and has to have its grants confirmed by the other one.
+const COPIED: World = World {
+    clients: &[Plan { keeps: 2, ..Plan::ASKS }; 2],
+    servers: 3,
+    failovers: 1,
+    ticks: 3,
+    confirmed: 1,
+    freshest: true,
+    ..CALM
+};
+
 /// Those that the tests go through.
 pub const SMALL: &[Row] = &[
     safe("one server and careful clients", CALM),
@@ -120,6 +137,28 @@ pub const SMALL: &[Row] = &[
     hole("a session that the server has is left", TWO, World { breaks: &[ReadsOn], ..ANEW }),
     safe("a reader that was the writer", SHARES),
     hole("one that is not bound anew", TWO, World { breaks: &[BindsAnew], ..SHARES }),
+    safe("clients that want a result", RESULTS),
+    hole("a result that is not looked at", BESIDE_RESULT, World { breaks: &[Unless], ..RESULTS }),
+    hole(
+        "a result that is stored too late",
+        "results grow",
+        World { breaks: &[StoreFenced], ..RESULTS },
+    ),
+    safe(
+        "three clients that want a result",
+        World { clients: &[Plan { keeps: 2, ..Plan::ASKS }; 3], ticks: 3, ..CALM },
+    ),
+    hole(
+        "one that replaces a newer result",
+        "kept is read",
+        World { breaks: &[StoreFenced], ..RESULTS },
+    ),
+    safe("a result that a replica has", COPIED),
+    hole(
+        "a result that no replica has",
+        BESIDE_RESULT,
+        World { breaks: &[StoresConfirmed], ..COPIED },
+    ),
 ];
 
 /// Safe ones that go further.
@@ -134,6 +173,11 @@ pub const LARGE: &[Row] = &[
     safe(
         "cut off, quarantine",
         World { only_when_dead: false, ticks: 8, quarantine: true, min_replicas: true, ..REPLACED },
+    ),
+    safe("results", World { clients: &[ONCE, ONCE, Plan { keeps: 2, ..Plan::ASKS }], ..CALM }),
+    safe(
+        "results, confirmed",
+        World { clients: &[ONCE, Plan { keeps: 2, ..Plan::ASKS }], ticks: 4, ..COPIED },
     ),
     safe("bound, restarted", World { ticks: 6, restarts: 1, ..ANEW }),
     safe(

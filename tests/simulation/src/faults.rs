@@ -29,7 +29,7 @@ impl Sim {
             Scene::Quorum => 20 * MS + self.below(300 * MS),
             // An offer meets one at most.
             Scene::Stalls => 3 * SECOND + self.below(SECOND),
-            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers => {
+            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers | Scene::Sets => {
                 20 * MS + self.below(1_200 * MS)
             }
         };
@@ -55,7 +55,7 @@ impl Sim {
             Scene::Single => kinds.extend([stop(8), pause(10), crash(3)]),
             Scene::Crashes => kinds.extend([stop(8), pause(8), crash(20)]),
             Scene::Dates => kinds.extend([pause(8), (25, "date", Self::set_a_date)]),
-            Scene::Failovers => {
+            Scene::Failovers | Scene::Sets => {
                 // With a quarantine, a paused primary is not promised to be harmless.
                 kinds.extend((self.plan.keeping != Keeping::Quarantine).then(|| stop(5)));
                 kinds.push((35, "failover", Self::fail_over));

@@ -28,6 +28,11 @@ pub enum Rule {
     Sessions,
     /// The lock table contradicts itself, see `Table::check`, or what is at a lock.
     Table,
+    /// A set was granted in part, or something was held for it while it waited, or it had two outcomes.
+    Sets,
+    /// A result was stored by a client that did not hold the lock, or a client was told of a result that was not
+    /// there.
+    Results,
     /// A lease was lost, although all its renewals could have been answered in time.
     Lost,
     /// After all faults ended, a waiter was not served, or state was left behind.
@@ -72,6 +77,8 @@ macro_rules! counts {
 counts! {
     steps faults promotions crashes granted handed_off taken_back believed reentered renewed lost writes
     writes_refused quorums cancelled outcomes bound bound_released overlapping stalls
+    sets_wanted sets_granted sets_waited stored
+    told_ready
 }
 
 /// A client that may believe in holding a lock.

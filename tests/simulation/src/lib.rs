@@ -168,7 +168,12 @@ fn populate(sim: &Rc<Sim>) {
     for id in 0..plan.servers {
         let apart = match plan.scene {
             // What depends on servers that replace each other having the same date is not promised.
-            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers | Scene::Stalls => 0,
+            Scene::Single
+            | Scene::Crashes
+            | Scene::Dates
+            | Scene::Failovers
+            | Scene::Stalls
+            | Scene::Sets => 0,
             Scene::Quorum => sim.below(3_600 * SECOND).cast_signed(),
         };
         let primary = id == 0 || plan.scene == Scene::Quorum;

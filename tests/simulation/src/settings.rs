@@ -23,12 +23,15 @@ pub enum Scene {
     /// One server, whose only fault is that it stands still now and then for up to 0.7 s: an offer of
     /// 2 s that is renewed after a third of it leaves 0.8 s. No lease may be lost.
     Stalls,
+    /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is no
+    /// result.
+    Sets,
 }
 
 impl Scene {
     /// Whether there is a primary with replicas.
     pub(crate) fn is_replicated(self) -> bool {
-        self == Self::Failovers
+        matches!(self, Self::Failovers | Self::Sets)
     }
 }
 
@@ -155,12 +158,12 @@ impl Plan {
 
     /// Whether some leases are much shorter than others.
     pub(crate) fn has_short_leases(&self) -> bool {
-        !matches!(self.scene, Scene::Failovers | Scene::Stalls)
+        !matches!(self.scene, Scene::Failovers | Scene::Sets | Scene::Stalls)
     }
 
     #[expect(clippy::too_many_lines, reason = "one setting after the other")]
     pub(crate) fn draw(settings: &Settings, seed: u64, random: &mut Rng) -> Self {
-        let scene = settings.scene.unwrap_or_else(|| Scene::value_variants()[(seed % 6) as usize]);
+        let scene = settings.scene.unwrap_or_else(|| Scene::value_variants()[(seed % 7) as usize]);
         let off = settings.off;
         let has = |safeguard| off != Some(safeguard);
         let drawn = match random.u8(0..5) {
@@ -172,7 +175,7 @@ impl Plan {
         let replicated = scene.is_replicated();
         let servers = match scene {
             Scene::Single | Scene::Crashes | Scene::Dates | Scene::Stalls => 1,
-            Scene::Failovers => 3,
+            Scene::Failovers | Scene::Sets => 3,
             Scene::Quorum => {
                 if random.bool() {
                     3
@@ -185,8 +188,8 @@ impl Plan {
         // and the rest of a lease at its renewal must be longer.
         let quarantined = replicated && keeping == Keeping::Quarantine;
         let lease_ms = match scene {
-            Scene::Failovers if quarantined => 5_000,
-            Scene::Failovers => 1_500,
+            Scene::Failovers | Scene::Sets if quarantined => 5_000,
+            Scene::Failovers | Scene::Sets => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
             // From half of that on: longer than two stalls, also when it is an offer that runs.
             Scene::Stalls => random.u64(20_000..=60_000),
@@ -208,7 +211,9 @@ impl Plan {
         let forgets = match scene {
             Scene::Single | Scene::Dates | Scene::Stalls => false,
             Scene::Crashes => keeping != Keeping::Replicas,
-            Scene::Failovers => keeping != Keeping::Replicas || !has(Safeguard::ComesBackWhole),
+            Scene::Failovers | Scene::Sets => {
+                keeping != Keeping::Replicas || !has(Safeguard::ComesBackWhole)
+            }
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
@@ -227,7 +232,11 @@ impl Plan {
             outside: settings.outside,
             clients: random.usize(2..=4),
             servers,
-            keys: if random.bool() { 1 } else { 2 },
+            keys: match (scene, random.bool()) {
+                (Scene::Sets, _) => 3,
+                (_, true) => 1,
+                (_, false) => 2,
+            },
             shared: !replicated && scene != Scene::Quorum && random.u8(0..3) == 0,
             lease_ms,
             margin_ms,
@@ -246,7 +255,7 @@ impl Plan {
             promises_belief: match scene {
                 Scene::Single | Scene::Quorum | Scene::Stalls => true,
                 Scene::Dates => false,
-                Scene::Crashes | Scene::Failovers => keeping != Keeping::Nothing,
+                Scene::Crashes | Scene::Failovers | Scene::Sets => keeping != Keeping::Nothing,
             },
             promises_tokens: !(scene == Scene::Quorum && forgets),
             promises_leases: stalls,

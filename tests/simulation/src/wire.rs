@@ -48,6 +48,16 @@ pub(crate) fn key_of(name: &[u8]) -> Option<Key> {
     decimal(name.strip_prefix(b"lock")?)
 }
 
+/// What the result is called that clients of that lock want.
+pub(crate) fn result_name(key: Key) -> String {
+    format!("result{key}")
+}
+
+/// Whether a key holds a result.
+pub(crate) fn is_result(name: &[u8]) -> bool {
+    name.starts_with(b"result")
+}
+
 fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -101,6 +111,31 @@ impl Request {
     pub(crate) fn place(&self) -> Option<Place> {
         let owner = Owner::read(self.words.get(2)?)?;
         Some((key_of(&self.words[1])?, owner))
+    }
+
+    /// Whether it names several locks.
+    pub(crate) fn is_of_set(&self) -> bool {
+        ["WITH", "UNDER"].iter().any(|word| self.option_at(word).is_some())
+    }
+
+    /// The locks that it is about, each with whether it is for sharing it.
+    pub(crate) fn locks(&self) -> Vec<(Key, bool)> {
+        let shared = self.option_at("SHARED").is_some();
+        let first = self.words.get(1).and_then(|name| key_of(name));
+        let mut locks: Vec<_> = first.into_iter().map(|key| (key, shared)).collect();
+        for (word, shared) in [("WITH", shared), ("UNDER", true)] {
+            let Some(at) = self.option_at(word) else { continue };
+            let names = self.words[at + 2..].iter().take(self.number(at + 1) as usize);
+            locks.extend(names.filter_map(|name| key_of(name)).map(|key| (key, shared)));
+        }
+        locks
+    }
+
+    /// The locks that it is about, with the owner.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let owner = self.place().map(|(_, owner)| owner);
+        let keys = self.locks().into_iter().map(|(key, _)| key);
+        owner.into_iter().flat_map(|owner| keys.clone().map(move |key| (key, owner))).collect()
     }
 
     /// The number in that place.

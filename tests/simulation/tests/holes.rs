@@ -96,6 +96,8 @@ fn with_all_safeguards_nothing_is_wrong() {
     }
     assert!(counts.overlapping > 0 && counts.stalls > 0, "{counts:?}");
     assert!(counts.quorums > 0 && counts.writes_refused > 0, "{counts:?}");
+    assert!(counts.stored > 0 && counts.told_ready > 0, "{counts:?}");
+    assert!(counts.sets_granted > 0 && counts.sets_waited > 0, "{counts:?}");
 }
 
 #[test]

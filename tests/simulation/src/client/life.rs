@@ -66,9 +66,13 @@ struct Me {
 impl Sim {
     pub(super) fn begin_life_of_locks(self: &Rc<Self>, id: ClientId) {
         let Some(client) = self.crate_of(id, None) else { return };
-        for _ in 0..2 {
+        let of_sets = self.plan.scene == Scene::Sets;
+        for _ in 0..if of_sets { 1 } else { 2 } {
             let me = Me { sim: Rc::clone(self), id, client: client.clone() };
             self.spawn_user(id, me.live());
+        }
+        if of_sets {
+            self.begin_life_of_sets(id);
         }
     }
 
@@ -101,7 +105,7 @@ impl Me {
         let shared = sim.plan.shared && sim.percent(50);
         let half = sim.plan.lease_ms / 2;
         // In failovers all leases are as long as a failover takes.
-        let part = if sim.plan.scene == Scene::Failovers { half } else { sim.below(half) };
+        let part = if sim.plan.scene.is_replicated() { half } else { sim.below(half) };
         let shorter = if sim.plan.has_short_leases() { 6 } else { 1 };
         let lease = Duration::from_millis(half + part);
         let mut lock = client.lock(key_name(key));

@@ -13,6 +13,7 @@ mod between;
 mod life;
 mod pipe;
 mod quorum;
+mod sets;
 
 pub(crate) use pipe::{Pipe, Said};
 

@@ -1,7 +1,8 @@
 //! Commands, and what the server itself does before and after them.
 
-use super::Node;
+use super::ledger::Via;
 use super::replication::Unconfirmed;
+use super::{NOBODY, Node};
 use crate::judge::Rule;
 use crate::module::Module;
 use crate::net::End;
@@ -9,6 +10,7 @@ use crate::redis::{self, Answer, NO_REPLICAS, Reply};
 use crate::settings::Safeguard;
 use crate::sim::Sim;
 use crate::wire::{self, CallId, ConnId, Request};
+use kvlock_core::SessionName;
 
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
 
@@ -76,10 +78,14 @@ impl Node {
             b"INFO" => Reply::Bytes(format!("run_id:{}\r\n", self.id).into()),
             b"CLIENT" | b"HELLO" | b"PING" | b"SELECT" => wire::OK,
             _ => {
-                let asks = (Some(conn), request.place());
+                let places = request.places();
+                let asks = (Some(conn), &places[..]);
                 let reply = self.call(sim, asks, |ctx| redis::call(ctx, request.words()));
                 self.begins_to_read(sim, conn, &request, &reply);
                 if reply == Reply::Later {
+                    if request.name() == b"LOCK.WAIT" {
+                        self.begins_to_wait(sim, &request, None);
+                    }
                     let line = self.lines.entry(conn).or_default();
                     line.held_up = true;
                     line.parked = Some((call, request));
@@ -105,7 +111,12 @@ impl Node {
     /// What a parked client is answered is written, unless it is gone.
     pub(super) fn answers_parked(&mut self, sim: &Sim, conn: ConnId, answer: Option<Answer>) {
         let line = self.lines.get_mut(&conn);
+        let is_there = line.is_some();
         let Some((call, request)) = line.and_then(|line| line.parked.take()) else {
+            if is_there {
+                let text = format!("connection {conn} is answered twice: {answer:?}");
+                sim.judge.borrow_mut().fail(Rule::Waiters, text);
+            }
             return self.is_lost(sim, answer);
         };
         let is_dropped = self.is_dropped(sim, conn);
@@ -116,9 +127,8 @@ impl Node {
         let Some(Answer { reply, note }) = answer else {
             return sim.answer(conn, call, Reply::error(c"ERR let go without an answer"));
         };
-        let nobody = (None, None);
-        let reply = reply.unwrap_or_else(|| self.call(sim, nobody, |_| Module::reply_now(&note)));
-        self.call(sim, nobody, |ctx| Module::answer_written(ctx, note));
+        let reply = reply.unwrap_or_else(|| self.call(sim, NOBODY, |_| Module::reply_now(&note)));
+        self.call(sim, NOBODY, |ctx| Module::answer_written(ctx, note));
         self.notes(sim, conn, &request, &reply, is_dropped);
         sim.answer(conn, call, reply);
         self.goes_on(sim, conn);
@@ -126,7 +136,7 @@ impl Node {
 
     fn is_lost(&mut self, sim: &Sim, answer: Option<Answer>) {
         if let Some(Answer { note, .. }) = answer {
-            self.call(sim, (None, None), |ctx| Module::answer_lost(ctx, note));
+            self.call(sim, NOBODY, |ctx| Module::answer_lost(ctx, note));
         }
     }
 
@@ -177,11 +187,15 @@ impl Node {
         {
             self.ledger.uses(sim, &session, now);
         }
+        if request.is_of_set() {
+            self.note_set(sim, request, reply);
+        }
+        if let (b"LOCK.ACQUIRE" | b"LOCK.WAIT", Reply::Word("ready")) = (request.name(), reply) {
+            self.is_told_ready(sim, &request.places());
+        }
         match (request.name(), reply) {
             (b"LOCK.WAIT", Reply::List(_)) => {
-                if let (Some(place), Some(session)) = (place, session) {
-                    self.ledger.queued(place, session);
-                }
+                self.begins_to_wait(sim, request, session);
             }
             (b"LOCK.RENEW", Reply::Number(_)) => {
                 sim.judge.borrow_mut().counts.renewed += 1;
@@ -207,6 +221,29 @@ impl Node {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A client waits from now on, through a session or blocked.
+    fn begins_to_wait(&mut self, sim: &Sim, request: &Request, session: Option<SessionName>) {
+        let Some((_, owner)) = request.place() else { return };
+        let of_set = request.is_of_set();
+        sim.judge.borrow_mut().counts.sets_waited += u64::from(of_set);
+        for (at, (key, shared)) in request.locks().into_iter().enumerate() {
+            let via = if at == 0 { Via::of(session) } else { Via::Place(session) };
+            self.ledger.queued((key, owner), via, (shared, of_set));
+        }
+    }
+
+    /// Records the reply to a request for several locks.
+    fn note_set(&mut self, sim: &Sim, request: &Request, reply: &Reply) {
+        let places = request.places();
+        if let (b"LOCK.ACQUIRE" | b"LOCK.WAIT", Reply::Pair(..)) = (request.name(), reply) {
+            sim.judge.borrow_mut().counts.sets_granted += 1;
+        }
+        if request.name() == b"LOCK.RENEW" && *reply == Reply::Nil {
+            // It is lost, in part or as a whole.
+            self.ledger.forgets_set(&places);
         }
     }
 

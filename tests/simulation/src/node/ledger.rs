@@ -4,7 +4,7 @@
 use crate::judge::Rule;
 use crate::redis::Reply;
 use crate::sim::Sim;
-use crate::wire::{ConnId, Owner, Place, key_of};
+use crate::wire::{ConnId, Key, Owner, Place, key_of};
 use kvlock_core::{Now, SessionName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,11 +49,38 @@ impl Session {
     }
 }
 
+/// How a waiter hears of the end of its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// By the reply to its blocked command.
+    Reply,
+    /// By an outcome of its session.
+    Session(SessionName),
+    /// Not at this place: it is a further place of a wait for several locks, through this session or blocked.
+    Place(Option<SessionName>),
+}
+
+impl Via {
+    pub(super) fn of(session: Option<SessionName>) -> Self {
+        session.map_or(Self::Reply, Self::Session)
+    }
+
+    fn session(self) -> Option<SessionName> {
+        match self {
+            Self::Reply => None,
+            Self::Session(session) => Some(session),
+            Self::Place(session) => session,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct InLine {
     /// Position in the order of arrival.
     number: u64,
-    session: SessionName,
+    via: Via,
+    shared: bool,
+    of_set: bool,
 }
 
 /// What is bound to a session, by which grant.
@@ -70,6 +97,8 @@ pub(super) struct Ledger {
     sessions: BTreeMap<SessionName, Session>,
     in_line: BTreeMap<Place, InLine>,
     last: u64,
+    /// The locks of each owner that has waited for several.
+    sets: BTreeMap<Owner, BTreeSet<Key>>,
     bonds: BTreeMap<Place, Bond>,
     /// Grants that were bound once.
     bound: BTreeSet<(Owner, u64)>,
@@ -102,11 +131,15 @@ impl Ledger {
     }
 
     /// Records a waiter: in its old place if it was queued, else as the last.
-    pub(super) fn queued(&mut self, place: Place, name: SessionName) {
+    pub(super) fn queued(&mut self, place: Place, via: Via, (shared, of_set): (bool, bool)) {
+        if of_set {
+            self.sets.entry(place.1).or_default().insert(place.0);
+        }
         if let Some(line) = self.in_line.get_mut(&place) {
-            let before = std::mem::replace(&mut line.session, name);
-            if before != name
-                && let Some(session) = self.sessions.get_mut(&before)
+            let before = std::mem::replace(&mut line.via, via);
+            if let Via::Session(name) = before
+                && before != via
+                && let Some(session) = self.sessions.get_mut(&name)
             {
                 // The old session must receive the outcome `replaced`.
                 session.owed.push(place);
@@ -114,7 +147,25 @@ impl Ledger {
             return;
         }
         self.last += 1;
-        self.in_line.insert(place, InLine { number: self.last, session: name });
+        self.in_line.insert(place, InLine { number: self.last, via, shared, of_set });
+    }
+
+    /// Describes a set of which its owner holds some locks and not the others, or any while it waits.
+    pub(super) fn wrong_set(&self, holds: impl Fn(Place) -> bool) -> Option<String> {
+        let mut all = self.sets.iter();
+        all.find_map(|(owner, keys)| {
+            let places = || keys.iter().map(|key| (*key, *owner));
+            let held: Vec<_> = places().filter(|place| holds(*place)).collect();
+            let waits: Vec<_> = places().filter(|place| self.in_line.contains_key(place)).collect();
+            let in_part = [held.len(), waits.len()].iter().any(|n| ![0, keys.len()].contains(n));
+            let both = !held.is_empty() && !waits.is_empty();
+            (in_part || both).then(|| format!("{owner:?} holds {held:?} and waits for {waits:?}"))
+        })
+    }
+
+    /// Forgets a set that its owner has lost.
+    pub(super) fn forgets_set(&mut self, places: &[Place]) {
+        places.iter().for_each(|(_, owner)| drop(self.sets.remove(owner)));
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -130,23 +181,29 @@ impl Ledger {
 
     /// Ends a place in a queue; its session is owed the outcome.
     pub(super) fn leaves(&mut self, place: Place) {
-        let Some(InLine { session, .. }) = self.in_line.remove(&place) else { return };
+        let Some(InLine { via: Via::Session(session), .. }) = self.in_line.remove(&place) else {
+            return;
+        };
         if let Some(session) = self.sessions.get_mut(&session) {
             session.owed.push(place);
         }
     }
 
-    /// Checks that an earlier waiter was passed over only if its session is away or over.
+    /// Checks that an earlier waiter was passed over only if its session is away or over, or if both want to share
+    /// and one of them waits for several locks.
     pub(super) fn is_before(
         &self,
-        place: Place,
+        (place, shared): (Place, bool),
         stays: impl Fn(Place) -> bool,
         now: Now,
     ) -> Option<Place> {
-        let number = self.in_line.get(&place).map_or(u64::MAX, |line| line.number);
+        let line = self.in_line.get(&place);
+        let number = line.map_or(u64::MAX, |line| line.number);
+        let of_set = line.is_some_and(|line| line.of_set);
         let is_passed_over = |line: &InLine| {
-            let session = self.sessions.get(&line.session);
+            let session = line.via.session().and_then(|name| self.sessions.get(&name));
             session.is_some_and(|session| session.away || session.is_over(now))
+                || shared && line.shared && (of_set || line.of_set)
         };
         let mut lines = self.in_line.iter();
         let before = lines.find(|(other, line)| {
@@ -158,7 +215,8 @@ impl Ledger {
     /// Whether that place's session is away.
     pub(super) fn is_away(&self, place: Place) -> bool {
         let line = self.in_line.get(&place);
-        line.is_some_and(|line| self.sessions.get(&line.session).is_none_or(|it| it.away))
+        let session = line.and_then(|line| line.via.session());
+        session.is_some_and(|name| self.sessions.get(&name).is_none_or(|it| it.away))
     }
 
     pub(super) fn reads(&mut self, name: &SessionName, conn: ConnId, ack: u64, now: Now) {

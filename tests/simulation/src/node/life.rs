@@ -23,7 +23,7 @@ impl Node {
         self.host.keeps_grants = !doubtful;
         self.host.listeners = sim.plan.listeners;
         let quarantine_ms = sim.plan.quarantine_ms.cast_signed();
-        self.call(sim, (None, None), |ctx| {
+        self.call(sim, super::NOBODY, |ctx| {
             Module::load(ctx);
             for spec in Module::CONFIGS {
                 let is_quarantine = spec.name == c"quarantine-ms";

@@ -20,6 +20,9 @@ pub(crate) use life::Memory;
 use replication::{Follower, Unconfirmed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// No client asks.
+const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
+
 /// What came over a connection and is not carried out yet.
 #[derive(Debug, Default)]
 struct Line {
@@ -121,12 +124,12 @@ impl Node {
         self.paused.is_some_and(|until| sim.now() < until)
     }
 
-    /// Calls the module for a client or without one, then replicates the writes. `of` is the owner that asked
-    /// for them.
+    /// Calls the module for a client or without one, then replicates the writes. `of` are the locks, with the owner,
+    /// that the client asked about.
     fn call<R>(
         &mut self,
         sim: &Sim,
-        (client, of): (Option<ConnId>, Option<Place>),
+        (client, of): (Option<ConnId>, &[Place]),
         work: impl FnOnce(&Ctx<'_>) -> R,
     ) -> R {
         self.host.now = self.at(sim);
@@ -137,11 +140,12 @@ impl Node {
         self.change_places();
         let result = work(&Ctx::of(client.map(|client| client as u64)));
         self.change_places();
-        for changed in redis::changed(&before, &self.host.keys) {
-            self.watch(sim, &changed, of);
-            self.replicate(sim, &changed);
-        }
+        let changed = redis::changed(&before, &self.host.keys);
+        changed.iter().for_each(|changed| self.watch(sim, changed, of));
+        self.look_at_results(sim, &changed, &before, of);
+        self.replicate(sim, &changed);
         self.settle_places();
+        self.look_at_sets(sim);
         result
     }
 
@@ -159,7 +163,7 @@ impl Node {
     /// Nothing may be written in answer to an event.
     fn hears(&mut self, sim: &Sim, event: impl FnOnce(&Ctx<'_>)) {
         let before = self.host.keys.clone();
-        self.call(sim, (None, None), event);
+        self.call(sim, NOBODY, event);
         if self.host.keys != before {
             let text = format!("server {} wrote from inside an event", self.id);
             sim.judge.borrow_mut().fail(Rule::Forbidden, text);
@@ -224,7 +228,7 @@ impl Node {
     fn fires(&mut self, sim: &Sim, number: u64) {
         if self.timers == number {
             self.wound = None;
-            self.call(sim, (None, None), Module::timer);
+            self.call(sim, NOBODY, Module::timer);
         }
     }
 
@@ -257,7 +261,7 @@ impl Node {
             let all = self.host.keys.iter().filter(|(_, entry)| is_over(entry.until));
             let over: Vec<_> = all.map(|(name, _)| name.clone()).collect();
             for name in over {
-                self.call(sim, (None, None), |_| here(|host| host.keys.remove(&name)));
+                self.call(sim, NOBODY, |_| here(|host| host.keys.remove(&name)));
                 self.key_event(sim, &name, true);
             }
         }
@@ -298,7 +302,7 @@ impl Node {
         sim.net.borrow_mut().server_closes(conn);
         let line = self.lines.remove(&conn).unwrap_or_default();
         self.unconfirmed.retain(|_, waiting| waiting.conn != conn);
-        self.call(sim, (None, None), |ctx| {
+        self.call(sim, NOBODY, |ctx| {
             if line.parked.is_some() {
                 Module::client_gone(ctx, Handle(conn as u64));
             }

@@ -35,8 +35,11 @@ pub(crate) struct Unconfirmed {
 }
 
 impl Node {
-    /// Tells the replicas of a change.
-    pub(super) fn replicate(&mut self, sim: &Sim, changed: &Changed) {
+    /// Tells the replicas of the changes of one call, which they get all or none.
+    pub(super) fn replicate(&mut self, sim: &Sim, changed: &[Changed]) {
+        if changed.is_empty() {
+            return;
+        }
         self.offset += 1;
         for (to, follower) in &mut self.followers {
             if follower.cut {
@@ -44,7 +47,7 @@ impl Node {
             }
             follower.next = (sim.now() + sim.delay()).max(follower.next + 1);
             let (from, to, link, offset) = (self.id, *to, follower.link, self.offset);
-            let changed = changed.clone();
+            let changed = changed.to_vec();
             sim.at_server(follower.next, to, move |node, sim| {
                 node.copy(sim, (from, link), offset, changed);
             });
@@ -83,15 +86,21 @@ impl Node {
         self.count_good(now);
     }
 
-    pub(super) fn copy(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, changed: Changed) {
+    pub(super) fn copy(
+        &mut self,
+        sim: &Sim,
+        over: (ServerId, u64),
+        offset: u64,
+        changed: Vec<Changed>,
+    ) {
         if self.follows == Some(over) && self.synced {
-            let Changed { name, after, .. } = changed;
-            if let Some(entry) = after {
-                self.host.keys.insert(name.clone(), entry);
-            } else {
-                self.host.keys.remove(&name);
+            for Changed { name, after, .. } in &changed {
+                match after {
+                    Some(entry) => drop(self.host.keys.insert(name.clone(), entry.clone())),
+                    None => drop(self.host.keys.remove(name)),
+                }
             }
-            self.key_event(sim, &name, false);
+            changed.iter().for_each(|changed| self.key_event(sim, &changed.name, false));
             self.copied = offset;
             self.acknowledge(sim, over.0, over.1);
         }

@@ -7,7 +7,7 @@ use crate::judge::Rule;
 use crate::redis::{Changed, Entry, Keyspace};
 use crate::settings::{Safeguard, Scene};
 use crate::sim::Sim;
-use crate::wire::{Owner, Place, key_name, key_of};
+use crate::wire::{Owner, Place, is_result, key_name, key_of, result_name};
 use kvlock_core::{MODE_FIELD, Mode, Now, Share, TOKEN_FIELD, Token};
 
 /// How far ahead of all tokens a floor used to be written.
@@ -59,10 +59,13 @@ impl Node {
     }
 
     /// Checks a changed key. `of` is the owner that asked for the change, if any.
-    pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: Option<Place>) {
+    pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: &[Place]) {
         if self.is_paused(sim) {
             let text = format!("server {} wrote while writes were paused", self.id);
             sim.judge.borrow_mut().fail(Rule::Forbidden, text);
+        }
+        if is_result(&changed.name) {
+            return;
         }
         let Some(key) = key_of(&changed.name) else { return self.floor_was_written(sim) };
         let now = self.at(sim);
@@ -83,27 +86,80 @@ impl Node {
         }
         for place in joined.into_iter().map(|owner| (key, owner)) {
             sim.judge.borrow_mut().counts.granted += 1;
-            self.is_granted(sim, place, of == Some(place));
+            self.is_granted(sim, place, of.contains(&place), is.shared);
         }
         let left = was.holders.into_iter().filter(|owner| !is.holders.contains(owner));
-        left.filter(|owner| of != Some((key, *owner)))
+        left.filter(|owner| !of.contains(&(key, *owner)))
             .for_each(|owner| self.is_taken(sim, (key, owner), was.token));
     }
 
     /// Checks a grant to an owner, which waited unless it has just asked.
-    fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool) {
+    fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool, shared: bool) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.handed_off += u64::from(!asked);
         if !asked && self.ledger.is_away(place) {
             let text = format!("{place:?} was granted although its session is away");
             judge.fail(Rule::Sessions, text);
         }
-        if let Some(before) =
-            self.ledger.is_before(place, |other| super::waits(&self.module, other), self.at(sim))
-        {
+        let stays = |other| super::waits(&self.module, other);
+        if let Some(before) = self.ledger.is_before((place, shared), stays, self.at(sim)) {
             judge.fail(Rule::Order, format!("{place:?} before {before:?}"));
         }
         self.ledger.leaves(place);
+    }
+
+    /// Checks that a result is stored only by a client that held all locks of its command.
+    pub(super) fn look_at_results(
+        &self,
+        sim: &Sim,
+        changed: &[Changed],
+        before: &Keyspace,
+        of: &[Place],
+    ) {
+        let now = self.at(sim);
+        let held = |(key, owner): &Place| {
+            Seen::of(before.get(key_name(*key).as_bytes()), now).holders.contains(owner)
+        };
+        let stored = |it: &&Changed| is_result(&it.name) && it.after.is_some();
+        for result in changed.iter().filter(stored) {
+            let mut judge = sim.judge.borrow_mut();
+            judge.counts.stored += 1;
+            if of.is_empty() || !of.iter().all(held) {
+                let text = format!("{of:?} stored {:?} without their locks", result.after);
+                judge.fail(Rule::Results, text);
+            }
+        }
+    }
+
+    /// Checks that a client is told of a result that is there, and is granted nothing beside it.
+    pub(super) fn is_told_ready(&self, sim: &Sim, places: &[Place]) {
+        let mut judge = sim.judge.borrow_mut();
+        judge.counts.told_ready += 1;
+        let now = self.at(sim);
+        let Some((first, owner)) = places.first() else { return };
+        let result = self.host.keys.get(result_name(*first).as_bytes());
+        let exists = result.is_some_and(|it| it.until.is_none_or(|until| until >= now.unix().0));
+        let holds = |(key, _): &Place| {
+            let lock = self.host.keys.get(key_name(*key).as_bytes());
+            Seen::of(lock, now).holders.contains(owner)
+        };
+        if !exists || places.iter().any(holds) {
+            let text = format!("{places:?} are told of a result: {result:?}");
+            judge.fail(Rule::Results, text);
+        }
+    }
+
+    /// Checks that each owner of a set holds all of its locks or none, and none while it waits.
+    pub(super) fn look_at_sets(&mut self, sim: &Sim) {
+        let now = self.at(sim);
+        let keys = &self.host.keys;
+        let holds = |(key, owner): Place| {
+            let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
+            seen.holders.contains(&owner)
+        };
+        if let Some(text) = self.ledger.wrong_set(holds) {
+            sim.judge.borrow_mut().fail(Rule::Sets, format!("server {}: {text}", self.id));
+        }
     }
 
     /// Checks the loss of a lock that its owner did not release: only a bound lock or an unsent grant may be
