@@ -1,4 +1,4 @@
-//! What the module is to the server: which commands and options it has, and what it does when the
+//! The module as the server sees it: its commands and options, and its reactions to
 //! server tells it something.
 
 use std::time::Instant;
