@@ -1,5 +1,5 @@
-//! The module as the server sees it: its commands and options, and its reactions to
-//! server tells it something.
+//! The module as the server sees it: its commands and options, and its reactions to events of
+//! the server.
 
 use std::time::Instant;
 

@@ -6,7 +6,7 @@
 //! renewal: what has received that has received the grant before it.
 //!
 //! If all replicas are required, the primary is asked for their number each time, right before the
-//! `WAIT`. The most that it was ever seen to have are wanted from then on: one that is gone may come
+//! `WAIT`. The largest number that it ever had is required from then on: a lost replica may come
 //! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
 //! each of them. A replica that reconnects before the primary drops its old connection is listed twice, and may be
 //! counted twice: until the old entry disappears, one more acknowledgement is required.

@@ -88,7 +88,7 @@ pub(super) fn bound_to(
 }
 
 /// Returns whether the result exists that the caller wants instead of the lock. A place in the queue of the
-/// same owner is told so, too.
+/// same owner is answered `ready`, too.
 pub(super) fn is_ready(
     server: &mut Server,
     ctx: &Ctx<'_>,
