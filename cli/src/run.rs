@@ -136,7 +136,7 @@ impl Job {
         let believed = if self.task.bound { lease.min(SESSION) } else { lease };
         let terms = Terms::new(believed, self.task.kill_after);
         let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
-        // After that time without a server a candidate has lost its place in line anyway.
+        // After that time without a server a candidate has lost its place in the queue anyway.
         let settings =
             if self.purpose.value().is_some() { settings.patience(SESSION) } else { settings };
         let limit = Limit::of(&self.task);

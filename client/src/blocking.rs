@@ -35,7 +35,7 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-/// How long releases that were left behind may take.
+/// Longest time for releases that were left in the background.
 const SETTLES: Duration = Duration::from_secs(5);
 
 /// See [`kvlock::Client`](crate::Client).

@@ -108,7 +108,7 @@
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
 //! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
 //! | a replica is promoted that does not know the grant | the same | the same |
-//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Guard::lost) says [why](Loss) if the reason is known | the first in line has it at once |
+//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Guard::lost) says [why](Loss) if the reason is known | the first waiter has it at once |
 //! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next waiter has the lock |
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
@@ -135,7 +135,7 @@
 //! primary that dies must not come back without its data before it is replaced: its replicas would
 //! copy the empty data set, and all locks would be free. The
 //! server's `kvlock.quarantine-ms` needs no replicas, but no new lock is granted for that time after each
-//! failover: an acquire waits in line until then.
+//! failover: an acquire waits in the queue until then.
 //!
 //! # Cluster
 //!
@@ -146,7 +146,7 @@
 //!
 //! | when | then |
 //! |---|---|
-//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; the old node dismisses waiters, and they wait in line at the new one, in order of arrival there |
+//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; the old node dismisses waiters, and they wait in the queue at the new one, in order of arrival there |
 //! | a slot is half moved | it is asked for where it is (`ASK`). The new node may have to refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) gives the error |
 //! | a replica takes over | as after a [failover](#failover): waits begin anew there, all locks that are held are renewed at once, and one that the new node does not know is lost within that round trip |
 //! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map; else it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. Once another node has taken over, no call waits for the old one |
@@ -201,7 +201,7 @@
 //! | `kvlock_client_wait_seconds` | histogram: from the call until the lock or the permits were held. Calls that got none are not counted |
 //! | `kvlock_client_hold_seconds` | histogram: from the grant until they were given back or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
 //! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
-//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in line, and acquires that were dropped |
+//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that were dropped |
 //! | `kvlock_client_released_total`, `…_lost_total` | how it ended |
 //! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!
@@ -210,14 +210,14 @@
 //! | word | |
 //! |---|---|
 //! | **owner** | the identity that holds a lock at the server: a string, unique to one acquisition or to the acquisitions that share an [`Owner`] |
-//! | **holder**, **waiter** | an owner that has the lock; one that is in line for it |
+//! | **holder**, **waiter** | an owner that has the lock; one that waits for it |
 //! | **grant** | the server's assignment of a lock to an owner, with a **token** larger than all earlier ones |
 //! | **hold** | one of the times that a re-entrant owner has acquired the lock; it is free when none is left |
 //! | **lease** | for how long a grant lasts unless it is renewed. A **fixed** lease is not renewed |
 //! | **offer** | the lease of two seconds with which a waiter is granted the lock, before the full one is set |
 //! | **margin** | how long before the end of a lease its holder stops believing in it |
 //! | **watchdog** | the task of a client that renews its leases and notices their end |
-//! | **hand-off** | a release, or the end of a lease, that grants the lock to the first in line in the same step |
+//! | **hand-off** | a release, or the end of a lease, that grants the lock to the first waiter in the same step |
 //! | **session** | the server's record of a client; all waits, observations and bound locks of the client at that server use it |
 //! | **confirm** | to set the full lease, or to wait until replicas have acknowledged a grant, before the guard is returned |
 //!

@@ -31,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) max_lease_ms: u64,
     /// How to announce a free lock to waiters of Redisson.
     pub(crate) redisson_channel: RedissonChannel,
-    /// Whether the server is told that it may save without a fork while this module is loaded.
+    /// Whether to tell the server that it may save without a fork while this module is loaded.
     pub(crate) forkless_saves: bool,
 }
 

@@ -41,7 +41,7 @@ impl Place {
 /// The floors of this server.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// The one that was used last, which most often is the next one.
+    /// The most recently used one, which is usually the next one.
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     reign: Reign,
@@ -59,7 +59,7 @@ impl Floors {
         Self { recent: None, others: BTreeMap::new(), reign, served: None }
     }
 
-    /// This server takes over from another, which may not know it yet and go on granting.
+    /// This server takes over from another, which may not know that yet and still grant locks.
     pub(crate) fn promoted(&mut self, now: Now) {
         self.reign = Reign::promoted(now);
     }

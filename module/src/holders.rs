@@ -26,7 +26,7 @@ pub(crate) struct Holders {
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) living: BTreeMap<Box<[u8]>, Share>,
-    /// The list is complete, or has as many entries as were requested.
+    /// The list is complete, or has the requested number of entries.
     pub(crate) is_all: bool,
     /// The hash has a field that is not a share.
     pub(crate) has_others: bool,
@@ -89,7 +89,7 @@ impl Holders {
 enum Extent {
     /// All of it.
     All,
-    /// As many owners as were requested.
+    /// The requested number of owners.
     Enough,
     /// The fields that a limited number of steps has returned.
     Part,

@@ -53,14 +53,14 @@ pub(crate) enum Depth {
 /// The most fields that a lock has while one owner holds it and nothing else.
 pub(crate) const PLAIN_MAX: usize = 2;
 
-/// The most fields that a lock has while one owner holds it alone: with its token, what it says of
-/// itself, and what it shares beside.
+/// Largest number of fields of a lock with one exclusive holder: with its token, its value,
+/// and its shared holds.
 const FIELDS_MAX: usize = 4;
 
 /// More bytes than a value of ours has: two numbers of 64 bits and a space.
 const VALUE_MAX: usize = 42;
 
-/// Another holder than the one that was asked for. No owner is called so.
+/// Another holder than the requested one. No owner has this name.
 const SOMEBODY: &[u8] = b"";
 
 /// Reads a lock from its key, as `asked` sees it.
@@ -122,7 +122,7 @@ fn read_plain<'a>(
     Some(Observed::Held(Holding { owner, holds, shared: 0, token, until }))
 }
 
-/// Reads how often `asked` holds a lock alone; `None` if it does not.
+/// Reads the number of exclusive holds of `asked`; `None` if it has none.
 fn read_holds<'a>(
     key: &Key<'_>,
     words: &Words,

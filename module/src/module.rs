@@ -1,5 +1,5 @@
-//! What the module is to the server: which commands and options it has, and what it does when the
-//! server tells it something.
+//! The module as the server sees it: its commands and options, and its reactions to events of
+//! the server.
 
 use std::time::Instant;
 

@@ -18,7 +18,7 @@ pub(crate) struct Standing {
 }
 
 impl Server {
-    /// How a lock stands, and when that ends by itself; `None` if its key is something else.
+    /// State of a lock, and the time at which that ends; `None` if its key is something else.
     pub(crate) fn stands(
         &self,
         key: Option<&Key<'_>>,

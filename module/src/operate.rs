@@ -1,4 +1,4 @@
-//! How the lock table is asked about a lock, and how what it decides is carried out.
+//! Asks the lock table about a lock, and carries out its decision.
 
 use kvlock_core::{
     Cause, Change, HandOff, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
@@ -12,7 +12,7 @@ use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Server, Waiting};
 
-/// Smallest difference between two ends of a lease that waiters of Redisson are told. Leases granted one after
+/// Smallest difference between two ends of a lease that is announced to waiters of Redisson. Leases granted one after
 /// the other differ by less.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 
@@ -91,7 +91,7 @@ impl Server {
         outcome
     }
 
-    /// The same, but serves no waiter for a set: for a command on several locks, which does so at its end.
+    /// The same, but serves no waiter for a set: for a command on several locks, which serves them at its end.
     pub(crate) fn on_one_lock<R>(
         &mut self,
         ctx: &Ctx<'_>,

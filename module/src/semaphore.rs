@@ -72,7 +72,7 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Reads how many permits there are and are held, and what one owner has.
+/// Reads the number of permits, the number that is held, and the permits of one owner.
 pub(crate) fn read(
     key: Option<&Key<'_>>,
     words: &Words,

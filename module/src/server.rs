@@ -52,7 +52,7 @@ impl Waiting {
 /// What a parked client waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitsFor {
-    /// A place in line.
+    /// A place in the queue.
     Grant(WaiterId),
     /// Outcomes of a session, and the most to send.
     Outcomes(Reading, usize),

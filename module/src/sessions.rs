@@ -50,7 +50,7 @@ impl Server {
         news.is_some_and(|mut news| news.next().is_some())
     }
 
-    /// Composes the reply to a reader: what has come until now.
+    /// Composes the reply to a reader: the outcomes until now.
     pub(crate) fn read(&self, outcomes: &Outcomes) -> Reply {
         let news = match self.table.news(outcomes.reading) {
             None => return NO_SESSION,

@@ -12,7 +12,7 @@ use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
 
-/// How often a search goes on at once when it found some of the dead.
+/// Number of times that a search continues at once after it found expired holders.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// Average number of joins and renewals between two sweeps. A sweep checks more fields than are added between

@@ -32,7 +32,7 @@ impl Words {
         }
     }
 
-    /// Writes what the holder says of itself now; if that is empty, it says nothing any more.
+    /// Writes the new value of the holder; an empty one removes the field.
     pub(crate) fn say(&self, key: &Key<'_>, says: Option<&[u8]>) {
         let field = self.value_field.lend();
         match says {
@@ -83,7 +83,7 @@ impl Words {
         }
     }
 
-    /// Writes how many shared holds the one holder has beside.
+    /// Writes the number of shared holds of the exclusive holder.
     pub(crate) fn beside(
         &self,
         key: &Key<'_>,

@@ -79,7 +79,7 @@ impl Builder {
     /// Time for which a server keeps what belongs to this client without hearing from it: 5 s by default,
     /// 100 ms to a minute.
     ///
-    /// When a client has ended or cannot reach the server, its places in line are kept and its
+    /// When a client has ended or cannot reach the server, its places in queues are kept and its
     /// [bound](crate::Lock::bound) locks are held for that time. A heartbeat is sent to each server where the client
     /// waits, observes or has bound locks, every tenth of it.
     ///

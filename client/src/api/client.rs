@@ -326,7 +326,7 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the work goes on.
+    /// Cancel safe: the work continues.
     ///
     /// # Examples
     ///
@@ -343,7 +343,7 @@ impl Client {
 
     /// Finishes the work in the background before the program ends: waits for [`settled`](Self::settled), then closes
     /// sessions without waits and bindings, all within `timeout`. Returns `false` if work is left: then a lock or a
-    /// place in line may last until its lease ends, or a session until its time to live ends.
+    /// place in the queue may last until its lease ends, or a session until its time to live ends.
     ///
     /// Guards that still exist are not touched: drop or release them before.
     ///

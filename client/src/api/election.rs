@@ -65,7 +65,7 @@ impl Election {
         self.lock.key()
     }
 
-    /// Waits in line behind earlier candidates until this one leads.
+    /// Waits in the queue behind earlier candidates until this one leads.
     ///
     /// # Errors
     ///

@@ -146,13 +146,13 @@ impl Guard {
         &self.lease.held_lock.owner
     }
 
-    /// How many guards of this [`Owner`](crate::Owner) hold it; 1 without re-entrance.
+    /// Number of guards of this [`Owner`](crate::Owner) that hold it; 1 without re-entrance.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.lease.holds()
     }
 
-    /// How long the lock is surely held if it is not renewed; zero if it is lost.
+    /// Time for which the lock is surely held without a renewal; zero if it is lost.
     ///
     /// This is less than what the server knows, by the time that the last renewal may have been
     /// under way, 1 % for clocks that differ, and the [`margin`](crate::Builder::margin).

@@ -133,7 +133,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nobody waits any more.
+    /// Cancel safe: the waiter leaves the queue.
     pub async fn wait(&self) -> Result<(), Error> {
         self.wait_by(Limit::Never).await.map(|_| ())
     }
@@ -146,7 +146,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nobody waits any more.
+    /// Cancel safe: the waiter leaves the queue.
     pub async fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         let end = Instant::now().checked_add(timeout);
         self.wait_by(end.map_or(Limit::Never, Limit::Until)).await

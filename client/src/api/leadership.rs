@@ -56,7 +56,7 @@ impl Leadership {
         hold::proclaim(self.guard.inner(), self.guard.lease(), value.as_ref()).await
     }
 
-    /// Leads no more: the first in line does, at once. Returns when the server has answered, and after the
+    /// Leads no more: the first waiter does, at once. Returns when the server has answered, and after the
     /// client's [`reply_timeout`](crate::Builder::reply_timeout) at the latest.
     ///
     /// # Errors

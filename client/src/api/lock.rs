@@ -233,7 +233,7 @@ impl Lock {
         self
     }
 
-    /// Acquires it only as long as that key does not exist.
+    /// Acquires it only while that key does not exist.
     pub(crate) fn unless(mut self, ready_key: Arc<[u8]>) -> Self {
         self.unless = Some(ready_key);
         self

@@ -18,7 +18,7 @@ pub struct Leader {
     /// The term: [`Leadership::term`](crate::Leadership::term). A client of Redisson has none, which
     /// is 0 here.
     pub term: Token,
-    /// What it says of itself; empty if nothing.
+    /// Value of the holder; empty if it has none.
     pub value: Vec<u8>,
 }
 

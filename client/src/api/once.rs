@@ -127,7 +127,7 @@ impl OnceKey {
         Self { lock, key, ttl: None, within: None }
     }
 
-    /// Sets how long a stored value exists. Without this it exists until it is deleted or evicted.
+    /// Sets the lifetime of a stored value. Without this it exists until it is deleted or evicted.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -191,7 +191,7 @@ impl OnceKey {
     ///
     /// # Cancel safety
     ///
-    /// As cancel safe as the work. Dropped while it waits, the place in line is given up. Dropped during the
+    /// As cancel safe as the work. Dropped while it waits, the place in the queue is given up. Dropped during the
     /// work, the work is dropped first, then the lock is released without a value and the next waiter works. Dropped
     /// during the release, the value may or may not be stored. All of this happens in the background.
     ///
@@ -310,7 +310,7 @@ enum Found {
     Nothing(Guard),
 }
 
-/// The error of work that cannot fail: that of the lock.
+/// The error of work that cannot fail: an error of the lock.
 struct Never(Error);
 
 impl From<Error> for Never {

@@ -46,7 +46,7 @@ impl Semaphore {
         Self { lock: Lock::new(inner, name), permits: 1 }
     }
 
-    /// How many permits to acquire at once: all of them or none. One, unless this is called.
+    /// Number of permits to acquire at once: all of them or none. One, unless this is called.
     ///
     /// # Examples
     ///
@@ -120,7 +120,7 @@ impl Semaphore {
         self.lock.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
-    /// Acquires the permits. Waits in line behind earlier waiters, without a time limit.
+    /// Acquires the permits. Waits in the queue behind earlier waiters, without a time limit.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// How many.
+    /// Number of permits.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.guard.lease().held_lock.mode.once()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How often a bound lock is looked at: the end of its session may change at any time.
+/// Interval at which a bound lock is checked: its session may end at any time.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Tells whether a lock is lost, and when, without borrowing its guard: for tasks that are spawned, and

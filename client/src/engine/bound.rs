@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How many leases are bound anew at the same time.
+/// Number of leases that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
 /// Parts of the ttl after which the slots of bound locks are looked at.

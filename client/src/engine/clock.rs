@@ -1,4 +1,4 @@
-//! Time as leases see it: a clock that goes on while the machine is suspended.
+//! Time as leases see it: a clock that continues while the machine is suspended.
 
 use std::fmt;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Clock for Boottime {
     }
 }
 
-/// Elsewhere the monotonic clock has to do; on some systems it stands still during a suspend.
+/// Elsewhere the monotonic clock is used; on some systems it stops during a suspend.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl Clock for Boottime {
     fn now(&self) -> Duration {
@@ -75,7 +75,7 @@ impl Moment {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// How long it is from `now` to this; zero if it has passed.
+    /// Time from `now` to this; zero if it has passed.
     #[must_use]
     pub(crate) fn left_at(self, now: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(now.0))
@@ -89,7 +89,7 @@ fn nanos(duration: Duration) -> u64 {
 /// How much less of a lease a holder may use than the server grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafetyMargin {
-    /// How long before the server can free the lock the holder is told that it is lost.
+    /// Time before the server can free the lock at which the holder learns that it is lost.
     pub(crate) margin: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Locks that had to be waited for at the last acquire. The next acquire waits in line at once. A wrong guess
+//! Locks that had to be waited for at the last acquire. The next acquire waits in the queue at once. A wrong guess
 //! costs one command or one renewal.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

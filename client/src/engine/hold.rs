@@ -47,7 +47,7 @@ pub(crate) async fn renew(
     }
 }
 
-/// The watchdog goes on beside this, and the answer is waited for while there is time for another try.
+/// The watchdog continues during this, and the answer is waited for while there is time for another try.
 async fn renew_once(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// For how long a guard wants the lock.
+/// Lease that a guard asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseSpec {
     /// Its length.
@@ -156,7 +156,7 @@ impl Drop for Turn {
 /// What every lease of a client has in common.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasePolicy {
-    /// What it is measured with.
+    /// Clock of the lease.
     pub(crate) clock: Arc<dyn Clock>,
     /// How much less than the lease is believed.
     pub(crate) safety: SafetyMargin,
@@ -323,7 +323,7 @@ impl Lease {
         state.phase.is_lost()
     }
 
-    /// Makes it lost. `told`: the server said so. What was the reason first stays it.
+    /// Marks it as lost. `told`: the server reported it. The first reason is kept.
     pub(crate) fn lose(&self, told: bool, why: Loss) {
         let mut state = self.state();
         if state.is_held() {
@@ -400,7 +400,7 @@ impl Lease {
         self.state().shares.iter().any(|share| !share.abandoned)
     }
 
-    /// How long the holder may still believe.
+    /// Time for which the holder may still rely on the lease.
     pub(crate) fn left(&self) -> Duration {
         self.until().left_at(Moment::of(&*self.clock))
     }
@@ -409,7 +409,7 @@ impl Lease {
         Moment(self.until.load(Ordering::Acquire)).min(self.binding.until())
     }
 
-    /// From now on it is believed no longer than that, nor than what it was bound to before.
+    /// Limits the time for which the lease is relied on; an earlier limit stays.
     pub(crate) fn bind(&self, belief: &Arc<Belief>) {
         self.binding.add(belief);
     }
@@ -454,7 +454,7 @@ impl Lease {
         }
     }
 
-    /// How many guards there are.
+    /// Number of guards.
     pub(crate) fn holds(&self) -> usize {
         self.state().shares.len()
     }

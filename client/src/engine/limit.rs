@@ -1,4 +1,4 @@
-//! How long an acquire continues: the limit of its caller, and its patience with errors.
+//! Duration of an acquire: the limit of its caller, and its patience with errors.
 
 use crate::engine::observe;
 use crate::wire::error::Error;
@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// A wait in line whose server still answers after this time has succeeded in reaching it: the patience begins anew.
+/// A wait whose server still answers after this time has reached it: the patience begins anew.
 /// Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
-/// Range of the growing intervals of an acquire that cannot wait in line.
+/// Range of the growing intervals of an acquire that cannot wait in the queue.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
@@ -20,7 +20,7 @@ const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How long an acquire may take.
+/// Longest time for an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// No waiting.
@@ -79,7 +79,7 @@ impl Limit {
     }
 }
 
-/// Sleeps before a client that cannot wait in line, or was withdrawn from it, asks again.
+/// Sleeps before a client that cannot wait in the queue, or was withdrawn from it, asks again.
 pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
     let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
     *polls += 1;
@@ -103,7 +103,7 @@ impl Trouble {
         *self = Self::new(self.limit);
     }
 
-    /// Takes in that a wait which was in line from `since` on has failed. The trouble lasts since the
+    /// Takes in that a wait which was in the queue from `since` on has failed. The trouble lasts since the
     /// server was last `heard`, or for longer if the wait had hardly begun then.
     pub(crate) fn was_in_line(&mut self, since: Instant, heard: Instant) {
         if heard.saturating_duration_since(since) >= REACHED {

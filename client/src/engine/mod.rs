@@ -1,10 +1,10 @@
 //! How a lock is acquired, kept, and given back.
 //!
 //! ```text
-//!   acquire ─┬─► acquire/claim      what was sent for an owner, and has to be undone if nobody keeps it
+//! acquire ─┬─► acquire/claim      what was sent for an owner, and must be undone if no caller keeps it
 //!            └─► acquire/wait       LOCK.WAIT through the session of the server, until its outcome
 //!   reenter, hold ─► undo           a further hold; renewals and releases by a guard; what is released again later
-//!   bound, observer, owner, store   binding to a session; who holds a lock; shared owners; results
+//! bound, observer, owner, store   binding to a session; holders of locks; shared owners; results
 //!        │
 //!        ▼
 //!   context                         what all parts of a client share
@@ -20,10 +20,10 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | where does a lock wait in line? | `acquire/wait.rs`; its outcome comes through `session/reader.rs` |
-//! | when is the next renewal, and who sends it? | `lease/renewal.rs` plans it, `lease/watchdog.rs` sends it |
+//! | where does a lock wait in the queue? | `acquire/wait.rs`; its outcome comes through `session/reader.rs` |
+//! | when is the next renewal, and where is it sent? | `lease/renewal.rs` plans it, `lease/watchdog.rs` sends it |
 //! | where is a lock found lost? | `lease.rs` (`lose`, `expire`), told to the guard by its `Notify` |
-//! | who connects again? | `session/reader.rs` for a session; `net::link` for commands |
+//! | what reconnects? | `session/reader.rs` for a session; `net::link` for commands |
 //! | what happens if an acquire is dropped? | the drop of `acquire/claim.rs`, then `undo.rs` |
 
 pub(crate) mod acquire;

@@ -43,7 +43,7 @@ pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
     observation
 }
 
-/// Observes a lock that is held here, so that its holder is told what becomes of it.
+/// Observes a lock that is held here, so that its holder learns of changes.
 pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
     let observation = observe(context, &lease.held_lock.key);
     observation.observed.held_by(lease);

@@ -81,7 +81,7 @@ impl Owner {
         OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
     }
 
-    /// What it holds in that mode, or believed to, under this name.
+    /// Lease that it holds in that mode under this name, or may hold.
     pub(crate) fn lease(&self, mode: Mode, key: &Arc<[u8]>) -> Option<Arc<Lease>> {
         lock(&self.slots).get(&(mode, key.clone()))?.slot.lease()
     }

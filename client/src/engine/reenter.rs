@@ -1,6 +1,6 @@
 //! How an owner that holds a lock acquires it once more.
 //!
-//! The watchdog goes on beside it.
+//! The watchdog continues during it.
 
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;

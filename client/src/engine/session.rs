@@ -13,7 +13,7 @@
 //! also with its runtime, the session is over.
 //!
 //! - **S1** A session is over once, for a reason. Its waits and observations then end with that reason and
-//!   begin anew through another session. The server knows the owner: a place in line that it still has is kept.
+//!   begin anew through another session. The server knows the owner: a place in the queue that it still has is kept.
 //! - **S2** An outcome for an owner that does not wait any more is dropped: the [`Claim`] of that wait releases
 //!   what it may hold.
 //! - **S3** Waits give up a server that has not answered for the ttl, or for their patience if that is
@@ -297,7 +297,7 @@ fn closed() -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, "the session is closed")))
 }
 
-/// A place in line. When it is dropped, its outcome is not awaited any more.
+/// A place in the queue. When it is dropped, its outcome is not awaited any more.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     session: Arc<Session>,

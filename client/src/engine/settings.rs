@@ -1,4 +1,4 @@
-//! How a client works, and what it takes.
+//! Settings of a client.
 
 use crate::net::replicas::Replicas;
 use crate::net::transport::Transport;

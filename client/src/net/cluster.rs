@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long one node may take before the next is asked.
+/// Time that one node has to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Interval of refreshes while a call waits at a node: a node that hangs sends no error.
@@ -225,7 +225,7 @@ impl Cluster {
         }
     }
 
-    /// Looks, and goes on with it when the caller gives up: others have trouble, too.
+    /// Asks, and continues when the caller gives up: other commands need the answer too.
     async fn look_to_the_end(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let (me, asked) = (self.clone(), Instant::now());
@@ -367,7 +367,7 @@ impl State {
     }
 }
 
-/// What has come of asking so far.
+/// Answers until now.
 struct Asked {
     epoch: u64,
     outdated: Option<View>,

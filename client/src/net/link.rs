@@ -142,7 +142,7 @@ pub(crate) fn after(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 86_400))
 }
 
-/// How long it is until then.
+/// Time until then.
 pub(crate) fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }

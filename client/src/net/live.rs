@@ -1,4 +1,4 @@
-//! A connection that is there, and for how long its server is the right one.
+//! An open connection, and the time for which its server is the right one.
 
 use crate::net::connection::Connection;
 use crate::net::pace::Pace;

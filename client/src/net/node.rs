@@ -82,7 +82,7 @@ impl Node {
         self.troubled.store(troubled, Ordering::Relaxed);
     }
 
-    /// How many replicas it has at the moment.
+    /// Number of replicas at the moment.
     pub(crate) fn has_shown(&self, replicas: u32) {
         self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
     }

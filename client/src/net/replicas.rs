@@ -1,15 +1,15 @@
-//! Renewals, and how many replicas must have them before they count.
+//! Renewals, and the number of replicas that must have them before they count.
 //!
 //! `WAIT` counts the replicas that have received everything that the same connection has written,
 //! and holds up whatever follows it there. So where it is wanted, renewals have a connection of
 //! their own, and there is one `WAIT` for all that are sent together. A grant is confirmed by a
 //! renewal: what has received that has received the grant before it.
 //!
-//! Where all replicas are wanted the primary is asked each time how many it has, right before the
-//! `WAIT`. The most that it was ever seen to have are wanted from then on: one that is gone may come
+//! If all replicas are required, the primary is asked for their number each time, right before the
+//! `WAIT`. The largest number that it ever had is required from then on: a lost replica may come
 //! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
-//! each of them. A replica that comes back before the primary misses it is told of twice, and may be
-//! counted twice: as long as that lasts it has to answer twice.
+//! each of them. A replica that reconnects before the primary drops its old connection is listed twice, and may be
+//! counted twice: until the old entry disappears, one more acknowledgement is required.
 
 use crate::net::live::Live;
 use crate::net::node::Node;
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// on an answer earlier, which says little about the connection.
 pub(crate) const HANGS: Duration = Duration::from_millis(100);
 
-/// How many replicas must have a grant or a renewal, and how long that may take.
+/// Number of replicas that must have a grant or a renewal, and the time that they have for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replicas {
     pub(crate) at_least: u32,
@@ -202,7 +202,7 @@ fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
     Error::NotReplicated { confirmed: 0, wanted }
 }
 
-/// How many replicas `ROLE` tells of, by the addresses by which Sentinels know them, and how many
+/// The replicas that `ROLE` lists, with the addresses by which Sentinels know them, and the number of
 /// connections they have: those that follow a primary; a replica has none.
 fn replicas_of(answer: Option<Value>) -> Result<(u32, u32), Error> {
     let Value::Array(role) = answer.unwrap_or(Value::Nil).extract_error()? else {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-/// How often a command is sent on at most. More is a cluster that does not agree with itself yet.
+/// Largest number of redirects of a command. With more, the nodes of the cluster do not agree yet.
 const HOPS: usize = 5;
 
 /// Knows which server has a key.

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long one Sentinel may take before the next is asked.
+/// Time that one Sentinel has to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether anybody still needs to be told, and the Sentinels are asked,
@@ -44,7 +44,7 @@ pub(crate) struct Sentinels {
     server: ConnectionInfo,
     patience: Duration,
     transport: Transport,
-    /// The one that answered last is asked first.
+    /// The Sentinel that answered last is asked first.
     first: AtomicUsize,
     state: Mutex<State>,
     switched: Notify,
@@ -53,7 +53,7 @@ pub(crate) struct Sentinels {
 #[derive(Default)]
 struct State {
     current: Option<Primary>,
-    /// When a Sentinel last said so; none if there is doubt.
+    /// When a Sentinel last confirmed it; none if there is doubt.
     said: Option<Instant>,
     /// The connection to the Sentinel of that number that was asked last.
     open: Option<(usize, Connection)>,

@@ -6,7 +6,7 @@ use crate::wire::error::Error;
 use redis::Value;
 use std::collections::HashMap;
 
-/// How many slots there are.
+/// Number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// Returns the slot of a key: the hash of the part between the first `{` and the next `}`, or of the whole key if

@@ -47,7 +47,7 @@ commands! {
 pub trait AsyncLockCommands {
     /// Takes the lock if it is free, or once more if this owner holds it.
     ///
-    /// Never waits: answers `None` if another owner holds the lock, or if others are in line for
+    /// Never waits: answers `None` if another owner holds the lock, or if other clients wait for
     /// it. A new grant lasts `lease`. A reentry answers the same token and one hold more; its lease
     /// becomes the longer of what is left and `lease`.
     ///
@@ -114,13 +114,13 @@ pub trait AsyncLockCommands {
         request::acquire(options.mode, key, owner, lease, options.holds).map(|cmd| options.add_to(cmd)),
         granted;
 
-    /// Acquires the lock, or waits in line behind earlier waiters.
+    /// Acquires the lock, or waits in the queue behind earlier waiters.
     ///
     /// Answers as soon as the lock is granted, or `None` when `timeout` has passed or the wait was
     /// cancelled with [`lock_cancel`](Self::lock_cancel). The lease starts with the grant. A
     /// `timeout` of `None` waits without limit. The owner that holds the lock re-enters at once.
     ///
-    /// An owner has one place in line. If it is waiting already, this call takes over the place and
+    /// An owner has one place in the queue. If it is waiting already, this call takes over the place and
     /// the older call fails with `UNBLOCKED`. Within a transaction or script nothing can wait, and
     /// this answers like [`lock_acquire`](Self::lock_acquire).
     ///
@@ -139,10 +139,10 @@ pub trait AsyncLockCommands {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe by itself: a dropped wait stays in line and is granted in its turn. Drop the
+    /// Not cancel safe by itself: a dropped wait stays in the queue and is granted in its turn. Drop the
     /// connection and all its clones too, and the server removes the waiter; or call
     /// [`lock_cancel`](Self::lock_cancel) on another connection. Either way the grant may have come
-    /// first, so send [`lock_release`](Self::lock_release) after it. You lose your place in line.
+    /// first, so send [`lock_release`](Self::lock_release) after it. You lose your place in the queue.
     ///
     /// # Examples
     ///
@@ -168,7 +168,7 @@ pub trait AsyncLockCommands {
 
     /// [`lock_wait`](Self::lock_wait) with [`AcquireOptions`]. With `holds`, the command can be sent again after a
     /// broken connection: it is granted, or finds that the owner holds the lock, or waits at the end of the line.
-    /// If the older call is still in line, this one takes over its place.
+    /// If the older call is still in the queue, this one takes over its place.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ pub trait AsyncLockCommands {
             .map(|cmd| options.add_to(cmd)),
         granted;
 
-    /// Gives back one hold; the last one frees the lock or hands it to the first in line.
+    /// Gives back one hold; the last one frees the lock or hands it to the first waiter.
     ///
     /// Returns the number of holds that are left, 0 if the lock is free or handed over. `None` means that this owner
     /// does not hold it: it never did, has released it, or the lease has ended. A partial release
@@ -344,7 +344,7 @@ pub trait AsyncLockCommands {
 
     /// Takes this owner out of the queue.
     ///
-    /// `true` if it was in line: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
+    /// `true` if it was in the queue: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
     /// was not; it may have been granted the lock, so follow with
     /// [`lock_release`](Self::lock_release) unless you want it. Must be sent on another connection
     /// than the wait. Does not change the holder.
@@ -478,7 +478,7 @@ pub trait AsyncLockCommands {
     lock_profile(count: u32, reset: bool) -> Vec<LockProfile> =
         Ok(request::profile(count, reset));
 
-    /// Takes the lock away from its holder, and hands it to the first in line.
+    /// Takes the lock away from its holder, and hands it to the first waiter.
     ///
     /// `true` if it was held. The former holder is not notified: it finds out when it renews or
     /// releases, and works without protection until then. For operators; the command has the ACL

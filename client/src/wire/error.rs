@@ -51,19 +51,19 @@ pub enum Error {
     /// released again. After a renewal the lock is held for as long as before.
     #[non_exhaustive]
     NotReplicated {
-        /// How many have.
+        /// Number that have it.
         confirmed: u32,
-        /// How many were wanted.
+        /// Number that was required.
         wanted: u32,
     },
     /// Of the crate `kvlock-quorum`: servers of a quorum fail, and the others are no majority.
     /// What was granted has been released again.
     NoMajority {
-        /// How many fail, as far as was waited for them.
+        /// Number of failures, as far as answers were awaited.
         failed: usize,
-        /// How many there are.
+        /// Number of all.
         servers: usize,
-        /// What is wrong with one of those that fail.
+        /// Error of one of the failed ones.
         trouble: Box<Self>,
     },
     /// The server cannot be reached, or the connection broke.

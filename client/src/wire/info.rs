@@ -29,7 +29,7 @@ pub struct LockInfo {
     pub holders: u64,
     /// The exclusive owner; `None` if it is free or shared.
     pub owner: Option<Vec<u8>>,
-    /// How many times the owner holds it; 0 if it is free or shared.
+    /// Number of holds of the owner; 0 if it is free or shared.
     pub holds: u64,
     /// The token of the grant, shared by all sharers; `None` if the lock is free, or was acquired
     /// by a Redisson client.
@@ -37,23 +37,23 @@ pub struct LockInfo {
     /// Rest of the lease, of a shared lock the lease that ends last; `None` if the lock is
     /// free, or if its TTL was removed.
     pub lease_left: Option<Duration>,
-    /// How many clients wait for it.
+    /// Number of waiters.
     pub waiters: u64,
     /// The holder's value, for example of a leader: [`Election::value`](crate::Election::value).
     pub value: Option<Vec<u8>>,
-    /// The first waiters, next in line first. Empty unless asked for with
+    /// The first waiters, in the order of the queue. Empty unless asked for with
     /// [`lock_info_waiters`](crate::AsyncLockCommands::lock_info_waiters).
     pub queue: Vec<Waiter>,
 }
 
-/// A client in line for a lock.
+/// A client in the queue of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Waiter {
     /// The waiting owner.
     pub owner: Vec<u8>,
-    /// How long it has waited.
+    /// Time that it has waited.
     pub waited: Duration,
     /// The client's id on the server, as `CLIENT LIST` shows it and `CLIENT KILL ID` takes it, if it
     /// is a connection that is blocked.
@@ -67,13 +67,13 @@ pub struct Waiter {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SemaphoreInfo {
-    /// How many permits there are.
+    /// Number of permits.
     pub permits: u64,
     /// Number of held permits. Includes permits of expired holders until a client needs them.
     pub used: u64,
-    /// How many owners hold them, likewise.
+    /// Number of owners that hold them, likewise.
     pub holders: u64,
-    /// How many clients wait for some.
+    /// Number of waiters.
     pub waiters: u64,
 }
 
@@ -84,11 +84,11 @@ pub struct SemaphoreInfo {
 pub struct LatchInfo {
     /// How much is left; 0 when it is open.
     pub count: u64,
-    /// How many participants have counted.
+    /// Number of participants that have counted.
     pub participants: u64,
     /// How long until it goes away by itself; `None` when it is open, and without a lifetime.
     pub lifetime_left: Option<Duration>,
-    /// How many clients wait for it.
+    /// Number of waiters.
     pub waiters: u64,
 }
 
@@ -101,9 +101,9 @@ pub struct LockSummary {
     pub key: Vec<u8>,
     /// The owner; `None` if it is free, or if the key holds something that is not a lock.
     pub owner: Option<Vec<u8>>,
-    /// How many clients wait for it.
+    /// Number of waiters.
     pub waiters: u64,
-    /// How long the first in line has waited.
+    /// Time that the first waiter has waited.
     pub longest_wait: Duration,
 }
 
@@ -150,7 +150,7 @@ impl Read for Waiter {
     }
 }
 
-/// What it cost to wait for a lock or semaphore, as `LOCK.PROFILE` shows it.
+/// Waiting times of a lock or semaphore, as `LOCK.PROFILE` shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -7,7 +7,7 @@ use crate::wire::value::{Parts, Read, is_text, malformed};
 use redis::{ParsingError, RedisError, Value};
 use std::time::Duration;
 
-/// Whether a wait through a session is in line.
+/// Whether a wait through a session is in the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Queued {
     /// Since that moment of the server's monotonic clock.
@@ -49,7 +49,7 @@ pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
     String::from_utf8(id).map_err(|_| malformed("session"))
 }
 
-/// What a session is told.
+/// An outcome that a session receives.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seq: u64,

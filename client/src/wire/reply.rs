@@ -57,7 +57,7 @@ impl fmt::Display for Token {
 pub struct Grant {
     /// The token of this grant; a reentry answers the token of the first.
     pub token: Token,
-    /// How many times the owner holds the lock now: 1 for a new grant, more for a reentry.
+    /// Number of holds of the owner now: 1 for a new grant, more for a reentry.
     pub holds: u64,
 }
 

@@ -48,7 +48,7 @@ impl Mode {
         }
     }
 
-    /// How many permits, or that it is all.
+    /// Number of permits, or all.
     fn permits(self) -> (Option<u32>, Option<&'static str>) {
         match self {
             Self::Alone | Self::Shared | Self::Latch => (None, None),
@@ -98,7 +98,7 @@ pub(crate) fn wait(
     Ok(cmd!(name, key, owner, mode.permits(), lease, timeout, mode.shared(), holds, session))
 }
 
-/// The same with what the owner says of itself.
+/// The same with a value of the owner.
 pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
     cmd.arg(value.map(|value| ("VALUE", value))).take()
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// A thing that is counted for each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A place in line, an observer, or an outcome that is not acknowledged.
+    /// A place in the queue, an observer, or an outcome that is not acknowledged.
     Waits,
     /// A client that is blocked: a waiter or the reader of a session.
     Blocked,

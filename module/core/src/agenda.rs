@@ -15,7 +15,7 @@ use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) due: UnixMillis,
-    /// The account of the waiter that was first in line when it was planned.
+    /// The account of the waiter that was first in the queue when it was planned.
     pub(crate) account: Account,
     /// Whether it only checks for a change that no event may have reported.
     pub(crate) checks: bool,

@@ -1,4 +1,4 @@
-//! Reading the arguments of commands, as bytes that anybody may have sent. Numbers are strict
+//! Reading the arguments of commands, as bytes that any client may have sent. Numbers are strict
 //! decimals. The first that is not as it should be is refused; no refusal repeats what was sent.
 #![expect(clippy::missing_errors_doc, reason = "said above, and by `Refusal`")]
 
@@ -19,7 +19,7 @@ pub const TEN_YEARS_MS: u64 = 315_360_000_000;
 /// A minute in milliseconds: the longest that a session lives unread, and that a reader waits.
 const MINUTE_MS: u64 = 60_000;
 
-/// The most outcomes that a reader takes, unless it says so.
+/// Most outcomes in one reply to a reader, unless it asks for fewer.
 const READ_MAX: usize = 1000;
 
 /// The most entries that a report shows.
@@ -50,7 +50,7 @@ pub enum Refusal {
         /// The most that it may be.
         most: u64,
     },
-    /// Too much for a holder to say of itself.
+    /// Longest value of a holder.
     Value,
     /// A value of a sharer.
     SharedValue,
@@ -159,7 +159,7 @@ pub struct Store<A> {
     pub key: A,
     /// Its value.
     pub value: A,
-    /// How long it lives; `None` is without limit.
+    /// Lifetime; `None` is without limit.
     pub lifetime: Option<Millis>,
 }
 
@@ -241,7 +241,7 @@ pub fn further<'a, A: AsRef<[u8]> + Copy>(
     if names.len() < count || count > SET_KEYS_MAX {
         return Err(Refusal::Set);
     }
-    // Without a word that names keys, all options are those of a command for one lock.
+    // Without a word that names keys, all options are options of a command for one lock.
     Ok((with.is_some() || under.is_some()).then_some((further, others)))
 }
 
@@ -286,7 +286,7 @@ pub fn renewal<A: AsRef<[u8]>>(
     Ok((lease, at_least))
 }
 
-/// Reads how many permits a semaphore is to have, and whether only if it has none yet.
+/// Reads the number of permits of a semaphore, and whether to set it only if it is new.
 pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u64, bool)> {
     let permits = number("permits", permits, 0, Permits::MAX)?;
     match options {
@@ -311,7 +311,7 @@ pub fn permits<'a, A: AsRef<[u8]>>(
     Ok((permits, Acquire { owner, want, lease, holds }))
 }
 
-/// Reads the arguments of acquiring permits: how many may also be `ALL`, which is none here.
+/// Reads the arguments of acquiring permits. Their number may also be `ALL`, which is `None` here.
 pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
@@ -328,7 +328,7 @@ pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     Ok((None, Acquire { owner, want, lease, holds }))
 }
 
-/// Reads the count of a latch, how long it lives, and whether it replaces one that counts.
+/// Reads the count of a latch, its lifetime, and whether it replaces a latch that counts.
 pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<Millis>, bool)> {
     let count = number("count", count, 1, Latch::COUNT_MAX)?;
     let (replace, options) = without(b"REPLACE", options);
@@ -352,7 +352,7 @@ pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> 
     }
 }
 
-/// Reads how many to show, and whether to begin anew after that: `COUNT count` and `RESET`, each if
+/// Reads the number of entries to show, and whether to start again after that: `COUNT count` and `RESET`, each if
 /// it is there, in any order.
 pub fn profile<A: AsRef<[u8]>>(options: &[A]) -> Read<(Option<usize>, bool)> {
     let (reset, options) = without(b"RESET", options);

@@ -363,7 +363,7 @@ impl<P> Table<P> {
         self.sessions.get(binding.session).map(|session| &session.name)
     }
 
-    /// How many are bound, with those that are still to be released.
+    /// Number of bindings, including those that wait for their release.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.bindings.len()

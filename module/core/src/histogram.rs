@@ -31,7 +31,7 @@ impl Histogram {
         self.sum_us
     }
 
-    /// How many were counted.
+    /// Number of values counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, bucket| sum.saturating_add(*bucket))

@@ -38,7 +38,7 @@ pub struct LockKey {
     pub db: i32,
     /// The key.
     pub name: Rc<[u8]>,
-    /// What it is to be.
+    /// The new key.
     pub kind: Kind,
 }
 
@@ -49,7 +49,7 @@ pub struct KeyRef<'a> {
     pub db: i32,
     /// The key.
     pub name: &'a [u8],
-    /// What it is to be.
+    /// The new key.
     pub kind: Kind,
 }
 

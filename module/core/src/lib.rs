@@ -40,7 +40,7 @@
 //!   are one grant.
 //! - **I7** The number of waiters never exceeds the limits, in total or per key.
 //! - **I8** A lock that is free, or that can be shared, is never given to a newcomer while another
-//!   waiter is in line for it.
+//!   waiter is in the queue for it.
 //! - **I9** An exclusive grant requires that the lock has no holder; a shared grant, that it has no
 //!   exclusive holder.
 //! - **I10** A shared period has one token, also if a set joins it. It is larger than each earlier token and

@@ -23,9 +23,9 @@ pub struct Acquire<'a> {
     pub owner: &'a [u8],
     /// Exclusive or shared.
     pub want: Want,
-    /// How long the grant lasts unless it is renewed.
+    /// Duration of the grant, unless it is renewed.
     pub lease: Millis,
-    /// `HOLDS n`: how many times the owner means to hold the lock after this; 1 or more.
+    /// `HOLDS n`: number of holds that the owner expects after this; 1 or more.
     pub holds: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ pub enum AcquireReply {
     Granted {
         /// The token of the grant.
         token: Token,
-        /// How many times the owner holds it now.
+        /// Number of holds of the owner now.
         holds: u64,
     },
     /// Another owner holds it, or an earlier waiter is in the queue.
@@ -76,7 +76,7 @@ pub enum Release {
 /// What a release answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseReply {
-    /// Done, or done before: how many holds are left.
+    /// Done, now or before: number of holds left.
     Left(u64),
     /// This owner does not hold the lock.
     NotHeld,
@@ -128,7 +128,7 @@ impl Holding<'_> {
     }
 }
 
-/// How many of these holds a release leaves; `None` if `HOLDS n` does not fit.
+/// Number of these holds that a release leaves; `None` if `HOLDS n` does not fit.
 pub(crate) fn left_after(release: Release, of: u64) -> Option<u64> {
     match release {
         Release::One => Some(of.saturating_sub(1)),

@@ -206,7 +206,7 @@ impl Outbox {
         self.acked = self.acked.max(ack);
     }
 
-    /// Drops up to `most` acknowledged outcomes. Returns how many.
+    /// Drops up to `most` acknowledged outcomes. Returns their number.
     pub(crate) fn prune(&mut self, most: usize) -> usize {
         let before = self.kept.len();
         for _ in 0..most {

@@ -20,7 +20,7 @@ pub enum Change<P> {
         token: Token,
         /// When the lease ends.
         until: UnixMillis,
-        /// What the holder says of itself.
+        /// Value of the holder.
         value: Value,
     },
     /// The holder stays. A field that is `None` does not change.
@@ -31,10 +31,10 @@ pub enum Change<P> {
         token: Option<Token>,
         /// When the lease ends now.
         until: Option<UnixMillis>,
-        /// What the holder says of itself now; if that is empty, it says nothing any more.
+        /// New value of the holder; empty removes it.
         value: Value,
     },
-    /// The lock is free, and no client is in line here: delete the key, announce that to Redisson, and
+    /// The lock is free, and no client is in the queue here: delete the key, announce that to Redisson, and
     /// report with [`Table::was_left_free`](crate::Table::was_left_free) how many processes it reached.
     Free,
     /// A turn of Redisson is due: announce that the lock is free. If that reaches a process, delete the
@@ -49,7 +49,7 @@ pub enum Change<P> {
     Leave,
     /// Sets the number of shared holds that the exclusive holder has too.
     Beside {
-        /// How many; 0 is none any more.
+        /// Number of them; 0 is none.
         holds: u64,
         /// A token, for a lock that had none.
         token: Option<Token>,
@@ -117,7 +117,7 @@ pub struct HandOff<P> {
     pub token: Token,
     /// When the lease ends.
     pub until: UnixMillis,
-    /// What it says of itself.
+    /// Its value.
     pub value: Value,
     /// The client to answer; none if a session was told.
     pub client: Option<P>,
@@ -166,7 +166,7 @@ pub enum Full {
     User,
 }
 
-/// How many may wait.
+/// Largest number of waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Over all locks.
@@ -175,7 +175,7 @@ pub struct Limits {
     pub waiters_per_key: usize,
     /// As blocked clients, over all locks.
     pub blocked: usize,
-    /// How many sessions there may be.
+    /// Largest number of sessions.
     pub sessions: usize,
     /// Most locks and permits that are bound to sessions.
     pub bound: usize,
@@ -234,13 +234,13 @@ pub struct Counters {
     pub timeouts: u64,
     /// Waits that were cancelled.
     pub cancelled: u64,
-    /// Waits that ended because the client went away.
+    /// Waits that ended because the client disconnected.
     pub disconnects: u64,
     /// Forced releases of a held lock.
     pub forced_releases: u64,
     /// Grants that were taken back because the client was gone before it was answered.
     pub grants_taken_back: u64,
-    /// Latches that reached zero or went away.
+    /// Latches that reached zero or expired.
     pub latches_opened: u64,
     /// Waits that ended because a latch opened.
     pub released_by_latches: u64,
@@ -270,9 +270,9 @@ pub(crate) fn count(counter: &mut u64) {
 pub struct KeySummary<'a> {
     /// Its name.
     pub key: &'a LockKey,
-    /// How many wait.
+    /// Number of waiters.
     pub waiters: usize,
-    /// When the first in line came; none if all are away.
+    /// Arrival time of the first waiter; none if all are away.
     pub since: Option<MonoMillis>,
 }
 

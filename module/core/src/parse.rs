@@ -1,4 +1,4 @@
-//! Reading numbers and owners out of bytes that anybody may have written.
+//! Reading numbers and owners out of bytes that any client may have written.
 
 use crate::lock::RESERVED_FIELDS;
 

@@ -29,7 +29,7 @@ impl<P> Table<P> {
         Some((&waiter.owner, permits))
     }
 
-    /// Sets how many permits there are; with `only_new` not if that was done before.
+    /// Sets the number of permits; with `only_new` not if it was set before.
     pub fn set_permits(
         &mut self,
         at: &SemaphoreAt<'_>,

@@ -14,7 +14,7 @@ use foldhash::quality::RandomState;
 use crate::key::{KeyRef, LockKey};
 use crate::types::Millis;
 
-/// How many locks have a place.
+/// Largest number of locks in the profile.
 pub(crate) const PLACES: usize = 128;
 
 /// A lock with a longer name has none, so that the memory has a bound.

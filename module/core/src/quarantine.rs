@@ -4,7 +4,7 @@
 //! with its memory or with the previous primary. A client with such a grant believes that it holds a lock of which
 //! this server has no record. If no new lock is granted until the longest lease has ended, no lock has a
 //! second holder. Known locks can be renewed, re-entered and released during the quarantine, and clients can
-//! wait in line.
+//! wait in the queue.
 
 use crate::outcome::count;
 use crate::table::Table;
@@ -41,7 +41,7 @@ impl Quarantine {
 }
 
 impl<P> Table<P> {
-    /// How long a quarantine lasts; zero if there is none.
+    /// Length of a quarantine; zero if there is none.
     #[must_use]
     pub fn quarantine(&self) -> Millis {
         self.quarantine.length
@@ -78,7 +78,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// How long nothing new will be granted yet; `None` if no quarantine is on.
+    /// Time until the quarantine ends; `None` if there is none.
     #[must_use]
     pub fn quarantine_left(&self, now: Now) -> Option<Millis> {
         let end = self.quarantine.end().filter(|_| self.quarantine.is_on(now))?;

@@ -190,7 +190,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// An owner asked and was answered `ready`: if it has a place in line, that place is told the same.
+    /// An owner asked and was answered `ready`: if it has a place in the queue, that place is told the same.
     pub fn is_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         count(&mut self.counters.told_ready);
         if let Some(place) = self.place_of(key, owner) {
@@ -255,7 +255,7 @@ impl<P> Table<P> {
         Some(Group { queue, key, ready_key })
     }
 
-    /// Tells some waiters of a group that their result exists; or goes on with the next group.
+    /// Answers some waiters of a group whose result exists, or continues with the next group.
     pub fn looked_at_group(&mut self, group: &Group, exists: bool) {
         let place = (group.queue, Rc::clone(&group.ready_key));
         let members = self.queues.ready.groups.get(&place).filter(|_| exists);

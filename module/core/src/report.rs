@@ -24,7 +24,7 @@ impl<P> Table<P> {
         &self.wait_times
     }
 
-    /// How long locks were held that one owner held alone and released.
+    /// Times for which locks were held exclusively and then released.
     #[must_use]
     pub fn hold_times(&self) -> &Histogram {
         &self.hold_times
@@ -42,37 +42,37 @@ impl<P> Table<P> {
         self.profile.reset();
     }
 
-    /// How many wait, over all locks.
+    /// Number of waiters, over all locks.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.queues.waiters()
     }
 
-    /// How many of them are blocked clients.
+    /// Number of blocked clients among them.
     #[must_use]
     pub fn blocked(&self) -> usize {
         self.queues.blocked()
     }
 
-    /// How many sessions there are, and how many of them are away.
+    /// Number of sessions, and of sessions that are away.
     #[must_use]
     pub fn session_count(&self) -> (usize, usize) {
         (self.sessions.len(), self.sessions.away)
     }
 
-    /// How many wait through sessions, and how many outcomes are kept for readers.
+    /// Number of waits through sessions, and of outcomes kept for readers.
     #[must_use]
     pub fn session_waits(&self) -> (usize, usize) {
         (self.sessions.waits, self.sessions.outcomes)
     }
 
-    /// How many locks are waited for.
+    /// Number of locks with waiters.
     #[must_use]
     pub fn waiting_keys(&self) -> usize {
         self.queues.count()
     }
 
-    /// How many wait for one lock.
+    /// Number of waiters of one lock.
     #[must_use]
     pub fn waiters_of(&self, key: KeyRef<'_>) -> usize {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
@@ -119,7 +119,7 @@ impl<P> Table<P> {
         found
     }
 
-    /// How many entries the table keeps, or keeps room for: what it holds on to of its memory.
+    /// Number of entries that the table has memory for.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let kept = self.sessions.outcomes.saturating_add(self.sessions.waits);
@@ -147,7 +147,7 @@ impl<P> Table<P> {
         self.check_observers()
     }
 
-    /// Says how many wait for a limited time.
+    /// Asserts the number of waits with a timeout.
     fn check_waiters(&self) -> Result<usize, String> {
         let mut timed = 0_usize;
         for (id, waiter) in self.queues.each() {
@@ -181,7 +181,7 @@ impl<P> Table<P> {
         Ok(timed)
     }
 
-    /// Says how many looks are planned.
+    /// Asserts the number of planned looks.
     fn check_queues(&self) -> Result<usize, String> {
         let (mut waiting, mut planned) = (0_usize, 0_usize);
         let mut of = BTreeMap::<_, usize>::new();
@@ -272,7 +272,7 @@ mod tests {
         table.enqueue_at(key, now, Some(UnixMillis(1_050)), &join, 0.into()).0
     }
 
-    /// Two in line for one lock, one for another; and these waiters, with the queue of the first.
+    /// Two in the queue of one lock, one for another; and these waiters, with the queue of the first.
     fn three() -> (Table<u32>, [WaiterId; 3], QueueId) {
         let (mut table, key) = (table(), KeyRef::lock(0, b"k"));
         let first = wait(&mut table, key, b"a", NOW);

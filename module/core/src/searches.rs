@@ -35,7 +35,7 @@ const SMALL: usize = 1_000;
 const PACE: u64 = 250;
 const AHEAD: u64 = 5_000;
 
-/// For how many keys something is remembered, if their searches do not go on just now.
+/// Largest number of keys that are remembered while no search of theirs continues.
 const ROOM: usize = 1_024;
 
 /// How far ahead a search is put off at most, whatever the leases are.
@@ -54,7 +54,7 @@ pub struct Searches<C> {
     names: RandomState,
     /// Where to look next for something to forget.
     hand: u64,
-    /// How many events of keys were not listened to.
+    /// Number of key events that were ignored.
     unheard: u64,
     /// Up to which step, in the count of [`PACE`], all are given away.
     given: u64,
@@ -115,7 +115,7 @@ pub enum Wanted {
 pub struct Go {
     /// What for.
     pub wanted: Wanted,
-    /// How many fields the hash has.
+    /// Number of fields of the hash.
     pub fields: usize,
     /// Expired owners that are found will be removed.
     pub removes: bool,
@@ -179,13 +179,13 @@ impl<C> Default for Searches<C> {
 }
 
 impl<C: Default> Searches<C> {
-    /// How many steps all searches have taken.
+    /// Number of steps of all searches.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// For how many keys something is remembered.
+    /// Number of keys that are remembered.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.places.len()
@@ -361,7 +361,7 @@ impl<C: Default> Searches<C> {
     }
 }
 
-/// How many steps there were beside those that found the dead.
+/// Number of steps that found no expired holder.
 fn spent(steps: u64, found: &Found) -> u64 {
     let dead = u64::try_from(found.dead.len()).unwrap_or(u64::MAX);
     steps.saturating_sub(dead.saturating_mul(STEPS_PER_DEAD))

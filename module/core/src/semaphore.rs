@@ -32,7 +32,7 @@ pub enum Semaphore {
 /// The permits of a semaphore, as one owner sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
-    /// How many there are.
+    /// Number of permits.
     pub limit: u64,
     /// Number of held permits. Exceeds `limit` after the limit was lowered.
     pub used: u64,
@@ -46,7 +46,7 @@ impl Permits {
     /// The most permits that a semaphore can have.
     pub const MAX: u64 = u32::MAX as u64;
 
-    /// Reads what the field of the mode says: how many there are, and how many are held.
+    /// Reads the field of the mode: the number of permits, and the number that is held.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<(u64, u64)> {
         let (limit, used) = in_two(value.strip_prefix(b"semaphore ")?)?;

@@ -55,7 +55,7 @@ impl<P> Table<P> {
         self.sweeps.extend(rest);
     }
 
-    /// Goes on with that.
+    /// Continues the sweep.
     pub(crate) fn sweep_on(&mut self, now: Now) {
         if let Some(sweep) = self.sweeps.pop_front() {
             let rest = self.go_through(sweep, STEPS, now);

@@ -4,7 +4,7 @@ use crate::parse::strict_decimal;
 
 /// The largest token in the keyspace that lifts the tokens after it.
 ///
-/// Anybody may write a hash. A poisoned value near the end of the number range would leave no room
+/// Any client may write a hash. A poisoned value near the end of the number range would leave no room
 /// above it, so larger ones lift nothing. 2^52 microseconds after 1970 is the year 2112.
 pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 

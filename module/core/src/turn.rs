@@ -2,7 +2,7 @@
 //!
 //! Redisson's waiters are in no queue. A message tells each of their processes that a lock is free,
 //! and the first one that tries gets it. A lock that always has a waiter here would leave them
-//! nothing. So a process that listens for that message counts as one place in line:
+//! nothing. So a process that listens for that message counts as one place in the queue:
 //!
 //! ```text
 //!   release, release, …, release      free   process   free   process      release, …
@@ -74,7 +74,7 @@ impl Turn {
         if !self.is_heard {
             return since >= ASK_AGAIN;
         }
-        // The client that releases was in line, too.
+        // The releasing client waits, too.
         let round = u64::try_from(waiters).unwrap_or(u64::MAX).saturating_add(1);
         let rounds = if since >= RETRY { 1 } else { self.rounds };
         self.released >= round.saturating_mul(rounds)
@@ -244,7 +244,7 @@ impl<P> Table<P> {
         self.leave_free(key, now);
     }
 
-    /// Begins a turn, if one is due, at a lock that became free without a client in line. The
+    /// Begins a turn, if one is due, at a lock that became free without a client in the queue. The
     /// message reached this number of processes.
     pub fn was_left_free(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
         let may_be = listeners > 0 && self.turns.on && !self.quarantine.is_on(now);

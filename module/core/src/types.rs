@@ -48,7 +48,7 @@ impl UnixMillis {
         Self(self.0.saturating_add(length.0))
     }
 
-    /// How long it is from `earlier` to here; nothing if `earlier` is later.
+    /// Time from `earlier` to this; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
@@ -62,7 +62,7 @@ impl MonoMillis {
         Self(self.0.saturating_add(length.0))
     }
 
-    /// How long it is from `earlier` to here; nothing if `earlier` is later.
+    /// Time from `earlier` to this; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))

@@ -16,13 +16,13 @@ use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::Millis;
 
-/// The field of the hash that keeps what the holder says of itself.
+/// Field of the hash that keeps the holder's value.
 pub const VALUE_FIELD: &[u8] = b"lock-value";
 
 /// The most bytes of it.
 pub const VALUE_BYTES_MAX: usize = 1_024;
 
-/// What a holder says of itself, if anything.
+/// Value of a holder, if it has one.
 pub type Value = Option<Rc<[u8]>>;
 
 /// Stands before it in the hash, so that it never reads as a number: Redisson counts
@@ -69,7 +69,7 @@ impl<P> Table<P> {
         self.queues.set_value(waiter, said.map(Rc::from));
     }
 
-    /// As [`Self::renew`], where the holder says this of itself from now on.
+    /// As [`Self::renew`], but sets the value of the holder.
     pub fn renew_saying(
         &mut self,
         at: &Situation<'_>,

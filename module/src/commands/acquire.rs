@@ -87,8 +87,8 @@ pub(super) fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Returns whether the result exists that the caller wants instead of the lock. A place in line of the
-/// same owner is told so, too.
+/// Returns whether the result exists that the caller wants instead of the lock. A place in the queue of the
+/// same owner is answered `ready`, too.
 pub(super) fn is_ready(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -155,7 +155,7 @@ impl Held {
     }
 }
 
-/// How long nothing new is granted yet, while that is so.
+/// Remaining time of the quarantine, if there is one.
 pub(super) fn quarantine(server: &Server, now: Now) -> Option<(&'static str, Reply)> {
     let left = server.table.quarantine_left(now)?;
     Some(("quarantine-left", Reply::Number(left.0)))
@@ -170,7 +170,7 @@ pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) ->
     Reply::List(waiters.map(|waiter| Reply::List(entry(&waiter, now))).collect())
 }
 
-/// The same, where a waiter for several locks shows them too, and the one that holds it up.
+/// The same, but a waiter for several locks also shows its keys, and the one that it still waits for.
 fn queue_with_sets(
     server: &mut Server,
     ctx: &Ctx<'_>,

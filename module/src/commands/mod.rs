@@ -32,10 +32,10 @@ type Answer = Result<Reply, Reply>;
 
 /// A command of ours.
 trait Operation: 'static {
-    /// What the server and its users are told of it.
+    /// Declaration for the server and its users.
     const SPEC: CommandSpec;
 
-    /// What it does. On a replica nothing that writes is done.
+    /// Runs the command. On a replica, commands that write are not run.
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer;
 }
 

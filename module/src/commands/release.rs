@@ -66,7 +66,7 @@ fn check(ctx: &Ctx<'_>, lock: Arg<'_>, store: &Store<Arg<'_>>) -> Result<(), Rep
     if ctx.is_out_of_memory() { Err(OUT_OF_MEMORY) } else { Ok(()) }
 }
 
-/// Stores a result before its lock is free, so that waiters with `UNLESS` are told of it.
+/// Stores a result before its lock is free, so that waiters with `UNLESS` are answered `ready`.
 pub(super) fn write_result(
     ctx: &Ctx<'_>,
     table: &mut Table<Waiting>,

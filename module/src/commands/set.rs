@@ -83,7 +83,7 @@ pub(super) struct Wait<'a> {
     pub(super) unless: Option<Arg<'a>>,
 }
 
-/// Acquires all locks, or waits in line for all of them. Without `how` the caller cannot wait.
+/// Acquires all locks, or waits in the queue for all of them. Without `how` the caller cannot wait.
 pub(super) fn wait(
     server: &mut Server,
     ctx: &Ctx<'_>,

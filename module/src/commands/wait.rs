@@ -147,7 +147,7 @@ impl How {
         room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
     }
 
-    /// Puts the caller in line if that is what the table says; else the reply.
+    /// Puts the caller in the queue if that is what the table says; else the reply.
     pub(super) fn settle<R, I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
@@ -163,7 +163,7 @@ impl How {
         }
     }
 
-    /// Puts the caller in line, blocked if it must be; `None` if the server refuses that.
+    /// Puts the caller in the queue, blocked if it must be; `None` if the server refuses that.
     fn join<I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,

@@ -172,7 +172,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
 
 const SINCE: &CStr = c"0.1.0";
 
-/// How the server is told of the use of a key.
+/// How a command uses a key, as declared to the server.
 fn key_flags(access: KeyAccess) -> u32 {
     match access {
         KeyAccess::Update => {

@@ -83,7 +83,7 @@ impl Ctx<'_> {
 }
 
 impl Key<'_> {
-    /// What it holds.
+    /// Type of the value at the key.
     pub(crate) fn kind(&self) -> KeyKind {
         let kind = required!(RedisModule_KeyType);
         // SAFETY: the key is open.

@@ -32,7 +32,7 @@ const VALKEY_OPTIONS: c_int = (1 << 4) | (1 << 5);
 /// tried again. The value is the next bit after those of Valkey 9.1. Not tried with a 9.2.
 const VALKEY_FORKLESS: c_int = 1 << 6;
 
-/// Whether the server is a Valkey, which knows its functions by names of its own too.
+/// Whether the server is a Valkey, which has its own names for some API functions.
 fn is_valkey() -> bool {
     // SAFETY: written once, by the server, before any of our code runs; only read since.
     let Some(find) = (unsafe { raw::RedisModule_GetApi }) else { return false };
@@ -57,7 +57,7 @@ pub(super) unsafe fn declare_options(ctx: *mut raw::RedisModuleCtx, forkless: bo
     unsafe { set_options(ctx, options) };
 }
 
-/// The commands that replicas and files are told, and those that we ask the server with.
+/// Commands that are replicated, and commands with which the module asks the server.
 const NEEDED: [&CStr; 10] = [
     c"RESTORE",
     c"HSET",
@@ -196,7 +196,7 @@ unsafe fn load_guarded(
     unsafe { info::register(raw_ctx) };
     Module::loaded(&ctx);
     provoke(Entry::Loaded);
-    // Nothing may fail after this: Redis 7.0 goes on to tell a module that it refused of events.
+    // Nothing may fail after this: Redis 7.0 still sends events to a module that it refused.
     // SAFETY: likewise.
     unsafe { events::subscribe(raw_ctx) };
     Ok(())

@@ -10,7 +10,7 @@ pub(crate) enum Reply {
     Nil,
     /// A number.
     Number(u64),
-    /// Two numbers: a token and how often the lock is held.
+    /// Two numbers: a token and the number of holds.
     Pair(u64, u64),
     /// Bytes.
     Bytes(Vec<u8>),

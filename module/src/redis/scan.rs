@@ -10,7 +10,7 @@ use super::guard::{Entry, Payload, catch};
 use super::key::Key;
 use super::text::Arg;
 
-/// A place in a hash, from which to go on. It fits every hash, and while one changes it still
+/// Cursor in a hash. It fits every hash, and while one changes it still
 /// leads past each field that stays.
 #[derive(Debug)]
 pub(crate) struct Cursor(*mut raw::RedisModuleScanCursor);

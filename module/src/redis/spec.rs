@@ -9,16 +9,16 @@ use kvlock_core::strict_decimal;
 use super::{Arg, Ctx, Reply};
 use crate::server::Server;
 
-/// A command: what the server and its users are told of it, and what it does.
+/// A command: its declaration for the server and its users, and its function.
 pub(crate) trait Command: 'static {
-    /// What the server and its users are told of it.
+    /// Declaration for the server and its users.
     const SPEC: CommandSpec;
 
-    /// What it does. The arguments do not contain the command's own name.
+    /// Runs the command. The arguments do not contain the command's own name.
     fn run(ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Reply;
 }
 
-/// What the server and its users are told of a command.
+/// Declaration of a command for the server and its users.
 #[derive(Debug)]
 pub(crate) struct CommandSpec {
     pub(crate) name: &'static CStr,
@@ -161,7 +161,7 @@ pub(crate) enum ArgSpec {
     OptionalKey { word: &'static CStr, name: &'static CStr },
     /// A word, a number, and this many further keys; or nothing of that.
     OptionalKeys { word: &'static CStr, name: &'static CStr },
-    /// A word, a further key to write, its value, and perhaps how long it lives; or nothing of that.
+    /// A word, a further key to write, its value, and an optional lifetime; or none of these.
     OptionalStore { word: &'static CStr, key: &'static CStr },
 }
 

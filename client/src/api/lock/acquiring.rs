@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Lock {
-    /// Acquires the lock. Waits in line behind earlier waiters, without a time limit.
+    /// Acquires the lock. Waits in the queue behind earlier waiters, without a time limit.
     ///
     /// Tasks of one client are served in order of this call, and all processes
     /// in order of arrival at the server. With an
@@ -34,7 +34,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Cancel safe: when the future is dropped at any point, the
-    /// place in line is given up, and a lock that was granted in that moment is released, both in
+    /// place in the queue is given up, and a lock that was granted in that moment is released, both in
     /// the background. A later call waits at the end of the line.
     ///
     /// # Examples
@@ -52,7 +52,7 @@ impl Lock {
     }
 
     /// Acquires the lock if it can be had at once. `None` if it cannot: another owner holds it, or
-    /// others are in line.
+    /// other clients wait.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Lock {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires the lock. Waits in line for up to `timeout`, then returns `None`.
+    /// Acquires the lock. Waits in the queue for up to `timeout`, then returns `None`.
     /// Zero does not wait, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// As cancel safe as the work; the lock, or the place in line, is given up in the background.
+    /// As cancel safe as the work; the lock, or the place in the queue, is given up in the background.
     ///
     /// # Examples
     ///

@@ -10,7 +10,7 @@ use redis::{Cmd, ParsingError, Value};
 use std::time::Duration;
 
 impl Lock {
-    /// Takes the lock away from its holder, and hands it to the first in line. `true` if
+    /// Takes the lock away from its holder, and hands it to the first waiter. `true` if
     /// it was held.
     ///
     /// For operators. The holder finds out with its next renewal, or at once if it
@@ -50,7 +50,7 @@ impl Lock {
         self.look(&request::info(&*self.key, None), reply::read).await
     }
 
-    /// [`info`](Self::info) with the first `count` waiters, next in line first.
+    /// [`info`](Self::info) with the first `count` waiters, in the order of the queue.
     ///
     /// # Errors
     ///

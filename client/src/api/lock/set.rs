@@ -50,7 +50,7 @@ impl Lock {
         further.under.extend(its.under);
         further.under.sort();
         further.under.dedup();
-        // Who holds a lock alone need not share it too.
+        // An exclusive holder need not share it too.
         further.under.retain(|name| *name != self.key && !further.with.contains(name));
         self.further = Some(Arc::new(further));
         None

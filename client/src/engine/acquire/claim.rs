@@ -26,14 +26,14 @@ pub(crate) struct Claim {
     /// The locks that are acquired in the same step.
     pub(crate) further: Option<Arc<Further>>,
     pub(crate) owner: Arc<str>,
-    /// What the owner says of itself.
+    /// Value of the owner.
     pub(crate) value: Option<Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<Arc<[u8]>>,
     state: State,
     /// Whether an unanswered command may arrive after those that were sent later.
     strays: bool,
-    /// Whether a command that may put the owner in line was sent: then the wait is cancelled before the release.
+    /// Whether a command that may put the owner in the queue was sent: then the wait is cancelled before the release.
     lined_up: bool,
     /// Renewals that may yet arrive.
     late: Late,
@@ -44,7 +44,7 @@ pub(crate) struct Claim {
 /// What the server has for the owner of a claim, as far as the answers say.
 ///
 /// ```text
-///                   sent             granted, or in line
+///                   sent             granted, or in the queue
 ///   Nothing ◄──┬──────────► Asked ───────┬──────────────► Has
 ///              │  refused     ▲          │                 │
 ///              └──────────────┴── sent ──┴─────────────────┘
@@ -56,11 +56,11 @@ pub(crate) struct Claim {
 /// overtake that command, which then [strays](Claim::strays).
 #[derive(Debug)]
 enum State {
-    /// Neither a place in line nor a grant, unless an earlier command is a stray.
+    /// Neither a place in the queue nor a grant, unless an earlier command is a stray.
     Nothing,
     /// The answer to a command over that connection has not come.
     Asked(Arc<Live>),
-    /// It is in line, or granted.
+    /// It is in the queue, or granted.
     Has,
     /// A guard has the lock, or its release is under way: this has nothing more to do.
     Over,
@@ -107,7 +107,7 @@ impl Claim {
         self.state = State::Asked(via);
     }
 
-    /// It is a command that may put the owner in line.
+    /// Marks the claim as possibly queued, so that cleanup cancels the wait first.
     pub(crate) fn lines_up(&mut self) {
         self.lined_up = true;
     }
@@ -123,12 +123,12 @@ impl Claim {
         }
     }
 
-    /// The answer has come: the lock is granted, or the owner is in line.
+    /// Records the answer: the lock is granted, or the owner is in the queue.
     pub(crate) fn has(&mut self) {
         self.state = State::Has;
     }
 
-    /// The answer has come: nothing is held, and the owner is not in line.
+    /// Records the answer: nothing is held, and the owner is not in the queue.
     pub(crate) fn refused(&mut self) {
         self.state = State::Nothing;
     }
@@ -206,7 +206,7 @@ impl Claim {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it goes on in the background.
+    /// Dropped, it continues in the background.
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));

@@ -1,4 +1,4 @@
-//! Waiting in line, for a lock, permits or a latch, until the server says what becomes of it.
+//! Waiting in the queue, for a lock, permits or a latch, until the server says what becomes of it.
 
 use crate::engine::acquire::claim::Claim;
 use crate::engine::lease::Granted;
@@ -17,7 +17,7 @@ pub(crate) enum Waited {
     Granted(Granted),
     /// The latch is open.
     Open,
-    /// The result exists. The lock is not held, and the owner is not in line.
+    /// The result exists. The lock is not held, and the owner is not in the queue.
     Ready,
     /// The time limit has passed.
     Over,
@@ -25,8 +25,8 @@ pub(crate) enum Waited {
     Sent,
 }
 
-/// Asks for it, and waits in line if it cannot be had at once. Records in `trouble` when the server was last heard
-/// if that fails in line.
+/// Asks for it, and waits in the queue if it cannot be had at once. Records in `trouble` when the server was last heard
+/// if that fails in the queue.
 ///
 /// # Cancel safety
 ///
@@ -107,7 +107,7 @@ async fn try_at(
     }
     let told = told?;
     match &told {
-        // After the latter something of that owner may still be in line, or even granted.
+        // After the latter something of that owner may still be in the queue, or even granted.
         Told::Granted { .. } | Told::Replaced => {}
         Told::Open | Told::Ready | Told::Timeout | Told::Cancelled | Told::Error(_) => {
             claim.refused();

@@ -39,7 +39,7 @@ impl Clock for ByHand {
     }
 }
 
-/// What the server knows: how many holds, until when, and whether one at a time changes their number.
+/// State of the server: number of holds, end of the lease, and whether a single hold may change.
 #[derive(Debug, Default)]
 struct Held {
     holds: usize,

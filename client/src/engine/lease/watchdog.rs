@@ -35,7 +35,7 @@ pub(crate) const CHUNK: usize = 5_000;
 /// Renewals that are sent together at most.
 const BATCH: usize = 500;
 
-/// How many of the runtimes on which the client was used are remembered.
+/// Number of remembered runtimes on which the client was used.
 const RUNTIMES: usize = 8;
 
 #[derive(Debug)]
@@ -374,7 +374,7 @@ impl Watchdog {
     }
 }
 
-/// The task. When its runtime ends, it goes on with another.
+/// The task. When its runtime ends, it continues with another.
 struct Running {
     watchdog: Arc<Watchdog>,
     on: Handle,

@@ -92,7 +92,7 @@ impl Reader {
         Ok(id)
     }
 
-    /// Connects again, for as long as that is of use.
+    /// Reconnects, while the session may still exist.
     async fn dial_again(&self, mut why: Error) -> Result<Live, Error> {
         let session = &self.0;
         let answered = !matches!(why, Error::Connection(_) | Error::Timeout);

@@ -40,15 +40,15 @@ pub trait AsyncSemaphoreCommands {
     sem_set_once(key, permits: u32) -> bool =
         Ok(request::set_permits(key, permits, true)), |said| Ok(said != Value::Nil);
 
-    /// Takes `permits` permits if they are free; how many the owner holds then.
+    /// Takes `permits` permits if they are free. Returns the number that the owner holds then.
     sem_acquire(key, owner, permits: u32, lease: Duration) -> Option<u64> =
         request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits));
 
-    /// Takes all permits that are free; how many they are, if any is.
+    /// Takes all permits that are free. Returns their number, if there are any.
     sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
         request::acquire(Mode::AllPermits, key, owner, lease, None);
 
-    /// Acquires `permits` permits, or waits in line behind earlier waiters. `None` when `timeout` has passed
+    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. `None` when `timeout` has passed
     /// or the wait was cancelled.
     sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
         request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None);
@@ -65,7 +65,7 @@ pub trait AsyncSemaphoreCommands {
     sem_cancel(key, owner) -> bool =
         Ok(request::cancel(Mode::Permits(1), key, owner));
 
-    /// Says how many permits there are, and how many are taken.
+    /// Returns the number of permits, and the number that is taken.
     sem_info(key) -> SemaphoreInfo =
         Ok(request::semaphore_info(key));
 }
@@ -92,7 +92,7 @@ pub trait AsyncLatchCommands {
     latch_set(key, count: u32, lifetime: Option<Duration>) -> bool =
         request::set_latch(key, count, lifetime), |set| Ok(set != Value::Nil);
 
-    /// Counts down by one, once for each participant that is named; how many are left, `None` if the
+    /// Counts down by one, once for each named participant. Returns the count that is left, `None` if the
     /// latch is open.
     latch_count_down(key, participant: Option<&[u8]>) -> Option<u64> =
         Ok(request::count_down(key, participant));
@@ -105,7 +105,7 @@ pub trait AsyncLatchCommands {
     latch_cancel(key, waiter) -> bool =
         Ok(request::cancel(Mode::Latch, key, waiter));
 
-    /// Says how many are still to count down.
+    /// Returns the count that is left.
     latch_info(key) -> LatchInfo =
         Ok(request::latch_info(key));
 }

@@ -2,7 +2,7 @@ use super::*;
 use redis::{ErrorKind, Pipeline};
 use std::task::{Context, Poll, Waker};
 
-/// A connection that remembers what was sent and answers what it was told to.
+/// A connection that records what was sent, and answers with prepared replies.
 struct Canned {
     sent: Vec<Vec<u8>>,
     reply: Value,
