@@ -9,14 +9,16 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The parts of the tests that a patch can name. `scripts/test planted` runs them.
-const PARTS: [&str; 7] = ["core", "crate", "quorum", "it", "client", "simulation", "campaign"];
+const PARTS: [&str; 8] =
+    ["core", "crate", "quorum", "it", "client", "model", "simulation", "campaign"];
 
 /// The columns of `tests/kills.txt`.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "core",
     "crate",
     "it",
     "client",
+    "model",
     "simulation",
     "chaos",
     "rounds",
