@@ -31,6 +31,7 @@ absent! {
         switched() -> Ready<()>;
     }
     Cluster {
+        slot(&[u8]) -> u16;
         find(&[u8]) -> Ready<Result<Arc<Node>, Error>>;
         owner_of(&[u8]) -> Option<Arc<Node>>;
         owners() -> Ready<Result<Vec<Arc<Node>>, Error>>;

@@ -112,6 +112,12 @@ impl Cluster {
         })
     }
 
+    /// Returns the slot of the key.
+    #[expect(clippy::unused_self, reason = "a router without clusters has none to ask")]
+    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
+        slot_of(key)
+    }
+
     /// Returns the owner of the slot in the current map.
     pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
         self.state().owner_of(slot_of(key))

@@ -90,6 +90,14 @@ impl Router {
         }
     }
 
+    /// Returns the slot of the key, 0 outside of a cluster.
+    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
+        match &self.to {
+            To::One(_) => 0,
+            To::Cluster(cluster) => cluster.slot(key),
+        }
+    }
+
     /// Refreshes the slot map in the background, if it may be stale.
     pub(crate) fn seek(&self) {
         if let To::Cluster(cluster) = &self.to {

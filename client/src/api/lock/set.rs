@@ -2,7 +2,6 @@
 
 use super::Lock;
 use crate::engine::settings::check_name;
-use crate::net::slots::slot_of;
 use crate::wire::error::Error;
 use crate::wire::request::Mode;
 use std::sync::Arc;
@@ -13,9 +12,7 @@ const SET_MAX: usize = 64;
 impl Lock {
     /// Its position in an order that is the same in all processes: server, slot, name.
     pub(crate) fn rank(&self) -> (&str, u16, &[u8]) {
-        let in_cluster = self.inner.router.only().is_err();
-        let slot = if in_cluster { slot_of(&self.key) } else { 0 };
-        (&self.inner.place, slot, &self.key)
+        (&self.inner.place, self.inner.router.slot(&self.key), &self.key)
     }
 
     /// Adds another lock to those that are acquired in one step. Gives the lock back if that cannot be: it is on
