@@ -65,31 +65,28 @@ impl<P> Table<P> {
         request: &Acquire<'_>,
         bound: Option<SessionId>,
     ) -> (AcquireReply, Vec<Change<P>>) {
-        let (reply, changes) = self.try_set(members, request, false, bound);
-        if reply == AcquireReply::Refused {
+        let fits = self.fits_now(members, request, false);
+        if matches!(fits, Err(AcquireReply::Refused)) {
             count(&mut self.counters.refused);
         }
-        (reply, changes)
+        self.grant_or_refuse(members, fits, bound)
     }
 
-    /// The same, but does not count a refusal. With `through_session`, a set whose first lock is held is repeated.
-    pub(crate) fn try_set(
-        &mut self,
+    /// Returns the requests for the locks of a set if all can be granted now. With `through_session`, a set whose
+    /// first lock is held is repeated.
+    pub(crate) fn fits_now<'r>(
+        &self,
         members: &[Member<'_>],
-        request: &Acquire<'_>,
+        request: &Acquire<'r>,
         through_session: bool,
-        bound: Option<SessionId>,
-    ) -> (AcquireReply, Vec<Change<P>>) {
+    ) -> Result<Vec<Acquire<'r>>, AcquireReply> {
         let held = members.first().and_then(|first| first.at.held_by(request));
         let repeats = match request.holds {
             Some(wanted) => held == Some(wanted),
             None => through_session && held.is_some_and(|held| held > 0),
         };
         let parts = members.iter().map(|member| Ok(member.part(request, repeats)));
-        match self.all_fit(members, parts) {
-            Ok(parts) => self.grant_all(members, &parts, bound),
-            Err(refusal) => (refusal, Vec::new()),
-        }
+        self.all_fit(members, parts)
     }
 
     /// Takes all locks of a set again that the owner holds already, and nothing else: see
@@ -101,10 +98,8 @@ impl<P> Table<P> {
         bound: Option<SessionId>,
     ) -> (AcquireReply, Vec<Change<P>>) {
         let parts = members.iter().map(|member| member.part_held(request));
-        match self.all_fit(members, parts) {
-            Ok(parts) => self.grant_all(members, &parts, bound),
-            Err(refusal) => (refusal, Vec::new()),
-        }
+        let fits = self.all_fit(members, parts);
+        self.grant_or_refuse(members, fits, bound)
     }
 
     /// Returns the requests for the locks of a set if all can be granted now. An error of any lock comes before a
@@ -182,18 +177,23 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted.
-    fn grant_all(
+    fn grant_or_refuse(
         &mut self,
         members: &[Member<'_>],
-        parts: &[Acquire<'_>],
+        fits: Result<Vec<Acquire<'_>>, AcquireReply>,
         bound: Option<SessionId>,
     ) -> (AcquireReply, Vec<Change<P>>) {
-        let (reply, _, changes) = self.take_all(members, parts, bound);
-        (reply, changes)
+        match fits {
+            Ok(parts) => {
+                let (reply, _, changes) = self.take_all(members, &parts, bound);
+                (reply, changes)
+            }
+            Err(refusal) => (refusal, Vec::new()),
+        }
     }
 
-    /// The same, with the reply for each lock.
+    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted. Returns the reply for the
+    /// set, the replies for its locks and the changes.
     pub(crate) fn take_all(
         &mut self,
         members: &[Member<'_>],

@@ -39,15 +39,18 @@ impl<P> Table<P> {
         // An owner that waits for this set already gets its turn by the place that it has. If it were granted the
         // set beside that place, it would be granted it once more.
         let same = self.same_set(members, request.owner, request.want);
-        if same.is_some_and(|id| !self.is_left_behind(id)) {
-            return (self.room_for_set(members, request, caller), Vec::new());
-        }
+        let in_line = same.is_some_and(|id| !self.is_left_behind(id));
         let through_session = caller.session().is_some();
-        let (reply, changes) = self.try_set(members, request, through_session, bound);
-        if reply != AcquireReply::Refused {
-            return (WaitReply::Now(reply), changes);
+        match self.fits_now(members, request, through_session) {
+            Ok(parts) if !in_line => {
+                let (reply, _, changes) = self.take_all(members, &parts, bound);
+                (WaitReply::Now(reply), changes)
+            }
+            Ok(_) | Err(AcquireReply::Refused) => {
+                (self.room_for_set(members, request, caller), Vec::new())
+            }
+            Err(error) => (WaitReply::Now(error), Vec::new()),
         }
-        (self.room_for_set(members, request, caller), Vec::new())
     }
 
     /// The waiter for exactly this set, if its owner has one.

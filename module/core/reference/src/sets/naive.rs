@@ -208,15 +208,23 @@ impl Naive {
         let same = self.waits.iter().position(is_same);
         let first = wait.set.wants().next().unwrap();
         let repeats = wait.through && self.holds(wait.owner, first.0, first.1) > 0;
-        let aside = same.is_some_and(|at| !self.counts(&self.waits[at]))
-            && (wait.set.keys.len() > 1 || !self.is_known(wait.owner, first));
+        // A wait that is in line for a set is granted by its place only. Another request of it can still fail.
+        let is_set = wait.set.keys.len() > 1;
+        let keeps_place = same.is_some() && is_set;
+        let aside = !is_set
+            && same.is_some_and(|at| !self.counts(&self.waits[at]))
+            && !self.is_known(wait.owner, first);
         if !aside {
+            let mut tried = self.clone();
             let answer = if repeats {
-                self.repeat(&wait)
+                tried.repeat(&wait)
             } else {
-                self.take_all(wait.owner, &wait.set, wait.lease, self.waits.len())
+                tried.take_all(wait.owner, &wait.set, wait.lease, self.waits.len())
             };
-            if answer != Answer::Nil {
+            let waits =
+                answer == Answer::Nil || keeps_place && matches!(answer, Answer::Granted(_));
+            if !waits {
+                *self = tried;
                 return answer;
             }
         }
