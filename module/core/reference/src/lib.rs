@@ -32,8 +32,9 @@ mod source;
 use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree as _};
-use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use proptest::test_runner::{Config, TestCaseResult, TestError, TestRunner};
 use std::fmt::Debug;
+use std::panic::{self, AssertUnwindSafe};
 
 pub use source::Bytes;
 
@@ -75,21 +76,53 @@ fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
     vec(any::<u8>(), 1..1_000).prop_map(|bytes| walk_of::<W>(&bytes, STEPS))
 }
 
-/// Runs a thousand walks, or the number in `PROPTEST_CASES`. A failing walk is shrunk and printed; make a
-/// transcript of it.
+/// Runs a thousand walks, or the number in `PROPTEST_CASES`. Prints the shortest failing walk that it finds; make
+/// a transcript of it.
 pub fn check<W: World>() {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = CASES;
     }
-    let tried = TestRunner::new(config).run(&walks::<W>(), |(sort, ops)| {
-        let mut world = W::begin(sort);
-        ops.iter().try_for_each(|op| world.does(op))?;
-        world.ends()
-    });
-    if let Err(failure) = tried {
-        panic!("{failure}");
+    let tried = TestRunner::new(config).run(&walks::<W>(), |(sort, ops)| walk::<W>(sort, &ops));
+    match tried {
+        Ok(()) => {}
+        Err(TestError::Fail(_, (sort, ops))) => {
+            let (why, ops) = shortened::<W>(sort, ops);
+            panic!("{why}, in a world of sort {sort} after {ops:#?}");
+        }
+        Err(abort) => panic!("{abort}"),
     }
+}
+
+fn walk<W: World>(sort: u8, ops: &[W::Op]) -> TestCaseResult {
+    let mut world = W::begin(sort);
+    ops.iter().try_for_each(|op| world.does(op))?;
+    world.ends()
+}
+
+/// Leaves out each step without which the walk still fails. Proptest shrinks the bytes that a walk is drawn from, and
+/// a byte fewer changes all steps after it.
+fn shortened<W: World>(sort: u8, mut ops: Vec<W::Op>) -> (String, Vec<W::Op>) {
+    let fails = |ops: &[W::Op]| {
+        let tried = panic::catch_unwind(AssertUnwindSafe(|| walk::<W>(sort, ops)));
+        tried.map_or_else(
+            |_| Some("it panicked".to_owned()),
+            |tried| tried.err().map(|why| why.to_string()),
+        )
+    };
+    let mut last = fails(&ops).unwrap_or_default();
+    let mut before = usize::MAX;
+    while ops.len() < before {
+        before = ops.len();
+        for at in (0..before).rev() {
+            let step = ops.remove(at);
+            match fails(&ops) {
+                Some(why) => last = why,
+                None => ops.insert(at, step),
+            }
+        }
+    }
+    (last, ops)
 }
 
 /// Sums the counters of `many` walks. A test asserts with them that its walks reached every case.

@@ -86,9 +86,14 @@ impl Naive {
     /// The lock is looked at and may be free again: the next process of this turn may have it.
     pub fn begin_next_moment(&mut self, key: Key, cause: Cause) {
         let lock = &self.locks[key];
-        let is_free = matches!(lock.what, What::Free(_)) && cause != Cause::Expiry;
+        let is_free = match lock.what {
+            What::Free(_) => true,
+            // All sharers may have died.
+            What::Shared(_) => self.last_end(key).is_none(),
+            What::Held { .. } | What::Other => false,
+        };
         let may_be = self.turns.0 && !self.in_quarantine() && !lock.queue.is_empty();
-        if is_free && may_be && lock.moment.is_none() {
+        if is_free && cause != Cause::Expiry && may_be && lock.moment.is_none() {
             self.begin_moment(key);
         }
     }
