@@ -1,0 +1,85 @@
+//! The ranges of arguments, why arguments are refused, and the readers of a word and of a number.
+
+use std::fmt;
+
+use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
+use crate::value::VALUE_BYTES_MAX;
+
+/// The longest time that a command can ask for, in milliseconds: ten years.
+pub const TEN_YEARS_MS: u64 = 315_360_000_000;
+
+/// The most bytes in the name of a key that is waited for, observed or bound: the module keeps it in memory.
+pub const KEY_BYTES_MAX: usize = 4_096;
+
+/// The most keys that one step locks.
+pub const SET_KEYS_MAX: usize = 64;
+
+/// The error for a value of a sharer.
+pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
+
+/// Why arguments are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Words that are not there, or not together.
+    Syntax,
+    /// An invalid name of an owner or another party.
+    Name(&'static str),
+    /// An invalid number, or a number out of its range.
+    Number {
+        /// Which one.
+        name: &'static str,
+        /// The least that it may be.
+        least: u64,
+        /// The most that it may be.
+        most: u64,
+    },
+    /// Longest value of a holder.
+    Value,
+    /// A value of a sharer.
+    SharedValue,
+    /// The name of a key that is too long.
+    Key,
+    /// A set with too many keys, or with a key twice.
+    Set,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax => f.write_str("ERR syntax error"),
+            Self::Name(what) => write!(
+                f,
+                "ERR invalid {what}: must be 1 to {OWNER_BYTES_MAX} bytes and not a reserved field name"
+            ),
+            Self::Number { name, least, most } => {
+                write!(f, "ERR invalid {name}: must be between {least} and {most}")
+            }
+            Self::Value => write!(f, "ERR invalid VALUE: must be at most {VALUE_BYTES_MAX} bytes"),
+            Self::SharedValue => f.write_str(NO_VALUE),
+            Self::Set => {
+                write!(
+                    f,
+                    "ERR invalid keys: at most {SET_KEYS_MAX} together, and none of them twice"
+                )
+            }
+            Self::Key => write!(
+                f,
+                "ERR invalid key: to be waited for, observed or bound it must be at most {KEY_BYTES_MAX} bytes"
+            ),
+        }
+    }
+}
+
+/// The parsed arguments, or the reason for refusing them.
+pub type Read<T> = Result<T, Refusal>;
+
+/// Whether an argument is this word, in whatever case.
+pub(super) fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
+    arg.as_ref().eq_ignore_ascii_case(word)
+}
+
+/// Reads a number between `least` and `most`.
+pub(super) fn number(name: &'static str, arg: &[u8], least: u64, most: u64) -> Read<u64> {
+    let number = strict_decimal(arg).filter(|n| (least..=most).contains(n));
+    number.ok_or(Refusal::Number { name, least, most })
+}
