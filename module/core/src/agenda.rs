@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::fair::{Account, Fair};
 use crate::forget::Free as _;
-use crate::queue::{QueueId, WaiterId};
+use crate::ids::{QueueId, WaiterId};
 use crate::session::SessionId;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 

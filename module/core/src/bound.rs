@@ -25,13 +25,13 @@ use foldhash::quality::RandomState;
 
 use crate::account::{Charge, Kept};
 use crate::forget::Free as _;
+use crate::ids::WaiterId;
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outcome::{Cause, Change, Full, count};
 use crate::permits::without;
-use crate::queue::WaiterId;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, TakeReply};
 use crate::session::{SessionId, SessionName};
 use crate::table::{Situation, Table};

@@ -9,10 +9,10 @@ use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
 use crate::outbox::{Ending, Granted, Untold};
 use crate::outcome::{Cause, Change, HandOff, Sharers, count};
-use crate::queue::Leaver;
 use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
+use crate::waiter::Leaver;
 
 /// Number of waiters that are let in to share a lock in one batch. Each takes a field to write and
 /// a client to answer, about 15 us of the server's time, most of it for the reply. So a batch takes

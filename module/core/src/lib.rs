@@ -78,6 +78,7 @@ mod floor;
 mod forget;
 mod grant;
 mod histogram;
+mod ids;
 mod key;
 mod latch;
 mod lock;
@@ -109,6 +110,7 @@ mod token;
 mod turn;
 mod types;
 mod value;
+mod waiter;
 mod waiting;
 mod work;
 
@@ -117,6 +119,7 @@ pub use bound::Bound;
 pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
 pub use histogram::Histogram;
+pub use ids::WaiterId;
 pub use key::{KeyRef, Kind, LockKey};
 pub use latch::{COUNTED, CountDownReply, Latch, LatchAt, LatchChange, SetReply};
 pub use lock::{
@@ -131,7 +134,6 @@ pub use outcome::{Cause, Change, Counters, Full, HandOff, KeySummary, Limits, Sh
 pub use parse::{OWNER_BYTES_MAX, PROBED_FIELD, is_owner, strict_decimal};
 pub use places::SetKey;
 pub use profile::Cost;
-pub use queue::{WaiterId, WaiterView};
 pub use reading::{AckAhead, LaterReader, Reading};
 pub use ready::{Group, Keys, Results};
 pub use searches::{Found, Go, Searches, Wanted};
@@ -144,5 +146,6 @@ pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText}
 pub use turn::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use value::{VALUE_BYTES_MAX, VALUE_FIELD, Value, stored_value, value_of};
+pub use waiter::WaiterView;
 pub use waiting::{At, Caller, Join, WaitedFor};
 pub use work::Work;

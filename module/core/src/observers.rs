@@ -16,16 +16,17 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use crate::grant::after;
+use crate::ids::{QueueId, WaiterId};
 use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
 use crate::outbox::Changed;
 use crate::outcome::{Cause, Full, WaitReply, count};
-use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
 use crate::value::Value;
+use crate::waiter::Leaver;
 use crate::waiting::{Caller, Join};
 
 /// State of a lock, as sent to observers.

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use crate::account::{Account, Charged, Kept, WAIT_BYTES};
 use crate::forget::Free as _;
 use crate::grant::GrantId;
+use crate::ids::WaiterId;
 use crate::key::LockKey;
 use crate::observers::{Gone, News};
-use crate::queue::WaiterId;
 use crate::token::Token;
 use crate::types::MonoMillis;
 

@@ -20,10 +20,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::forget::Free as _;
+use crate::ids::{QueueId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
-use crate::queue::{QueueId, Queues, WaiterId};
+use crate::queue::Queues;
 use crate::session::{SessionId, Via};
 use crate::table::Table;
 use crate::waiting::AT_ONCE;

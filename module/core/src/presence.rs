@@ -8,14 +8,15 @@
 use std::ops::Bound;
 use std::rc::Rc;
 
+use crate::ids::{QueueId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Outcome, Untold};
 use crate::outcome::Cause;
-use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::Table;
 use crate::token::Token;
+use crate::waiter::Leaver;
 
 /// Waiters or outcomes that one piece of work handles: each takes about a microsecond.
 const STEPS: usize = 16;

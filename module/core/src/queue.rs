@@ -9,70 +9,22 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
-use std::ops::{Bound, RangeInclusive};
+use std::ops::Bound;
 use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
-use crate::account::{Charge, WAIT_BYTES};
 use crate::agenda::Look;
 use crate::forget::Free as _;
+use crate::ids::{QueueId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::places::Sets;
 use crate::ready::ReadyKeys;
-use crate::session::{SessionId, SessionName, Via};
-use crate::types::{Millis, MonoMillis};
+use crate::session::{SessionId, Via};
 use crate::value::Value;
-
-/// Identifies a waiter; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(u64);
-
-/// Identifies a queue; never reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct QueueId(u64);
-
-impl WaiterId {
-    pub(crate) const ALL: RangeInclusive<Self> = Self(0)..=Self(u64::MAX);
-
-    /// The number after this one.
-    pub(crate) fn after(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
-
-/// A waiter, and the client or session to answer when its wait ends.
-#[derive(Debug)]
-pub(crate) struct Waiter<P> {
-    pub(crate) queue: QueueId,
-    pub(crate) owner: Rc<[u8]>,
-    pub(crate) want: Want,
-    pub(crate) lease: Millis,
-    /// When it arrived.
-    pub(crate) since: MonoMillis,
-    /// When its timeout passes; `None` without a timeout.
-    pub(crate) end: Option<MonoMillis>,
-    /// Whether its grant will be bound to its session.
-    pub(crate) bound: bool,
-    pub(crate) via: Via<P>,
-    /// Charge of a wait through a session. A blocked client has its own.
-    pub(crate) charge: Option<Charge>,
-}
-
-/// A waiter that has left, and its key.
-#[derive(Debug)]
-pub(crate) struct Leaver<P> {
-    pub(crate) waiter: Waiter<P>,
-    pub(crate) key: LockKey,
-    /// Whether it was first in line.
-    pub(crate) stood_in_front: bool,
-    /// The value that it would have published as the holder.
-    pub(crate) value: Value,
-    /// The look that was planned, if this was the last waiter and its queue is gone.
-    pub(crate) planned: Option<Look>,
-}
+use crate::waiter::{Leaver, Newcomer, Waiter, wait_bytes};
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -85,23 +37,6 @@ pub(crate) struct Queue {
     pub(crate) cause: Cause,
     /// Whether its latch has opened, so that all waiters in it must be answered.
     pub(crate) is_released: bool,
-}
-
-/// What commands show of a waiter.
-#[derive(Clone, Copy, Debug)]
-pub struct WaiterView<'a, P> {
-    /// Owner that it waits for.
-    pub owner: &'a [u8],
-    /// What it waits for.
-    pub want: Want,
-    /// When it arrived.
-    pub since: MonoMillis,
-    /// The client to answer, if it is a blocked client.
-    pub client: Option<&'a P>,
-    /// The session to inform, if it waits through one that has not ended.
-    pub session: Option<&'a SessionName>,
-    /// The waiter for a set of which this is a place.
-    pub set: Option<WaiterId>,
 }
 
 #[derive(Debug)]
@@ -506,28 +441,12 @@ impl<P> Queues<P> {
     }
 }
 
-/// Estimated memory of a wait through a session, in bytes.
-pub(crate) fn wait_bytes(owner: &[u8]) -> usize {
-    WAIT_BYTES.saturating_add(owner.len())
-}
-
-/// A waiter that joins a queue.
-pub(crate) struct Newcomer<'a, P> {
-    pub(crate) owner: &'a [u8],
-    pub(crate) want: Want,
-    pub(crate) lease: Millis,
-    pub(crate) since: MonoMillis,
-    pub(crate) end: Option<MonoMillis>,
-    pub(crate) via: Via<P>,
-    pub(crate) charge: Option<Charge>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::outcome::Limits;
     use crate::table::Table;
-    use crate::types::Now;
+    use crate::types::{Millis, MonoMillis, Now};
     use crate::waiting::Join;
 
     const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");

@@ -16,10 +16,10 @@ use std::fmt;
 use std::ops::Bound;
 use std::rc::Rc;
 
+use crate::ids::{QueueId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::outbox::Ending;
 use crate::outcome::{Cause, count};
-use crate::queue::{QueueId, WaiterId};
 use crate::table::{Situation, Table};
 use crate::waiting::AT_ONCE;
 

@@ -7,9 +7,9 @@ use crate::histogram::Histogram;
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::outcome::{Counters, KeySummary};
 use crate::profile::Cost;
-use crate::queue::WaiterView;
 use crate::session::Via;
 use crate::table::Table;
+use crate::waiter::WaiterView;
 
 impl<P> Table<P> {
     /// What happened since the module was loaded.
@@ -253,9 +253,9 @@ impl<P> Table<P> {
 mod tests {
     use super::*;
     use crate::agenda::{Agenda, Look};
+    use crate::ids::{QueueId, WaiterId};
     use crate::mode::Want;
     use crate::outcome::Limits;
-    use crate::queue::{QueueId, WaiterId};
     use crate::types::{Millis, MonoMillis, Now, UnixMillis};
     use crate::waiting::Join;
 

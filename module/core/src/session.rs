@@ -12,9 +12,9 @@
 use std::collections::BTreeSet;
 
 use crate::account::{Account, Charge, Kept};
+use crate::ids::WaiterId;
 use crate::outbox::Outbox;
 use crate::outcome::{Full, count};
-use crate::queue::WaiterId;
 use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now};
 

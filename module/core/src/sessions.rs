@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use crate::forget::Free as _;
+use crate::ids::WaiterId;
 use crate::key::LockKey;
 use crate::outbox::{Changed, Outbox, Outcome};
-use crate::queue::WaiterId;
 use crate::session::{Bell, Session, SessionId, SessionName};
 
 #[derive(Debug)]

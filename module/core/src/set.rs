@@ -10,11 +10,11 @@
 //! The token of a set is issued once and is larger than each token that any of its keys has. After the
 //! grant each key is an ordinary lock.
 
+use crate::ids::WaiterId;
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Change, count};
-use crate::queue::WaiterId;
 use crate::session::SessionId;
 use crate::table::{Situation, Table};
 use crate::token::Token;

@@ -4,15 +4,16 @@
 use std::rc::Rc;
 
 use crate::account::Kept;
+use crate::ids::WaiterId;
 use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Granted};
 use crate::outcome::{Cause, Change, Full, HandOff, WaitReply, count};
-use crate::queue::{Newcomer, WaiterId, wait_bytes};
 use crate::session::{SessionId, Via};
 use crate::set::Member;
 use crate::table::Table;
+use crate::waiter::{Newcomer, wait_bytes};
 use crate::waiting::{Caller, Join, WaitedFor as _};
 
 /// A set that was granted to its waiter.

@@ -5,9 +5,9 @@
 
 use std::ops::Bound;
 
+use crate::ids::QueueId;
 use crate::key::Kind;
 use crate::outcome::Cause;
-use crate::queue::QueueId;
 use crate::table::Table;
 use crate::types::{Millis, Now};
 

@@ -8,10 +8,10 @@
 
 use std::rc::Rc;
 
+use crate::ids::WaiterId;
 use crate::lock::RenewReply;
 use crate::observed::Observed;
 use crate::outcome::Change;
-use crate::queue::WaiterId;
 use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::Millis;

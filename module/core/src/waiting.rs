@@ -6,16 +6,17 @@ use std::rc::Rc;
 use crate::account::{Account, Charge, Kept};
 use crate::agenda::Look;
 use crate::grant::after;
+use crate::ids::{QueueId, WaiterId};
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outbox::{Dismissal, Ending, Outcome};
 use crate::outcome::{Cause, Change, Full, WaitReply, count};
-use crate::queue::{Leaver, Newcomer, QueueId, WaiterId, wait_bytes};
 use crate::session::{SessionId, Via};
 use crate::table::{Situation, Table};
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
+use crate::waiter::{Leaver, Newcomer, wait_bytes};
 
 /// A request to wait.
 #[derive(Clone, Copy, Debug)]

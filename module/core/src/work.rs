@@ -11,10 +11,10 @@
 //! turns, and within a kind the sessions or keys do.
 
 use crate::bound::Bound;
+use crate::ids::WaiterId;
 use crate::key::LockKey;
 use crate::outbox::Untold;
 use crate::outcome::Cause;
-use crate::queue::WaiterId;
 use crate::reading::Reading;
 use crate::ready::Group;
 use crate::session::SessionName;
