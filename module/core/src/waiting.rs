@@ -405,7 +405,13 @@ impl<P> Table<P> {
         let served = match &at.seen {
             Observed::Free { stored } => self.hand_to_head(at, *stored, cause),
             Observed::Shared(sharing) if self.head_wants(at) == Some(Want::Shared) => {
-                self.let_more_in(at, sharing, cause)
+                let served = self.let_more_in(at, sharing, cause);
+                if served.is_none() && self.must_find_the_living(at) {
+                    // Those in front were answered `ready`. The next one depends on which sharers are alive.
+                    self.plan_look(id, Some(AT_ONCE), cause);
+                    return Change::None;
+                }
+                served
             }
             Observed::Shared(_) | Observed::Held(_) | Observed::NotALock { .. } => None,
         };

@@ -30,6 +30,7 @@ fn a_thousand_walks_see_everything_happen_often() {
             counters.grants_taken_back,
             counters.quarantines,
             counters.redisson_turns,
+            counters.told_ready,
         ]
     });
     assert!(counted.iter().all(|count| *count > 30), "{counted:?}");

@@ -1,11 +1,12 @@
 //! The smallest server that a table can run in: a keyspace that applies each [`Change`] and each foreign write,
 //! and clocks that tests set by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{
-    Cause, Change, KeyRef, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Results, Share,
-    Sharers, Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD, stored_value,
+    Cause, Change, KeyRef, Keys, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Results,
+    Share, Sharers, Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD,
+    stored_value,
 };
 
 /// Start of the monotonic clock. It is far beyond any wall clock, see [`first_look`].
@@ -119,7 +120,21 @@ pub enum Foreign {
 #[derive(Debug, Default)]
 pub struct Keyspace {
     entries: BTreeMap<Name, Entry>,
+    /// Results in each database. They are keys, but none of them is a lock.
+    results: BTreeMap<i32, ResultKeys>,
 }
+
+/// Results in a database.
+#[derive(Debug, Default)]
+pub struct ResultKeys(BTreeSet<Vec<u8>>);
+
+impl Keys for ResultKeys {
+    fn exists(&self, name: &[u8]) -> bool {
+        self.0.contains(name)
+    }
+}
+
+static NO_RESULTS: ResultKeys = ResultKeys(BTreeSet::new());
 
 impl Keyspace {
     /// Reads a key as the module reads it for an owner. If the lock is shared, searches for living sharers only
@@ -151,6 +166,21 @@ impl Keyspace {
         shares.collect()
     }
 
+    /// Results in a database.
+    pub fn results(&self, db: i32) -> &ResultKeys {
+        self.results.get(&db).unwrap_or(&NO_RESULTS)
+    }
+
+    /// Stores a result, or deletes it.
+    pub fn set_result(&mut self, db: i32, name: &str, there: bool) {
+        let results = &mut self.results.entry(db).or_default().0;
+        if there {
+            results.insert(name.into())
+        } else {
+            results.remove(name.as_bytes())
+        };
+    }
+
     /// Everything about a key that the table gets as input.
     pub fn situation<'a>(
         &'a self,
@@ -164,7 +194,7 @@ impl Keyspace {
             seen: self.observe(name, asked),
             now,
             floor,
-            results: Results::NONE,
+            results: Results::among(self.results(name.0)),
         }
     }
 

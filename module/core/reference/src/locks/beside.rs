@@ -44,11 +44,17 @@ impl Naive {
             return Vec::new();
         }
         let told = match self.locks[key].what {
-            What::Shared(token) if self.locks[key].queue[0].shared => {
-                let token = self.token_of_period(key, token);
-                self.let_in(key, token)
+            What::Shared(stored) if self.locks[key].queue[0].shared => {
+                let token = stored.unwrap_or_else(|| self.next_token(None));
+                let told = self.let_in(key, token);
+                if !told.is_empty() {
+                    self.locks[key].what = What::Shared(Some(token));
+                }
+                told
             }
-            What::Shared(stored) | What::Free(stored) => self.pass_on(key, stored),
+            What::Shared(stored) | What::Free(stored) => {
+                self.hand_to_head(key, stored).unwrap_or_default()
+            }
             What::Held { .. } | What::Other => Vec::new(),
         };
         if cause == Cause::Expiry {

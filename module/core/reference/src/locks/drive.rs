@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Answer, Told, What};
-use super::ops::{Ask, Key, Op, Owner, Request};
+use super::ops::{Ask, KEYS, Key, Op, Owner, RESULTS, Request, ResultKey};
 use super::world::{Client, World};
 use crate::sim::key_ref;
 
@@ -21,10 +21,14 @@ impl World {
         }
         self.model.put_off();
         self.name_grants();
+        self.compare_ready()?;
         self.compare()
     }
 
     fn ask(&mut self, key: Key, ask: &Ask) -> TestCaseResult {
+        if self.is_ready(key, ask)? {
+            return Ok(());
+        }
         let (answer, expected) = match *ask {
             Ask::Acquire(request) => {
                 let answer = self.acquire(key, &request)?;
@@ -41,9 +45,9 @@ impl World {
                 let answer = self.wait(key, &request, timeout, client)?;
                 (answer, self.model.wait(key, &request, timeout, client))
             }
-            Ask::Release(owner, shared, how_many) => {
-                let answer = self.release(key, owner, shared, how_many)?;
-                (answer, self.model.release(key, owner, shared, how_many))
+            Ask::Release(owner, shared, how_many, store) => {
+                let answer = self.release(key, owner, shared, how_many, store)?;
+                (answer, self.model.release(key, owner, shared, how_many, store))
             }
             Ask::Renew(owner, lease, ahead) => {
                 let answer = self.renew(key, owner, lease, ahead)?;
@@ -102,6 +106,8 @@ impl World {
                 let client = Client(client);
                 let (id, out) =
                     self.ask_as(key, request, |table, at| table.enqueue(at, &join, client));
+                let unless = request.unless.map(|result| RESULTS[result].as_bytes());
+                self.table.set_ready_key(id, unless);
                 if out.is_none() {
                     self.places.push(id);
                     let (limits, here) = (self.table.limits, key_ref(&self.names[key]));
@@ -142,9 +148,14 @@ impl World {
         owner: Owner,
         shared: bool,
         release: Release,
+        store: Option<ResultKey>,
     ) -> Result<(Answer, Vec<Told>), TestCaseError> {
         let by = owner.as_bytes();
         let want = if shared { Want::Shared } else { Want::Exclusive };
+        let left = self.with(key, owner, |_, at| at.left_after(by, want, release));
+        if let Some(result) = store.filter(|_| left.is_some()) {
+            self.space.set_result(KEYS[key].0, RESULTS[result], true);
+        }
         let (reply, change) =
             self.with(key, owner, |table, at| table.release(at, by, want, release));
         Ok((released(reply), self.apply(key, owner, change)?))

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseResult;
 use super::drive::told;
 use super::meddling::Meddling;
 use super::naive::What;
-use super::ops::{Event, KEYS, Key, Owner};
+use super::ops::{Event, KEYS, Key, Owner, RESULTS};
 use super::world::World;
 use crate::sim::key_ref;
 
@@ -34,6 +34,9 @@ impl World {
                 self.space.flush(db, self.clock.now(), &mut self.table);
                 let flushed = |key: &Key| db.is_none_or(|db| db == KEYS[*key].0);
                 for key in (0..KEYS.len()).filter(flushed) {
+                    for result in 0..RESULTS.len() {
+                        self.change_result(key, result, false);
+                    }
                     self.model.meddle(key, &Meddling::Delete);
                 }
             }
@@ -72,6 +75,10 @@ impl World {
                 self.table.share_with_redisson(on);
                 self.model.turns = (on, listeners);
             }
+            Event::Result(key, result, there) => self.change_result(key, result, there),
+            Event::Group => {
+                self.look_at_group()?;
+            }
             Event::Floor(ahead) => {
                 // Only where there are regular looks there may be no floor.
                 if ahead.is_some() || self.table.look_every.is_some() {
@@ -91,6 +98,7 @@ impl World {
         self.model.end_moments();
         let out = told(std::iter::from_fn(|| self.table.time_out_one(now)).flatten());
         prop_assert_eq!(out, self.model.time_out());
+        while self.look_at_group()? {}
         self.looks()
     }
 

@@ -3,10 +3,17 @@
 use kvlock_core::Release;
 
 use super::naive::{Answer, Naive, Outcome, Told, What};
-use super::ops::{Key, Owner};
+use super::ops::{Key, Owner, ResultKey};
 
 impl Naive {
-    pub fn release(&mut self, key: Key, by: Owner, shared: bool, how_many: Release) -> Outcome {
+    pub fn release(
+        &mut self,
+        key: Key,
+        by: Owner,
+        shared: bool,
+        how_many: Release,
+        store: Option<ResultKey>,
+    ) -> Outcome {
         let (had, token) = match (self.locks[key].what, shared) {
             (What::Other, _) => return (Answer::NotALock, Vec::new()),
             (What::Held { owner, holds, token, .. }, false) if owner == by => (holds, token),
@@ -25,6 +32,9 @@ impl Naive {
             Release::DownTo(_) => return (Answer::Mismatch, Vec::new()),
         };
         self.settle(key, by, token);
+        if let Some(result) = store {
+            self.set_result(key, result, true);
+        }
         if left == had {
             self.counters.repeated += 1;
             return (Answer::Left(left), Vec::new());

@@ -8,6 +8,7 @@ mod leaving;
 mod meddling;
 mod naive;
 mod ops;
+mod results;
 mod sets;
 mod sharing;
 mod turns;
@@ -41,9 +42,33 @@ mod tests {
     use super::meddling::Meddling;
     use super::ops::{Ask, Event, Op, Request};
 
+    fn request(owner: &'static str) -> Request {
+        Request { owner, shared: false, lease: 1, holds: None, unless: None }
+    }
+
+    #[test]
+    fn a_waiter_behind_one_that_is_told_ready_gets_the_lock_when_its_sharers_have_died() {
+        let shares = |owner, unless| Request { shared: true, unless, ..request(owner) };
+        let walk = [
+            Op::Ask(0, Ask::Acquire(shares("bobby", None))),
+            // The key stays longer than the only share in it.
+            Op::Event(Event::Meddle(0, Meddling::Expire(2_000))),
+            Op::Ask(0, Ask::Wait(request("bob"), None)),
+            Op::Ask(0, Ask::Wait(request("anna"), None)),
+            Op::Ask(0, Ask::Wait(shares("bob", Some(0)), None)),
+            Op::Event(Event::Result(0, 0, true)),
+            Op::Event(Event::Timer),
+            Op::Event(Event::Pass(2, 2)),
+            Op::Event(Event::Timer),
+        ];
+        let mut world = World::new(None);
+        walk.iter().for_each(|op| world.step(op).expect("as the contract says"));
+        assert_eq!(world.table.counters().told_ready, 1);
+        assert_eq!(world.table.counters().handed_off, 1);
+    }
+
     #[test]
     fn a_grant_is_not_used_by_who_holds_another_lock_with_its_token() {
-        let request = |owner| Request { owner, shared: false, lease: 1, holds: None };
         let walk = [
             Op::Ask(2, Ask::Acquire(request("ann"))),
             Op::Ask(2, Ask::Wait(request("bob"), None)),

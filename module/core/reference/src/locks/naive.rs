@@ -1,11 +1,11 @@
 //! The simplest model of locks: a lock is a holder and a list of waiters. It is slow, and shares only types
 //! with the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{Counters, GrantId, Limits, Now};
 
-use super::ops::{Key, Owner, Request};
+use super::ops::{Key, Owner, Request, ResultKey};
 use super::turns::Turn;
 
 /// What a command answers.
@@ -63,6 +63,10 @@ pub struct Wait {
     pub end: Option<u64>,
     pub shared: bool,
     pub lease: u64,
+    /// The result that it wants instead.
+    pub unless: Option<ResultKey>,
+    /// Whether the lock came free, and that result has not been looked for since.
+    pub looks_for_result: bool,
     /// The number of its place: places are numbered as they are taken, from 0.
     pub place: usize,
 }
@@ -111,6 +115,10 @@ pub struct Naive {
     pub turns: (bool, u64),
     /// When each moment that was left to Redisson ends, whatever became of it.
     pub moments: Vec<u64>,
+    /// The results that exist, each in its database.
+    pub results: BTreeSet<(i32, ResultKey)>,
+    /// Clients that were answered `ready` in this step.
+    pub ready: Vec<u64>,
     /// Number of places ever taken.
     pub places: usize,
     last_token: u64,
@@ -140,6 +148,8 @@ impl Naive {
             quarantine: (0, None),
             turns: (false, 0),
             moments: Vec::new(),
+            results: BTreeSet::new(),
+            ready: Vec::new(),
             places: 0,
             last_token: 0,
             of_set: None,
@@ -264,24 +274,18 @@ impl Naive {
     /// The lock leaves its holder: the head of the queue has it at once, else it is free.
     pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
-        if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
+        let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
+            None
+        } else {
+            self.hand_to_head(key, stored)
+        };
+        served.unwrap_or_else(|| {
             self.locks[key].what = What::Free(None);
             self.locks[key].shares.clear();
             self.locks[key].until = None;
-            return Vec::new();
-        }
-        self.end_turn(key);
-        if self.locks[key].queue[0].shared {
-            let token = self.next_token(stored);
-            self.begin_sharing(key, Some(token), None);
-            return self.let_in(key, token);
-        }
-        let head = self.locks[key].queue.remove(0);
-        let token = self.grant(key, head.owner, head.lease, stored);
-        self.counters.handed_off += 1;
-        self.note_grant(key, head.owner, token);
-        let until = self.locks[key].until.unwrap();
-        vec![Told::Granted(head.client, head.owner.into(), token, until)]
+            self.was_left_free(key);
+            Vec::new()
+        })
     }
 
     /// The owner of a grant shows that it knows of it.
@@ -382,6 +386,8 @@ impl Naive {
             end: timeout.map(|timeout| since + timeout),
             shared: request.shared,
             lease: request.lease,
+            unless: request.unless,
+            looks_for_result: false,
             place: self.places,
         };
         if let Some(taken) = queue.iter_mut().find(|wait| wait.owner == request.owner) {

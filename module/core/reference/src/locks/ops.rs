@@ -10,8 +10,13 @@ pub const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
 /// Some begin like others.
 pub const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
 
+/// Names of results in each database.
+pub const RESULTS: [&str; 2] = ["r", "s"];
+
 /// Which of [`KEYS`].
 pub type Key = usize;
+/// Which of [`RESULTS`].
+pub type ResultKey = usize;
 pub type Owner = &'static str;
 
 #[derive(Clone, Debug)]
@@ -29,8 +34,8 @@ pub enum Ask {
     AcquireSet(Request, [Role; 2], bool),
     /// With a timeout, or without limit.
     Wait(Request, Option<u64>),
-    /// Of exclusive holds, or of shared ones.
-    Release(Owner, bool, Release),
+    /// Of exclusive holds, or of shared ones. Perhaps a result is stored.
+    Release(Owner, bool, Release, Option<ResultKey>),
     /// Perhaps with a token, relative to the clock.
     Renew(Owner, u64, Option<i64>),
     Cancel(Owner),
@@ -52,6 +57,8 @@ pub struct Request {
     pub shared: bool,
     pub lease: u64,
     pub holds: Option<u64>,
+    /// The result that is wanted instead.
+    pub unless: Option<ResultKey>,
 }
 
 /// What else happens.
@@ -88,6 +95,10 @@ pub enum Event {
     Lift,
     /// Whether there are turns of Redisson is set, and the number of its processes that listen.
     Turns(bool, u64),
+    /// Another client stores a result in the database of a key, or deletes it.
+    Result(Key, ResultKey, bool),
+    /// Waiters for one result are looked at, if their lock came free.
+    Group,
 }
 
 /// The owner of that name.
@@ -106,7 +117,12 @@ fn request(bytes: &mut Bytes<'_>) -> Request {
     let (owner, lease) = (bytes.pick(&OWNERS), lease(bytes));
     let (shared, holds) = (bytes.below(5) < 2, bytes.below(3) == 0);
     let holds = holds.then(|| bytes.number(1, 3));
-    Request { owner, shared, lease, holds }
+    let unless = result(bytes);
+    Request { owner, shared, lease, holds, unless }
+}
+
+fn result(bytes: &mut Bytes<'_>) -> Option<ResultKey> {
+    bytes.pick(&[None, None, None, Some(0), Some(1)])
 }
 
 /// Anything that may happen. To one key more often than to the others, so that there is a crowd.
@@ -125,7 +141,7 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
         28..=47 => {
             let (owner, shared) = (bytes.pick(&OWNERS), bytes.below(5) < 2);
             let how_many = [Release::One, Release::All, Release::DownTo(bytes.number(0, 4))];
-            Ask::Release(owner, shared, bytes.pick(&how_many))
+            Ask::Release(owner, shared, bytes.pick(&how_many), result(bytes))
         }
         48..=50 => {
             // The last one is too far ahead, unless the clock was set back.
@@ -144,7 +160,7 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
 }
 
 fn event(bytes: &mut Bytes<'_>, key: Key) -> Event {
-    match bytes.below(77) {
+    match bytes.below(85) {
         0..=3 => Event::Disconnect(bytes.below(256)),
         4 | 5 => Event::Delivered(bytes.below(3)),
         6..=11 => Event::TakeBack(bytes.below(3)),
@@ -167,7 +183,12 @@ fn event(bytes: &mut Bytes<'_>, key: Key) -> Event {
         64 => Event::Begin,
         65 | 66 => Event::Quarantine(bytes.pick(&[0, 10, 60])),
         67 => Event::Lift,
-        68..=70 => Event::Turns(bytes.below(10) < 9, bytes.pick(&[0, 1, 1, 2, 3, 70])),
+        68..=72 => {
+            let there = bytes.below(3) == 0;
+            Event::Result(key, bytes.below(RESULTS.len()), there)
+        }
+        73..=75 => Event::Group,
+        76..=78 => Event::Turns(bytes.below(10) < 9, bytes.pick(&[0, 1, 1, 2, 3, 70])),
         _ => Event::Floor(bytes.pick(&[None, Some(0), Some(0), Some(5_000), Some(60_000_000)])),
     }
 }

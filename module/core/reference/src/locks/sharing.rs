@@ -58,7 +58,8 @@ impl Naive {
     pub fn let_in(&mut self, key: Key, token: u64) -> Vec<Told> {
         let mut told = Vec::new();
         let most = if self.in_quarantine() { 0 } else { RUN_MAX };
-        while self.locks[key].queue.first().is_some_and(|head| head.shared) && told.len() < most {
+        while told.len() < most && self.tell_ready_in_front(key) && self.locks[key].queue[0].shared
+        {
             let head = self.locks[key].queue.remove(0);
             let until = self.join(key, head.owner, head.lease);
             self.counters.handed_off += 1;
