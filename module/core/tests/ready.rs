@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{
     Acquire, Cause, Change, Holding, Join, KeyRef, Keys, Limits, Millis, MonoMillis, Now, Observed,
-    Release, ReleaseReply, Results, Situation, Table, Token, UnixMillis, WaitReply, WaiterId, Want,
+    Release, ReleaseReply, Results, Sharing, Situation, Table, Token, UnixMillis, WaitReply,
+    WaiterId, Want,
 };
 
 const LEASE: Millis = Millis(50);
@@ -158,6 +159,24 @@ fn readers_whose_result_exists_do_not_come_in_with_the_others() {
     world.keys.there.insert(b"r".to_vec());
     assert_eq!(world.release(), ["1", "3", "4"]);
     assert_eq!(world.told(), [2]);
+}
+
+#[test]
+fn the_waiter_behind_a_reader_that_is_told_is_looked_at_at_once() {
+    let mut world = World::new();
+    world.wait(1, Want::Exclusive, None);
+    world.wait(2, Want::Exclusive, None);
+    // Its owner waits again, and keeps its place in front.
+    world.wait(1, Want::Shared, Some("r"));
+    world.keys.there.insert(b"r".to_vec());
+    let (token, until) = (Some(world.token), Some(UnixMillis(1_050)));
+    let sharing = Sharing { asked: b"", own: None, token, until, holders: 1, living: None };
+    let at = situation(Observed::Shared(sharing), Results::among(&world.keys));
+    let change = world.table.look(&at, Cause::Outside);
+    assert_eq!(granted(change), [""; 0]);
+    assert_eq!(world.told(), [1]);
+    // Its sharers may all have died before the key expires.
+    assert_eq!(world.table.next_due(NOW), Some(Millis(0)));
 }
 
 #[test]

@@ -97,7 +97,11 @@ impl Naive {
             },
             None if request.holds > Some(1) => Answer::Mismatch,
             None if queued || self.in_quarantine() => Answer::Nil,
-            None if !request.shared && self.last_end(key).is_some() => Answer::Nil,
+            None if !request.shared
+                && (self.last_end(key).is_some() || self.is_left_to_redisson(key)) =>
+            {
+                Answer::Nil
+            }
             None if self.must_guess(token) => Answer::TryAgain,
             None if !request.shared => self.take(key, request, token),
             None => {

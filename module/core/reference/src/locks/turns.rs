@@ -88,8 +88,11 @@ impl Naive {
         let lock = &self.locks[key];
         let is_free = match lock.what {
             What::Free(_) => true,
-            // All sharers may have died.
-            What::Shared(_) => self.last_end(key).is_none(),
+            // All sharers may have died. Nobody looks for that if the next waiter wants to share it.
+            What::Shared(_) => {
+                let shares = lock.queue.first().is_some_and(|head| head.shared);
+                !shares && self.last_end(key).is_none()
+            }
             What::Held { .. } | What::Other => false,
         };
         let may_be = self.turns.0 && !self.in_quarantine() && !lock.queue.is_empty();
