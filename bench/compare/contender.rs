@@ -311,6 +311,14 @@ pub(crate) const ALL: &[Contender] = &[
         ..RAW
     },
     Contender {
+        name: "Redisson double check",
+        about: "the same with Redisson, Java",
+        program: Program::Peer("redisson"),
+        proto: "redisson",
+        processes: 2,
+        ..LIBRARY
+    },
+    Contender {
         name: "SET NX double check",
         about: "`SET NX PX` and `GET` every 100 ms, raw connections",
         proto: "poller",

@@ -1,7 +1,7 @@
 //! Many tasks that want one result, which another program makes while it holds the lock. Measures the time from the
 //! release of that lock until the last task has the result, and what it costs.
 
-use crate::contender::{Needs, named};
+use crate::contender::{Needs, Program, named};
 use crate::figures::Figures;
 use crate::machine::{self, Used};
 use crate::measure::{Clients, Mode, Part, Plan};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const KEY: &str = "bench";
 const LOCK: &str = "{bench}:lock";
 const CHANNEL: &str = "redisson_lock__channel:{{bench}:lock}";
+/// Redisson's own, which puts no second braces around a name that has some.
+const OWN_CHANNEL: &str = "redisson_lock__channel:{bench}:lock";
 const LEASE_MS: u64 = 600_000;
 
 /// Longest time until all wait, and the time from one look to the next.
@@ -31,11 +33,12 @@ const SIZES: [(&str, usize, usize); 6] = [
     ("10,000 tasks in 10 processes", 10_000, 10),
 ];
 
-const WHO: [&str; 5] = [
+const WHO: [&str; 6] = [
     "kvlock once",
     "kvlock double check",
     "kvlock single flight",
     "Lua double check",
+    "Redisson double check",
     "SET NX double check",
 ];
 
@@ -58,27 +61,29 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let server = server(contender.needs);
     machine::pin(&[server.pid()], &machine::cores().0);
     let mut control = server.connect();
-    let uses_module = matches!(contender.needs, Needs::Module);
-    match contender.proto {
-        _ if uses_module => control.call(cmd!["LOCK.ACQUIRE", LOCK, "maker", LEASE_MS]),
-        "lua" => control.call(cmd!["HSET", LOCK, "maker", 1]),
-        _ => control.call(cmd!["SET", LOCK, "maker", "PX", LEASE_MS]),
+    let by = if matches!(contender.needs, Needs::Module) { "kvlock" } else { contender.proto };
+    take(&mut control, by);
+    // A JVM takes long to start: then a program has several clients, as so many processes have.
+    let programs = match contender.program {
+        Program::Ours(_) => processes,
+        Program::Peer(_) => processes.min(contender.processes),
     };
-    let each = tasks / processes;
+    let each = tasks / programs;
     let plan = Plan { mode: Mode::Once, ..Plan::uncontended(contender, each, 0.0) };
-    let part = Part { contender, tasks: each, clients: Clients::One };
+    let clients = Clients::Several(processes / programs);
+    let part = Part { contender, tasks: each, clients };
     let arguments = plan.arguments(&part, &server.url(), each);
     // The owners are named after the numbers of their tasks.
     let start = |process: usize| {
         let first = format!("first={}", process * each);
         Process::start(contender, &[&arguments[..], &[first]].concat())
     };
-    let mut all: Vec<_> = (0..processes).map(start).collect();
+    let mut all: Vec<_> = (0..programs).map(start).collect();
     let versions = all.iter().map(Process::ready).collect::<Result<Vec<_>, _>>()?;
     all.iter_mut().for_each(|process| process.go(0, 0));
     let wait = if contender.proto == "flight" { processes } else { tasks };
     let begun = Instant::now();
-    while waiting(&mut control, contender.proto) < wait {
+    while waiting(&mut control, contender.proto, processes) < wait {
         if begun.elapsed() > PATIENCE {
             return Err("they do not wait".to_owned());
         }
@@ -88,20 +93,7 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let (busy, load) = (machine::busy(), Used::of(&pids));
     let used = Used::of(&[server.pid()]);
     let (before, begun) = (commands(&mut control), driver::now());
-    match contender.proto {
-        _ if uses_module => {
-            control.call(cmd!["LOCK.RELEASE", LOCK, "maker", "STORE", KEY, "value", "PX", LEASE_MS])
-        }
-        "lua" => {
-            control.call(cmd!["SET", KEY, "value", "PX", LEASE_MS]);
-            control.call(cmd!["DEL", LOCK]);
-            control.call(cmd!["PUBLISH", CHANNEL, 0])
-        }
-        _ => {
-            control.call(cmd!["SET", KEY, "value", "PX", LEASE_MS]);
-            control.call(cmd!["DEL", LOCK])
-        }
-    };
+    store_and_release(&mut control, by);
     let (mut last, mut worked) = (begun, 0);
     for process in &all {
         for line in process.lines()? {
@@ -134,10 +126,41 @@ fn server(needs: Needs) -> Server {
     options.module_config("max-waiters-per-key", 100_000).start()
 }
 
+/// Takes the lock as a program with that protocol does that will make the result.
+fn take(control: &mut Connection, by: &str) {
+    match by {
+        "kvlock" => control.call(cmd!["LOCK.ACQUIRE", LOCK, "maker", LEASE_MS]),
+        "lua" | "redisson" => control.call(cmd!["HSET", LOCK, "maker", 1]),
+        _ => control.call(cmd!["SET", LOCK, "maker", "PX", LEASE_MS]),
+    };
+}
+
+fn store_and_release(control: &mut Connection, by: &str) {
+    if by == "kvlock" {
+        let store = cmd!["LOCK.RELEASE", LOCK, "maker", "STORE", KEY, "value", "PX", LEASE_MS];
+        control.call(store);
+        return;
+    }
+    control.call(cmd!["SET", KEY, "value", "PX", LEASE_MS]);
+    control.call(cmd!["DEL", LOCK]);
+    match by {
+        "lua" => control.call(cmd!["PUBLISH", CHANNEL, 0]),
+        "redisson" => control.call(cmd!["PUBLISH", OWN_CHANNEL, 0]),
+        _ => return,
+    };
+}
+
 /// Number of tasks of which the server knows that they wait.
-fn waiting(control: &mut Connection, proto: &str) -> usize {
+fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
     let count = match proto {
         "lua" => control.call(cmd!["PUBSUB", "NUMSUB", CHANNEL])[1].integer(),
+        "redisson" => {
+            // One subscription for all threads of a process. Each thread tries before it and after it.
+            let heard = control.call(cmd!["PUBSUB", "NUMSUB", OWN_CHANNEL])[1].integer();
+            let all = heard >= i64::try_from(processes).unwrap_or(i64::MAX);
+            let tries = ["eval", "evalsha"].map(|command| calls(control, command));
+            if all { tries.iter().sum::<i64>() / 2 } else { 0 }
+        }
         // Each has tried once to set the lock.
         "poller" => calls(control, "set") - 1,
         _ => control.call(cmd!["LOCK.INFO", LOCK]).field("waiters").integer(),
@@ -154,7 +177,12 @@ fn commands(control: &mut Connection) -> f64 {
 
 fn calls(control: &mut Connection, command: &str) -> i64 {
     let info = control.call(cmd!["INFO", "commandstats"]).text();
-    let start = format!("cmdstat_{command}:calls=");
-    let line = info.lines().find_map(|line| line.strip_prefix(&start));
-    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+    let start = format!("cmdstat_{command}:");
+    let line = info.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
+    let count = |name: &str| {
+        let found = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        found.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    };
+    // A script that the server does not know yet is sent again.
+    count("calls") - count("failed_calls")
 }

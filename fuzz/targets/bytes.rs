@@ -2,7 +2,7 @@
 //! of them makes the reader panic, and what is read is what was meant.
 #![no_main]
 
-use kvlock_core::arguments::{self, TEN_YEARS_MS};
+use kvlock_core::arguments::{self, SET_KEYS_MAX, TEN_YEARS_MS};
 use kvlock_core::{
     HOLDS_MAX, Latch, Mode, Observed, Permits, Share, Token, UnixMillis, is_owner, strict_decimal,
 };
@@ -18,13 +18,14 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         (*place, count) = (word, count + 1);
     }
     let options = &options[..count];
-    match what % 8 {
+    match what % 9 {
         0 => acquire(first, second, options),
         1 => permits(first, second, third, options),
         2 => latch(first, options),
         3 => others(first, options),
         4 | 5 => lock(rest),
         6 => values(rest),
+        7 => with_keys(first, options),
         _ => number(rest),
     }
 });
@@ -77,6 +78,30 @@ fn others(word: &[u8], options: &[&[u8]]) {
             assert!((1..=1_000).contains(&shown));
         }
         assert_eq!(options.len(), 2 * [waiters, holders].into_iter().flatten().count());
+    }
+}
+
+/// Options that name keys. What is taken off and what is left are together all that was given.
+fn with_keys(key: &[u8], options: &[&[u8]]) {
+    if let Ok((store, others)) = arguments::store(options) {
+        let lifetime = store.and_then(|store| store.lifetime);
+        assert!(lifetime.is_none_or(|lifetime| (1..=TEN_YEARS_MS).contains(&lifetime.0)));
+        let words = store.map_or(0, |_| 3) + lifetime.map_or(0, |_| 2);
+        assert_eq!(words + others.len(), options.len());
+    }
+    if let Ok(Some((further, others))) = arguments::further(key, options) {
+        let mut keys = [further.with, further.under].concat();
+        let words = [further.with, further.under].map(|keys| keys.len() + 2 * usize::from(!keys.is_empty()));
+        assert_eq!(words.iter().sum::<usize>() + others.len(), options.len());
+        keys.push(key);
+        let count = keys.len();
+        assert!((2..=SET_KEYS_MAX).contains(&count));
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+    if let Ok((found, others)) = arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options) {
+        assert_eq!(2 * found.iter().flatten().count() + others.len(), options.len());
     }
 }
 

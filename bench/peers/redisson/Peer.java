@@ -38,6 +38,9 @@ final class Peer {
         for (int i = 0; i < number("clients"); i++) {
             clients.add(connect());
         }
+        if ("once".equals(ARGUMENTS.get("mode"))) {
+            Once.run(ARGUMENTS, clients);
+        }
         List<Task> tasks = new ArrayList<>();
         CountDownLatch warm = new CountDownLatch(number("tasks"));
         for (int i = 0; i < number("tasks"); i++) {

@@ -1,8 +1,8 @@
 //! A reference model of the core, written with lists and loops. Each step runs on the table and on the model;
 //! both must give the same reply, the same write and the same queue.
 //!
-//! Locks, semaphores, latches and sessions each have a [`World`]: the operations, drawn from the [`Bytes`] of
-//! proptest or of a fuzzer, and the comparison after each step. The tests of the core and the fuzzers of
+//! Locks, sets, bound locks, semaphores, latches and sessions each have a [`World`]: the operations, drawn from the
+//! [`Bytes`] of proptest or of a fuzzer, and the comparison after each step. The tests of the core and the fuzzers of
 //! `scripts/fuzz` share them.
 
 #![allow(

@@ -122,12 +122,13 @@ impl World {
         let name = &self.names[key];
         let before = self.picture(name);
         self.space.apply(name, caller, self.clock.now(), &change);
-        // Only a renewal may write what is there already: others watch the key.
+        // Only a renewal may write what is there already, or the grant of a share that the owner has: others watch the
+        // key.
         let after = self.picture(name);
         let may_be_the_same = matches!(
             change,
             Change::None | Change::Update { holds: None, token: None, until: Some(_), value: None }
-        ) || matches!(&change, Change::Share(on) if !on.begins && on.joined.is_empty());
+        ) || matches!(&change, Change::Share(on) if !on.begins);
         prop_assert!(may_be_the_same || before != after, "{change:?} changes nothing");
         if let Some(token) = change.issued() {
             prop_assert!(token.value() > self.last_token, "I6");

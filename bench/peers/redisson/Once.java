@@ -1,0 +1,57 @@
+// Threads that all want a result that another program makes: they look for it, take the lock, and look again.
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.redisson.api.RBucket;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+
+final class Once {
+    private Once() {}
+
+    // Prints and reads what by-crate/once.rs does.
+    static void run(Map<String, String> arguments, List<RedissonClient> clients) throws Exception {
+        int tasks = Integer.parseInt(arguments.get("tasks"));
+        String key = arguments.get("key");
+        System.out.println("ready " + arguments.get("version"));
+        new BufferedReader(new InputStreamReader(System.in)).readLine();
+        AtomicInteger worked = new AtomicInteger();
+        CountDownLatch done = new CountDownLatch(tasks);
+        for (int i = 0; i < tasks; i++) {
+            RedissonClient client = clients.get(i % clients.size());
+            Thread thread = new Thread(() -> {
+                if (works(client, key)) {
+                    worked.incrementAndGet();
+                }
+                done.countDown();
+            });
+            thread.setDaemon(true);
+            thread.start();
+        }
+        done.await();
+        System.out.println(System.nanoTime() + " " + worked.get());
+        System.out.println("done");
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    // Whether the thread has to work itself.
+    private static boolean works(RedissonClient client, String key) {
+        RBucket<String> result = client.getBucket(key, StringCodec.INSTANCE);
+        if (result.get() != null) {
+            return false;
+        }
+        RLock lock = client.getLock("{" + key + "}:lock");
+        lock.lock();
+        try {
+            return result.get() == null;
+        } finally {
+            lock.unlock();
+        }
+    }
+}
