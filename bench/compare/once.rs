@@ -24,13 +24,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Tasks, and the processes in which they are.
-const SIZES: [(&str, usize, usize); 6] = [
+const SIZES: [(&str, usize, usize); 7] = [
     ("1 task", 1, 1),
     ("100 tasks in one process", 100, 1),
     ("100 tasks in 10 processes", 100, 10),
     ("100 tasks in 100 processes", 100, 100),
     ("10,000 tasks in one process", 10_000, 1),
     ("10,000 tasks in 10 processes", 10_000, 10),
+    ("10,000 tasks in 100 processes", 10_000, 100),
 ];
 
 const WHO: [&str; 6] = [
