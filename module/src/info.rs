@@ -33,6 +33,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("timeouts", counted.timeouts);
     info.field("cancelled", counted.cancelled);
     info.field("told_ready", counted.told_ready);
+    info.field("deadlocks", counted.deadlocks);
     info.field("disconnects", counted.disconnects);
     info.field("forced_releases", counted.forced_releases);
     info.field("latches_opened", counted.latches_opened);

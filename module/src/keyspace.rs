@@ -222,6 +222,23 @@ fn read_fields<'a>(
     }
 }
 
+/// Returns the owners that hold a lock, if there are at most `most` of them.
+pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> Vec<Box<[u8]>> {
+    let mut holders = Vec::new();
+    let fields = most.saturating_add(RESERVED_FIELDS.len());
+    if key.kind() != KeyKind::Hash || key.fields() > fields {
+        return holders;
+    }
+    key.for_each(&mut |field, value| {
+        let holds = Share::read(value).is_none_or(|share| share.is_live(now));
+        if holds && !RESERVED_FIELDS.contains(&field) {
+            holders.push(field.into());
+        }
+    });
+    holders.truncate(most);
+    holders
+}
+
 /// Returns the exclusive holder of a lock, and its `VALUE`.
 pub(crate) fn holder(key: &Key<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let (mut holder, mut says) = (None, None);

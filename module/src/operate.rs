@@ -11,6 +11,7 @@ use crate::holders::{LastEnd, last_end};
 use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Server, Waiting};
+use crate::slot;
 
 /// Smallest difference between two ends of a lease that is announced to waiters of Redisson. Leases granted one after
 /// the other differ by less.
@@ -28,6 +29,16 @@ pub(crate) struct Case<'a> {
 impl Keys for Ctx<'_> {
     fn exists(&self, name: &[u8]) -> bool {
         self.open_to_read(Text::new(name).lend()).is_some()
+    }
+
+    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> Vec<Box<[u8]>> {
+        // The server looks for all keys in the slot of the command.
+        if self.is_cluster() && slot::of(name) != slot::of(asked) {
+            return Vec::new();
+        }
+        let name = Text::new(name);
+        let key = self.open_to_read(name.lend());
+        key.map(|key| keyspace::holders(&key, clock::now().unix(), most)).unwrap_or_default()
     }
 }
 

@@ -5,7 +5,7 @@ use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 
 /// Counters. Their names end with `_total`.
-const COUNTERS: [(&str, &str); 29] = [
+const COUNTERS: [(&str, &str); 30] = [
     ("granted", "New grants, hand-offs included"),
     ("granted_shared", "Grants that share a lock"),
     ("downgraded", "Exclusive locks that became shared locks of their holder"),
@@ -21,6 +21,7 @@ const COUNTERS: [(&str, &str); 29] = [
     ("timeouts", "Waits that ended because their timeout passed"),
     ("cancelled", "Waits that were cancelled"),
     ("told_ready", "Acquires and waits with UNLESS that were answered ready"),
+    ("deadlocks", "Waits refused with DEADLOCK: their owners would have waited for themselves"),
     ("disconnects", "Waits whose connection closed"),
     ("forced_releases", "Locks released by force"),
     ("latches_opened", "Latches that opened"),

@@ -72,6 +72,7 @@ mod account;
 mod agenda;
 pub mod arguments;
 mod bound;
+mod circle;
 mod fair;
 mod flight;
 mod floor;
@@ -116,6 +117,7 @@ mod work;
 
 pub use account::{Account, Charge, Kept};
 pub use bound::Bound;
+pub use circle::{Link, SHARERS, STEPS};
 pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
 pub use histogram::Histogram;

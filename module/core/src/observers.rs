@@ -208,7 +208,7 @@ impl<P> Table<P> {
         match self.room_for::<()>(key, &observer, &Caller::Session(session)) {
             WaitReply::QueueFull(full) => return Err(NotObserved::Full(full)),
             WaitReply::Draining => return Err(NotObserved::Draining),
-            WaitReply::Now(()) | WaitReply::Block => {}
+            WaitReply::Now(()) | WaitReply::Block | WaitReply::Deadlock(_) => {}
         }
         self.notice(key, now, None, (standing.clone(), until));
         let is_new = self.place_of(key, &observer).is_none();

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::circle::Link;
 use crate::grant::GrantId;
 use crate::key::LockKey;
 use crate::mode::Share;
@@ -145,7 +146,7 @@ pub enum Cause {
 }
 
 /// What a wait answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReply<R> {
     /// At once, as for a command that does not wait.
     Now(R),
@@ -155,6 +156,8 @@ pub enum WaitReply<R> {
     QueueFull(Full),
     /// No new waits are accepted: the module is being drained.
     Draining,
+    /// The owner holds a lock for which others wait that keep it from this one. The last link is the owner itself.
+    Deadlock(Vec<Link>),
 }
 
 /// Which limit is reached.
@@ -228,6 +231,8 @@ pub struct Counters {
     pub handed_off: u64,
     /// Grants to a waiter because a lease ended.
     pub handed_off_by_expiry: u64,
+    /// Waits that were refused because they would have closed a circle.
+    pub deadlocks: u64,
     /// Acquires and waits that were answered `ready` instead of being granted a lock.
     pub told_ready: u64,
     /// Waits that ended because their time was over.

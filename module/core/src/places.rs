@@ -118,7 +118,7 @@ impl<P> Queues<P> {
     }
 
     /// The first place beside the line of a queue.
-    fn first_beside(&self, queue: QueueId) -> Option<WaiterId> {
+    pub(crate) fn first_beside(&self, queue: QueueId) -> Option<WaiterId> {
         if self.sets.beside.is_empty() {
             return None;
         }

@@ -48,8 +48,8 @@ pub(crate) struct Queues<P> {
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
     /// The waiters in line of each queue, in order.
     line: BTreeSet<(QueueId, WaiterId)>,
-    /// Each waiter under the hash of its queue and owner (I2).
-    places: BTreeSet<(u64, WaiterId)>,
+    /// Each waiter under the hash of its owner, and its queue (I2).
+    places: BTreeSet<(u64, QueueId, WaiterId)>,
     /// The values that waiters will publish as holders, if any.
     values: BTreeMap<WaiterId, Rc<[u8]>>,
     /// The ready-keys of waiters that have one.
@@ -139,11 +139,6 @@ impl<P> Queues<P> {
     /// The waiter that arrived first, over all queues.
     pub(crate) fn first(&self) -> Option<WaiterId> {
         self.waiters.first_key_value().map(|(id, _)| *id)
-    }
-
-    /// Number of queues.
-    pub(crate) fn count(&self) -> usize {
-        self.queues.len()
     }
 
     /// The queue of a key, if it has waiters.
@@ -239,13 +234,33 @@ impl<P> Queues<P> {
 
     /// The place of an owner in a queue.
     pub(crate) fn place(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterId> {
-        let hash = self.hashes.hash_one((queue, owner));
-        let found =
-            self.places.range((hash, *WaiterId::ALL.start())..=(hash, *WaiterId::ALL.end()));
-        let is_it = |id: &WaiterId| {
-            self.waiter(*id).is_some_and(|waiter| waiter.queue == queue && *waiter.owner == *owner)
-        };
-        found.map(|(_, id)| *id).find(is_it)
+        self.places_in(owner, queue, queue).next()
+    }
+
+    /// The places of an owner in all queues.
+    pub(crate) fn places_of_owner<'q>(
+        &'q self,
+        owner: &'q [u8],
+    ) -> impl Iterator<Item = WaiterId> + use<'q, P> {
+        self.places_in(owner, QueueId(0), QueueId(u64::MAX))
+    }
+
+    /// The places of an owner in these queues and those between.
+    fn places_in<'q>(
+        &'q self,
+        owner: &'q [u8],
+        first: QueueId,
+        last: QueueId,
+    ) -> impl Iterator<Item = WaiterId> + use<'q, P> {
+        let hash = self.hashes.hash_one(owner);
+        let all = (hash, first, *WaiterId::ALL.start())..=(hash, last, *WaiterId::ALL.end());
+        let found = self.places.range(all).map(|(_, _, id)| *id);
+        found.filter(move |id| self.waiter(*id).is_some_and(|waiter| *waiter.owner == *owner))
+    }
+
+    /// Number of queues.
+    pub(crate) fn count(&self) -> usize {
+        self.queues.len()
     }
 
     fn next_number(&mut self) -> u64 {
@@ -277,7 +292,7 @@ impl<P> Queues<P> {
         }
         let Newcomer { owner, want, lease, since, end, via, charge } = newcomer;
         self.note_blocked(id, &via);
-        self.places.insert((self.hashes.hash_one((queue, owner)), id));
+        self.places.insert((self.hashes.hash_one(owner), queue, id));
         self.line.insert((queue, id));
         let owner = owner.into();
         let waiter = Waiter { queue, owner, want, lease, since, end, bound: false, via, charge };
@@ -317,7 +332,7 @@ impl<P> Queues<P> {
         let waiter = *self.waiters.remove(&id)?;
         self.blocked.remove(&id);
         self.ready.remove(id);
-        self.places.remove(&(self.hashes.hash_one((queue, &*waiter.owner)), id));
+        self.places.remove(&(self.hashes.hash_one(&*waiter.owner), queue, id));
         self.line.remove(&(queue, id));
         self.sets.beside.remove(&(queue, id));
         let entry = self.queues.get_mut(&queue)?;

@@ -26,10 +26,17 @@ use crate::waiting::AT_ONCE;
 /// Waiters in front of a line that are told before the others in one call, and of a group.
 const STEPS: usize = 32;
 
-/// Knows which keys exist in the database of a lock.
+/// The keys in the database of a lock.
 pub trait Keys {
     /// Returns whether a key exists.
     fn exists(&self, name: &[u8]) -> bool;
+
+    /// Returns owners that hold a lock, if there are at most `most` of them. In a cluster, only locks in the slot of the
+    /// lock `asked` can be read.
+    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> Vec<Box<[u8]>> {
+        let _ = (name, asked, most);
+        Vec::new()
+    }
 }
 
 impl<F: Fn(&[u8]) -> bool> Keys for F {
@@ -38,7 +45,7 @@ impl<F: Fn(&[u8]) -> bool> Keys for F {
     }
 }
 
-/// Access to the ready-keys that exist now.
+/// Access to the keys of a database: the results that exist now, and the holders of locks.
 #[derive(Clone, Copy, Default)]
 pub struct Results<'a>(Option<&'a dyn Keys>);
 
@@ -54,6 +61,11 @@ impl<'a> Results<'a> {
 
     fn has(self, ready_key: &[u8]) -> bool {
         self.0.is_some_and(|keys| keys.exists(ready_key))
+    }
+
+    /// Owners that hold a lock: see [`Keys::holders`].
+    pub(crate) fn holders(self, name: &[u8], asked: &[u8], most: usize) -> Vec<Box<[u8]>> {
+        self.0.map(|keys| keys.holders(name, asked, most)).unwrap_or_default()
     }
 }
 

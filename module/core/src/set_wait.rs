@@ -48,10 +48,26 @@ impl<P> Table<P> {
                 (WaitReply::Now(reply), changes)
             }
             Ok(_) | Err(AcquireReply::Refused) => {
-                (self.room_for_set(members, request, caller), Vec::new())
+                let room = self.room_for_set(members, request, caller);
+                if in_line {
+                    return (room, Vec::new());
+                }
+                (self.unless_set_in_circle(room, members, request), Vec::new())
             }
             Err(error) => (WaitReply::Now(error), Vec::new()),
         }
+    }
+
+    fn unless_set_in_circle<R>(
+        &mut self,
+        room: WaitReply<R>,
+        members: &[Member<'_>],
+        request: &Acquire<'_>,
+    ) -> WaitReply<R> {
+        let Some(first) = members.first() else { return room };
+        let want = |member: &Member<'_>| if member.under { Want::Shared } else { request.want };
+        let wanted: Vec<_> = members.iter().map(|it| (it.at.key, want(it))).collect();
+        self.unless_in_circle(room, &wanted, request.owner, first.at.results)
     }
 
     /// The waiter for exactly this set, if its owner has one.

@@ -110,7 +110,13 @@ impl<P> Table<P> {
         if reply != AcquireReply::Refused {
             return (WaitReply::Now(reply), change);
         }
-        (self.room_for(at.key, request.owner, &caller), Change::None)
+        let room = self.room_for(at.key, request.owner, &caller);
+        let place = self.place_of(at.key, request.owner).filter(|id| !self.is_left_behind(*id));
+        if place.is_some_and(|id| !self.queues.is_of_set(id)) {
+            return (room, Change::None);
+        }
+        let wanted = [(at.key, request.want)];
+        (self.unless_in_circle(room, &wanted, request.owner, at.results), Change::None)
     }
 
     /// Whether the owner has a place in this queue that is passed over. Such an owner waits again

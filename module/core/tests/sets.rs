@@ -29,6 +29,7 @@ fn a_thousand_walks_of_sets_see_everything_happen_often() {
             counters.cancelled,
             counters.disconnects,
             counters.grants_taken_back,
+            counters.deadlocks,
         ]
     });
     assert!(counted.iter().all(|count| *count > 30), "{counted:?}");

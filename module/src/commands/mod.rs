@@ -2,6 +2,7 @@
 
 mod acquire;
 mod cancel;
+mod deadlock;
 mod info;
 mod latch;
 mod list;

@@ -5,6 +5,7 @@ use kvlock_core::{
     Acquire, Caller, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
 };
 
+use super::deadlock::deadlock;
 use super::{
     Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire, full, set,
 };
@@ -159,6 +160,7 @@ impl How {
             WaitReply::Now(outcome) => Err(reply(outcome)),
             WaitReply::QueueFull(reached) => Err(full(reached, QUEUE_FULL)),
             WaitReply::Draining => Err(DRAINING),
+            WaitReply::Deadlock(links) => Err(deadlock(ctx, &links)),
             WaitReply::Block => self.join(ctx, enqueue).ok_or(Reply::Nil),
         }
     }

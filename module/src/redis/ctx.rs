@@ -91,6 +91,29 @@ impl Ctx<'_> {
         unsafe { Text::from_raw(name) }
     }
 
+    /// Returns whether the caller's user may read a key.
+    pub(crate) fn may_read(&self, key: Arg<'_>) -> bool {
+        let (Some(find), Some(check), Some(free)) = (
+            optional!(RedisModule_GetModuleUserFromUserName),
+            optional!(RedisModule_ACLCheckKeyPermissions),
+            optional!(RedisModule_FreeModuleUser),
+        ) else {
+            return false;
+        };
+        let Some(name) = self.user() else { return false };
+        // SAFETY: the name is a string of the server, alive for this call.
+        let user = unsafe { find(name.lend().raw) };
+        if user.is_null() {
+            return false;
+        }
+        let access = raw::REDISMODULE_CMD_KEY_ACCESS.cast_signed();
+        // SAFETY: the user was just made and the key is alive.
+        let allowed = unsafe { check(user, key.raw, access) } == OK;
+        // SAFETY: the user was made for us, and this is its end.
+        unsafe { free(user) };
+        allowed
+    }
+
     /// Returns random hex digits that cannot be guessed.
     pub(crate) fn random_digits<const N: usize>(&self) -> [u8; N] {
         let mut digits = [0; N];

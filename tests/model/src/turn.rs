@@ -126,9 +126,10 @@ impl Turn<'_> {
                 self.server.queue.push((by, offered));
                 None
             }
-            WaitReply::Now(_) | WaitReply::QueueFull(_) | WaitReply::Draining => {
-                Some(Reply::Refused)
-            }
+            WaitReply::Now(_)
+            | WaitReply::QueueFull(_)
+            | WaitReply::Draining
+            | WaitReply::Deadlock(_) => Some(Reply::Refused),
         }
     }
 

@@ -134,6 +134,30 @@ impl Keys for ResultKeys {
     }
 }
 
+/// Shows the table who holds the locks of database 0.
+pub struct Holders<'a> {
+    pub space: &'a Keyspace,
+    pub now: UnixMillis,
+}
+
+impl Keys for Holders<'_> {
+    fn exists(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn holders(&self, name: &[u8], _: &[u8], most: usize) -> Vec<Box<[u8]>> {
+        let name = (0, String::from_utf8_lossy(name).into_owned());
+        let alone = match self.space.observe(&name, Asked::NOBODY) {
+            Observed::Held(holding) => Some(holding.owner.into()),
+            Observed::Free { .. } | Observed::NotALock { .. } | Observed::Shared(_) => None,
+        };
+        let shares = self.space.shares(&name).into_iter();
+        let living = shares.filter(|(_, (_, until))| *until >= self.now.0);
+        let living = living.map(|(owner, _)| owner.into_bytes().into_boxed_slice());
+        alone.into_iter().chain(living).take(most).collect()
+    }
+}
+
 static NO_RESULTS: ResultKeys = ResultKeys(BTreeSet::new());
 
 impl Keyspace {

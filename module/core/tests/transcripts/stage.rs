@@ -157,6 +157,7 @@ impl Stage {
             WaitReply::Now(reply) => self.say(&format!("-> {}", words::acquired(reply))),
             WaitReply::QueueFull(_) => self.say("-> QUEUEFULL"),
             WaitReply::Draining => self.say("-> TRYAGAIN"),
+            WaitReply::Deadlock(_) => self.say("-> DEADLOCK"),
             WaitReply::Block if session.is_some() => {
                 self.say("-> queued");
                 let join = Join { owner: owner.as_bytes(), want, lease, timeout };

@@ -74,6 +74,10 @@ impl Ctx<'_> {
 
     pub(crate) fn select(&self, _: i32) {}
 
+    pub(crate) fn may_read(&self, _: Arg<'_>) -> bool {
+        true
+    }
+
     pub(crate) fn client_id(&self) -> u64 {
         self.client.unwrap_or_default()
     }

@@ -189,9 +189,9 @@ impl World {
             let (want, lease) = (Want::Exclusive, LEASE);
             let request = Acquire { owner, want, lease, holds: None };
             let (outcome, change) = table.wait(at, &request, Some(session));
-            match outcome {
+            match &outcome {
                 WaitReply::Now(outcome) if bound => {
-                    table.bind_granted(at, &request, outcome, session);
+                    table.bind_granted(at, &request, *outcome, session);
                 }
                 WaitReply::Block => {
                     let join = Join { owner, want, lease, timeout: None };
@@ -200,7 +200,10 @@ impl World {
                         table.bind_when_granted(waiter);
                     }
                 }
-                WaitReply::Now(_) | WaitReply::QueueFull(_) | WaitReply::Draining => {}
+                WaitReply::Now(_)
+                | WaitReply::QueueFull(_)
+                | WaitReply::Draining
+                | WaitReply::Deadlock(_) => {}
             }
             reply = Some(outcome);
             change

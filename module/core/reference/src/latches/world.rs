@@ -231,7 +231,7 @@ impl World {
             (Key::Counting { .. }, None) if full => WaitReply::QueueFull(Full::Server),
             (Key::Counting { .. }, _) => WaitReply::Block,
         };
-        prop_assert_eq!(reply, expected);
+        prop_assert_eq!(&reply, &expected);
         if expected != WaitReply::Block {
             return Ok(());
         }

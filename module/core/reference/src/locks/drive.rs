@@ -100,6 +100,8 @@ impl World {
             WaitReply::Now(reply) => acquired(reply),
             WaitReply::QueueFull(_) => Answer::QueueFull,
             WaitReply::Draining => Answer::Draining,
+            // The keyspace of this world names no holders.
+            WaitReply::Deadlock(links) => panic!("{links:?}"),
             WaitReply::Block => {
                 let Acquire { owner, want, lease, .. } = of(request);
                 let join = Join { owner, want, lease, timeout: timeout.map(Millis) };

@@ -30,16 +30,7 @@ impl World {
             }
             Event::TakeBack(nth) => self.take_back(nth)?,
             Event::Meddle(key, meddling) => self.meddle(key, &meddling),
-            Event::Flush(db) => {
-                self.space.flush(db, self.clock.now(), &mut self.table);
-                let flushed = |key: &Key| db.is_none_or(|db| db == KEYS[*key].0);
-                for key in (0..KEYS.len()).filter(flushed) {
-                    for result in 0..RESULTS.len() {
-                        self.change_result(key, result, false);
-                    }
-                    self.model.meddle(key, &Meddling::Delete);
-                }
-            }
+            Event::Flush(db) => self.flush(db),
             Event::Pass(mono, wall) => self.pass(mono, wall),
             Event::Timer => self.timer()?,
             Event::Looks => self.looks()?,
@@ -88,6 +79,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn flush(&mut self, db: Option<i32>) {
+        self.space.flush(db, self.clock.now(), &mut self.table);
+        let flushed = |key: &Key| db.is_none_or(|db| db == KEYS[*key].0);
+        for key in (0..KEYS.len()).filter(flushed) {
+            for result in 0..RESULTS.len() {
+                self.change_result(key, result, false);
+            }
+            self.model.meddle(key, &Meddling::Delete);
+        }
     }
 
     fn timer(&mut self) -> TestCaseResult {

@@ -99,7 +99,9 @@ impl World {
                 return Ok(true);
             }
             WaitReply::Block => {}
-            WaitReply::QueueFull(_) | WaitReply::Draining => prop_assert!(false, "{reply:?}"),
+            WaitReply::QueueFull(_) | WaitReply::Draining | WaitReply::Deadlock(_) => {
+                prop_assert!(false, "{reply:?}");
+            }
         }
         let join =
             Join { owner: owner.as_bytes(), want, lease: LEASE, timeout: timeout.map(Millis) };

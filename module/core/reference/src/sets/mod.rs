@@ -1,6 +1,7 @@
 //! Waits for several locks in one step, beside waits for one. After each step everything that is due is done, and
 //! then the table and the model must have the same holders, the same queues and the same replies.
 
+mod circles;
 mod naive;
 mod ops;
 mod world;

@@ -12,6 +12,7 @@ pub enum Answer {
     Nil,
     Upgrade,
     Blocked,
+    Deadlock,
     Left(u64),
     Yes,
     No,
@@ -75,7 +76,7 @@ impl Naive {
         }
     }
 
-    fn counts(&self, wait: &Wait) -> bool {
+    pub fn counts(&self, wait: &Wait) -> bool {
         !(wait.through && self.away)
     }
 
@@ -158,7 +159,12 @@ impl Naive {
             match answer_of_lock {
                 Answer::Granted(holds) => answer = answer.or(Some(holds)),
                 Answer::Nil => refused = true,
-                Answer::Upgrade | Answer::Blocked | Answer::Left(_) | Answer::Yes | Answer::No => {
+                Answer::Upgrade
+                | Answer::Blocked
+                | Answer::Deadlock
+                | Answer::Left(_)
+                | Answer::Yes
+                | Answer::No => {
                     return answer_of_lock;
                 }
             }
@@ -228,6 +234,9 @@ impl Naive {
                 return answer;
             }
         }
+        if same.is_none() && self.closes_circle(&wait) {
+            return Answer::Deadlock;
+        }
         if let Some(at) = same {
             let before = std::mem::replace(&mut self.waits[at], wait);
             if before.through && self.waits[at].through {
@@ -270,7 +279,12 @@ impl Naive {
                 }
                 Answer::Granted(holds) => first = first.or(Some(holds)),
                 Answer::Nil => refused = true,
-                Answer::Upgrade | Answer::Blocked | Answer::Left(_) | Answer::Yes | Answer::No => {
+                Answer::Upgrade
+                | Answer::Blocked
+                | Answer::Deadlock
+                | Answer::Left(_)
+                | Answer::Yes
+                | Answer::No => {
                     return answer_of_lock;
                 }
             }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Cause, Change, GrantId, HandOff, Join, KeyRef, Limits, Member,
-    Millis, Reading, Release, ReleaseReply, SessionId, Situation, Table, Token, Untold, Via,
-    WaitReply, WaiterId, Want, Work,
+    Millis, Reading, Release, ReleaseReply, Results, SessionId, Situation, Table, Token, Untold,
+    Via, WaitReply, WaiterId, Want, Work,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Answer, Held, Naive, Wait};
 use super::ops::{KEYS, Key, Op, Owner, Set};
-use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
+use crate::sim::{Asked, Clock, Foreign, Holders, Keyspace, Name, key_ref};
 
 /// A client to answer. There is no second one like it.
 #[derive(Debug, PartialEq, Eq)]
@@ -172,8 +172,9 @@ impl World {
     ) -> T {
         let now = self.clock.now();
         let asked = Asked { owner: owner.as_bytes(), living_at: Some(now.unix()) };
+        let holders = Holders { space: &self.space, now: now.unix() };
         let at = self.space.situation(&self.names[key], asked, now, Some(0));
-        ask(&mut self.table, &at)
+        ask(&mut self.table, &Situation { results: Results::among(&holders), ..at })
     }
 
     fn members<T>(
@@ -184,8 +185,10 @@ impl World {
     ) -> T {
         let now = self.clock.now();
         let asked = Asked { owner: owner.as_bytes(), living_at: Some(now.unix()) };
+        let holders = Holders { space: &self.space, now: now.unix() };
         let members = keys.iter().map(|(key, under)| {
             let at = self.space.situation(&self.names[*key], asked, now, Some(0));
+            let at = Situation { results: Results::among(&holders), ..at };
             Member { at, under: *under }
         });
         let members: Vec<_> = members.collect();
@@ -260,6 +263,10 @@ impl World {
                     self.places.insert(client, place);
                 }
                 Answer::Blocked
+            }
+            WaitReply::Deadlock(links) => {
+                prop_assert_eq!(links.last().map(|link| &*link.owner), Some(owner.as_bytes()));
+                Answer::Deadlock
             }
             WaitReply::QueueFull(_) | WaitReply::Draining => panic!("there is room"),
         };

@@ -1,0 +1,198 @@
+//! Deadlocks: owners in a circle, of which each holds a lock that the one before waits for.
+//!
+//! ```text
+//! ann holds a, bob holds b
+//! LOCK.WAIT a bob …   bob waits
+//! LOCK.WAIT b ann …   bob holds b, and waits for a, which ann holds: DEADLOCK
+//! ```
+//!
+//! The wait that would close a circle is refused, so no circle is ever complete. The search follows, from the wanted
+//! locks on, who holds each lock and what these owners wait for. It keeps no records: the holders are in the keys,
+//! and the queues know the waits of an owner. It is limited: see [`STEPS`] and [`SHARERS`].
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use crate::ids::WaiterId;
+use crate::key::{KeyRef, Kind, LockKey};
+use crate::mode::Want;
+use crate::outcome::{WaitReply, count};
+use crate::ready::Results;
+use crate::table::Table;
+
+/// The most locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
+pub const STEPS: usize = 256;
+
+/// The most owners of a shared lock that a search looks at.
+pub const SHARERS: usize = 32;
+
+/// A lock on a circle, and the owner that keeps the one before from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The lock.
+    pub key: LockKey,
+    /// The owner. The last one of a circle is the one that wanted to wait.
+    pub owner: Rc<[u8]>,
+    /// Whether the owner holds the lock. Else it is in front of its queue, and waits for several locks.
+    pub holds: bool,
+}
+
+/// A link that was found, and the link that led to it.
+struct Found {
+    link: Link,
+    from: Option<usize>,
+}
+
+/// A search, and the number of steps that it has left.
+struct Search<'a> {
+    /// The owner that wants to wait, and a lock that it wants.
+    owner: &'a [u8],
+    asked: KeyRef<'a>,
+    keys: Results<'a>,
+    found: Vec<Found>,
+    met: BTreeSet<Rc<[u8]>>,
+    left: usize,
+}
+
+impl<P> Table<P> {
+    /// Refuses a new wait for these locks if it would close a circle.
+    pub(crate) fn unless_in_circle<R>(
+        &mut self,
+        reply: WaitReply<R>,
+        wanted: &[(KeyRef<'_>, Want)],
+        owner: &[u8],
+        keys: Results<'_>,
+    ) -> WaitReply<R> {
+        if !matches!(reply, WaitReply::Block) {
+            return reply;
+        }
+        match self.circle(wanted, owner, keys) {
+            None => reply,
+            Some(links) => {
+                count(&mut self.counters.deadlocks);
+                WaitReply::Deadlock(links)
+            }
+        }
+    }
+
+    /// The circle that a wait of this owner for these locks would close.
+    fn circle(
+        &self,
+        wanted: &[(KeyRef<'_>, Want)],
+        owner: &[u8],
+        keys: Results<'_>,
+    ) -> Option<Vec<Link>> {
+        let (asked, _) = *wanted.first()?;
+        // Most often nobody waits for another lock.
+        let known = usize::from(wanted.len() == 1 && self.queues.find(asked).is_some());
+        if self.queues.count() <= known {
+            return None;
+        }
+        let (found, met) = (Vec::new(), BTreeSet::new());
+        let mut search = Search { owner, asked, keys, found, met, left: STEPS };
+        for (key, want) in wanted {
+            if let Some(last) = self.look_behind(&mut search, *key, *want, None) {
+                return Some(search.circle_to(last));
+            }
+        }
+        let mut at = 0;
+        while let Some(of) = search.found.get(at).map(|found| Rc::clone(&found.link.owner)) {
+            for (key, want, place) in self.waits_of(asked.db, &of) {
+                if let Some(last) = self.look_behind(&mut search, key, want, Some((at, place))) {
+                    return Some(search.circle_to(last));
+                }
+            }
+            at = at.saturating_add(1);
+        }
+        None
+    }
+
+    /// The locks of a database that an owner waits for. Waiters that are passed over are not waiting now.
+    fn waits_of<'t>(
+        &'t self,
+        db: i32,
+        owner: &'t [u8],
+    ) -> impl Iterator<Item = (KeyRef<'t>, Want, WaiterId)> + use<'t, P> {
+        let places = self.queues.places_of_owner(owner);
+        places.filter_map(move |id| {
+            let waiter = self.queues.waiter(id).filter(|_| !self.is_passed_over(id))?;
+            let key = self.queues.queue(waiter.queue)?.key.borrow();
+            (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want, id))
+        })
+    }
+
+    /// Adds the owners that keep a waiter from a lock: the waiter of the link `from` with its place in the queue, or the
+    /// one that wants to wait. Returns the link to the owner that wants to wait, if it holds the lock.
+    fn look_behind(
+        &self,
+        search: &mut Search<'_>,
+        key: KeyRef<'_>,
+        want: Want,
+        from: Option<(usize, WaiterId)>,
+    ) -> Option<Found> {
+        search.left = search.left.checked_sub(1)?;
+        let (place, from) = (from.map(|(_, place)| place), from.map(|(at, _)| at));
+        let most = search.left.min(SHARERS);
+        let holders = search.keys.holders(key.name, search.asked.name, most);
+        let of = from.and_then(|from| search.found.get(from));
+        let of = of.map_or_else(|| Rc::from(search.owner), |of| Rc::clone(&of.link.owner));
+        if holders.iter().any(|holder| **holder == *of) {
+            // It gets one hold more of what it holds.
+            return None;
+        }
+        for owner in holders {
+            if let Some(last) = search.add(key, owner.into(), true, from) {
+                return Some(last);
+            }
+        }
+        let set = self.queues.waiter(self.set_before(key, want, place)?)?;
+        search.add(key, Rc::clone(&set.owner), false, from)
+    }
+
+    /// The place of a set that keeps a waiter with this place, or a new one, from a lock that may be free.
+    fn set_before(&self, key: KeyRef<'_>, want: Want, place: Option<WaiterId>) -> Option<WaiterId> {
+        let queue = self.queues.find(key)?;
+        let is_before = |id: &WaiterId| place.is_none_or(|place| *id < place);
+        let head = self.queues.head(queue).map(|(head, _)| head);
+        let head = head.filter(|head| self.queues.is_of_set(*head));
+        let beside = self.queues.first_beside(queue).filter(|_| want != Want::Shared);
+        [head, beside].into_iter().flatten().find(is_before)
+    }
+}
+
+impl Search<'_> {
+    fn add(
+        &mut self,
+        key: KeyRef<'_>,
+        owner: Rc<[u8]>,
+        holds: bool,
+        from: Option<usize>,
+    ) -> Option<Found> {
+        self.left = self.left.saturating_sub(1);
+        let link = Link { key: key.keep(), owner: Rc::clone(&owner), holds };
+        let found = Found { link, from };
+        if *owner == *self.owner {
+            // Its own earlier wait for a set keeps others waiting, but not for the lock that it wants now.
+            return Some(found).filter(|_| holds);
+        }
+        if self.met.insert(owner) {
+            self.found.push(found);
+        }
+        None
+    }
+
+    /// All links up to this one.
+    fn circle_to(self, last: Found) -> Vec<Link> {
+        let mut links = Vec::new();
+        let (mut before, mut found) = (last.from, self.found);
+        links.push(last.link);
+        while let Some(at) = before {
+            found.truncate(at.saturating_add(1));
+            let Some(one) = found.pop() else { break };
+            before = one.from;
+            links.push(one.link);
+        }
+        links.reverse();
+        links
+    }
+}

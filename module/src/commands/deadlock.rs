@@ -1,0 +1,47 @@
+//! The error for a wait that would close a circle.
+
+use std::borrow::Cow;
+
+use kvlock_core::{KeyRef, Link};
+
+use super::error;
+use crate::redis::{Ctx, Reply, Text};
+
+/// The most locks that are named.
+const NAMED: usize = 8;
+
+/// The most characters of a name that are shown.
+const SHOWN: usize = 64;
+
+/// `DEADLOCK k1 held by a, who waits for k2 held by b`. The caller can read the keys that it wants. Other keys and who
+/// holds them are only named if its user may read them.
+pub(super) fn deadlock(ctx: &Ctx<'_>, links: &[Link]) -> Reply {
+    let first = links.first().map(|link| link.key.borrow());
+    let describe = |link: &Link| {
+        let key = link.key.borrow();
+        let verb = if link.holds { "held" } else { "reserved" };
+        if may_name(ctx, first, key) {
+            format!("{} {verb} by {}", shown(key.name), shown(&link.owner))
+        } else {
+            format!("a key that this user may not read, {verb} by another owner")
+        }
+    };
+    let named: Vec<_> = links.iter().take(NAMED).map(describe).collect();
+    let rest = if links.len() > NAMED { ", and so on" } else { "" };
+    error(format!("DEADLOCK {}{rest}", named.join(", who waits for ")))
+}
+
+fn may_name(ctx: &Ctx<'_>, first: Option<KeyRef<'_>>, key: KeyRef<'_>) -> bool {
+    first == Some(key) || ctx.may_read(Text::new(key.name).lend())
+}
+
+/// A name in the line of an error.
+fn shown(name: &[u8]) -> String {
+    let text: Cow<'_, str> = String::from_utf8_lossy(name);
+    let plain = |letter: char| if letter.is_control() { '?' } else { letter };
+    let mut shown: String = text.chars().take(SHOWN).map(plain).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
