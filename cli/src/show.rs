@@ -105,7 +105,9 @@ fn info_as_text(key: &[u8], info: &LockInfo) -> String {
         let client = waiter.client_id.map(|id| format!(", client {id}"));
         let session = waiter.session.as_deref().map(|id| format!(", session {id}"));
         let through = client.or(session).unwrap_or_default();
-        let _written = writeln!(shown, "         {owner} for {waited}{through}");
+        let other = waiter.waits_for.as_deref().map(|key| format!(", waits for {}", text(key)));
+        let other = other.unwrap_or_default();
+        let _written = writeln!(shown, "         {owner} for {waited}{through}{other}");
     }
     shown
 }
@@ -117,6 +119,8 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
             "waited_ms": millis(waiter.waited),
             "client_id": waiter.client_id,
             "session": waiter.session,
+            "set": waiter.set.iter().map(|key| lossy(key)).collect::<Vec<_>>(),
+            "waits_for": waiter.waits_for.as_deref().map(lossy),
         })
     });
     json_line(&json!({
@@ -139,7 +143,11 @@ fn list_as_text(locks: &[LockSummary]) -> String {
     for lock in locks {
         let (key, waited) = (text(&lock.key), readable(lock.longest_wait));
         let owner = lock.owner.as_deref().map_or_else(|| "-".to_owned(), text);
-        let _written = writeln!(shown, "{:>7}  {waited:>12}  {key:<30}  {owner}", lock.waiters);
+        let other = lock.first_waits_for.as_deref();
+        let other =
+            other.map_or_else(String::new, |key| format!(" (first waits for {})", text(key)));
+        let _written =
+            writeln!(shown, "{:>7}  {waited:>12}  {key:<30}  {owner}{other}", lock.waiters);
     }
     shown
 }
@@ -151,6 +159,7 @@ fn list_as_json(locks: &[LockSummary]) -> String {
             "owner": lock.owner.as_deref().map(lossy),
             "waiters": lock.waiters,
             "longest_wait_ms": millis(lock.longest_wait),
+            "first_waits_for": lock.first_waits_for.as_deref().map(lossy),
         })
     });
     json_line(&locks.collect())

@@ -201,17 +201,22 @@ impl Server {
         parts.iter().map(read).collect()
     }
 
-    /// What `LOCK.INFO` shows of a waiter for a set: its keys, and the first that keeps it waiting.
-    pub(crate) fn describe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) -> [Reply; 2] {
+    /// The keys of a waiter for a set, and the first that keeps it waiting.
+    pub(crate) fn keys_of_set(
+        &mut self,
+        ctx: &Ctx<'_>,
+        waiter: WaiterId,
+        now: Now,
+    ) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
         let keys = Keys::of(self.table.set_of(waiter));
         let owner = self.table.owner_of_set(waiter).map(|(owner, _)| owner).unwrap_or_default();
         let (owner, parts) = (Text::new(&owner), keys.parts());
         let cases = self.read_all(ctx, ctx.db(), &parts, owner.lend(), now);
         let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
-        let name = |part: &Part<'_>| Reply::Bytes(part.name.bytes().to_vec());
+        let name = |part: &Part<'_>| part.name.bytes().to_vec();
         let held_up = self.table.set_is_held_up_at(waiter, &members);
         let held_up = held_up.and_then(|at| parts.get(at)).map(name);
-        [Reply::List(parts.iter().map(name).collect()), Reply::or_nil(held_up, |name| name)]
+        (parts.iter().map(name).collect(), held_up)
     }
 
     fn turn_set_away(&mut self, waiter: WaiterId, why: Dismissal) {

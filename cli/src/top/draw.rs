@@ -109,7 +109,10 @@ fn locks(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
     head.extend(["HELD".to_owned(), "OWNER".to_owned()]);
     let rows = screen.rows.iter().map(|row| {
         let key = text(&row.key) + if row.is_semaphore { " (permits)" } else { "" };
-        let owner = if row.owner.is_empty() { "–".to_owned() } else { text(&row.owner) };
+        let mut owner = if row.owner.is_empty() { "–".to_owned() } else { text(&row.owner) };
+        if !row.first_waits_for.is_empty() {
+            owner += &format!(" (first waits for {})", text(&row.first_waits_for));
+        }
         let wait = if row.waiters > 0 { brief(row.longest_ms) } else { "–".to_owned() };
         let held = row.held_ms.map_or_else(|| "–".to_owned(), brief);
         let waited = brief(row.waited_ms);
@@ -177,7 +180,12 @@ fn detail(key: &[u8], now: &Snapshot, frame: &mut Frame<'_>, area: Rect) {
         let word = |at: usize| waiter.get(at).map(bytes).unwrap_or_default();
         let waited =
             String::from_utf8_lossy(&word(1)).parse().map_or_else(|_| "–".to_owned(), brief);
-        Row::new([at.saturating_add(1).to_string(), waited, text(&word(2)), text(&word(0))])
+        let mut owner = text(&word(0));
+        // The last two words are there if it waits for several locks.
+        if !word(4).is_empty() {
+            owner += &format!(" (waits for {})", text(&word(4)));
+        }
+        Row::new([at.saturating_add(1).to_string(), waited, text(&word(2)), owner])
     });
     let widths =
         [Constraint::Length(6), Constraint::Length(8), Constraint::Length(18), Constraint::Fill(1)];

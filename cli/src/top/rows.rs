@@ -23,6 +23,8 @@ pub(super) struct Row {
     pub(super) key: Vec<u8>,
     pub(super) is_semaphore: bool,
     pub(super) owner: Vec<u8>,
+    /// Another lock that keeps the first waiter waiting, if it waits for several.
+    pub(super) first_waits_for: Vec<u8>,
     pub(super) waiters: u64,
     pub(super) longest_ms: u64,
     /// Hand-offs since the profile began.
@@ -45,6 +47,7 @@ pub(super) fn rows(
     for lock in now.waited_for.iter().flatten() {
         let row = row_of(&mut found, lock);
         row.owner = lock.bytes("owner");
+        row.first_waits_for = lock.bytes("first-waits-for");
         row.waiters = lock.number("waiters").unwrap_or_default();
         row.longest_ms = lock.number("longest-wait").unwrap_or_default();
     }

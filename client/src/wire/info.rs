@@ -60,6 +60,10 @@ pub struct Waiter {
     pub client_id: Option<u64>,
     /// How the id of its session begins, if it waits through one: see `SESSION.LIST`.
     pub session: Option<String>,
+    /// All locks that it waits for, if it waits for several in one step; else empty.
+    pub set: Vec<Vec<u8>>,
+    /// The first lock of its set that it still waits for.
+    pub waits_for: Option<Vec<u8>>,
 }
 
 /// What `SEM.INFO` says about a semaphore.
@@ -105,6 +109,21 @@ pub struct LockSummary {
     pub waiters: u64,
     /// Time that the first waiter has waited.
     pub longest_wait: Duration,
+    /// Another lock that the first waiter waits for, if it waits for several locks and that one keeps it waiting.
+    pub first_waits_for: Option<Vec<u8>>,
+}
+
+impl Read for LockSummary {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let mut fields = Fields::read(value, what)?;
+        Ok(Self {
+            key: fields.take("key")?,
+            owner: fields.take("owner")?,
+            waiters: fields.take("waiters")?,
+            longest_wait: fields.take("longest_wait")?,
+            first_waits_for: fields.take_if_there("first_waits_for")?,
+        })
+    }
 }
 
 impl Read for LockInfo {
@@ -146,7 +165,10 @@ impl Read for Waiter {
         } else {
             (Some(u64::read(through, "client id of a waiter")?), None)
         };
-        Ok(Self { owner, waited, client_id, session })
+        let set: Option<Vec<Vec<u8>>> = parts.next("locks of a waiter")?;
+        let waits_for = parts.next("lock that a waiter waits for")?;
+        let set = set.unwrap_or_default();
+        Ok(Self { owner, waited, client_id, session, set, waits_for })
     }
 }
 
@@ -182,7 +204,6 @@ macro_rules! fields {
 }
 
 fields! {
-    LockSummary { key, owner, waiters, longest_wait }
     LockProfile { key, waited, longest_wait, hand_offs, held, missed }
     SemaphoreInfo { permits, used, holders, waiters }
     LatchInfo { count, participants, lifetime_left, waiters }
@@ -216,7 +237,13 @@ mod tests {
     #[test]
     fn what_is_known_of_a_lock_can_be_written_down() {
         let longest_wait = Duration::from_secs(1);
-        let waiting = LockSummary { key: b"k".to_vec(), owner: None, waiters: 3, longest_wait };
+        let waiting = LockSummary {
+            key: b"k".to_vec(),
+            owner: None,
+            waiters: 3,
+            longest_wait,
+            first_waits_for: None,
+        };
         let text = serde_json::to_string(&waiting).unwrap();
         assert!(text.contains(r#""waiters":3"#) && text.contains("[107]"), "{text}");
         let token: Token = serde_json::from_str("17").unwrap();
@@ -265,7 +292,9 @@ mod tests {
 
     fn queue() -> (&'static str, Value) {
         let bob = Value::Array(vec![text("bob"), Value::Int(120), Value::Int(7)]);
-        let carol = Value::Array(vec![text("carol"), Value::Int(110), text("01abcdef")]);
+        let set = Value::Array(vec![text("k"), text("l")]);
+        let carol = vec![text("carol"), Value::Int(110), text("01abcdef"), set, text("l")];
+        let carol = Value::Array(carol);
         ("queue", Value::Array(vec![bob, carol]))
     }
 
@@ -337,12 +366,16 @@ mod tests {
             waited: Duration::from_millis(120),
             client_id: Some(7),
             session: None,
+            set: Vec::new(),
+            waits_for: None,
         };
         let carol = Waiter {
             owner: b"carol".to_vec(),
             waited: Duration::from_millis(110),
             client_id: None,
             session: Some("01abcdef".to_owned()),
+            set: vec![b"k".to_vec(), b"l".to_vec()],
+            waits_for: Some(b"l".to_vec()),
         };
         assert_eq!(info(flat(with_queue())).unwrap().queue, [bob, carol]);
         assert_eq!(info(map(with_queue())), info(flat(with_queue())));
@@ -410,9 +443,13 @@ mod tests {
             owner: None,
             waiters: 3,
             longest_wait: Duration::from_millis(2_500),
+            first_waits_for: None,
         };
-        let reply = Value::Array(vec![flat(entry()), map(entry())]);
-        assert_eq!(list(reply), Ok(vec![expected.clone(), expected]));
+        let held_up = [entry(), vec![("first-waits-for", text("l"))]].concat();
+        let first_waits_for = Some(b"l".to_vec());
+        let other = LockSummary { first_waits_for, ..expected.clone() };
+        let reply = Value::Array(vec![flat(entry()), map(entry()), map(held_up)]);
+        assert_eq!(list(reply), Ok(vec![expected.clone(), expected, other]));
         assert_eq!(list(Value::Array(vec![])), Ok(Vec::new()));
         for bad in [
             Value::Nil,

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use crate::circle::Link;
 use crate::grant::GrantId;
+use crate::ids::WaiterId;
 use crate::key::LockKey;
 use crate::mode::Share;
 use crate::token::Token;
@@ -279,6 +280,8 @@ pub struct KeySummary<'a> {
     pub waiters: usize,
     /// Arrival time of the first waiter; none if all are away.
     pub since: Option<MonoMillis>,
+    /// The first waiter, if it waits for a set.
+    pub set: Option<WaiterId>,
 }
 
 #[cfg(test)]

@@ -110,8 +110,11 @@ impl<P> Table<P> {
             .all()
             .filter(|(_, queue)| queue.key.db == db && queue.key.kind == Kind::Lock)
             .map(|(id, queue)| {
-                let since = self.queues.walk(id).next().map(|(_, first)| first.since);
-                KeySummary { key: &queue.key, waiters: queue.len, since }
+                let first = self.queues.walk(id).next();
+                let since = first.map(|(_, first)| first.since);
+                let set = first.filter(|(id, _)| self.queues.is_of_set(*id));
+                let set = set.map(|(id, _)| self.queues.main_of(id));
+                KeySummary { key: &queue.key, waiters: queue.len, since, set }
             })
             .collect();
         found.sort_unstable_by_key(|lock| (Reverse(lock.waiters), lock.since));

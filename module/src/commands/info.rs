@@ -181,7 +181,11 @@ fn queue_with_sets(
     let waiters = server.table.queue_of(key).take(shown);
     let waiters: Vec<_> = waiters.map(|waiter| (entry(&waiter, now), waiter.set)).collect();
     let waiters = waiters.into_iter().map(|(mut entry, set)| {
-        entry.extend(set.into_iter().flat_map(|set| server.describe_set(ctx, set, now)));
+        if let Some(set) = set {
+            let (keys, held_up) = server.keys_of_set(ctx, set, now);
+            let keys = keys.into_iter().map(Reply::Bytes).collect();
+            entry.extend([Reply::List(keys), Reply::or_nil(held_up, Reply::Bytes)]);
+        }
         Reply::List(entry)
     });
     Reply::List(waiters.collect())

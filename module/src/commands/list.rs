@@ -23,24 +23,30 @@ impl Operation for LockList {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let shown = arguments::count(b"COUNT", args)?.unwrap_or(SHOWN);
         let now = clock::now();
-        let locks = server.table.most_waited_for(ctx.db(), shown);
-        let entries = locks.iter().map(|lock| {
-            let name = Text::new(&lock.key.name);
+        let locks = server.table.most_waited_for(ctx.db(), shown).into_iter();
+        let locks: Vec<_> =
+            locks.map(|lock| (lock.key.clone(), lock.waiters, lock.since, lock.set)).collect();
+        let entries = locks.into_iter().map(|(key, waiters, since, set)| {
+            let name = Text::new(&key.name);
             let open = ctx.open_to_read(name.lend());
-            let seen =
-                keyspace::read(open.as_ref(), &server.words, &lock.key.name, None, Depth::Full);
+            let seen = keyspace::read(open.as_ref(), &server.words, &key.name, None, Depth::Full);
             let is_held = matches!(seen, Observed::Held(_));
             let holder = open.as_ref().filter(|_| is_held).and_then(keyspace::holder);
             let owner = Reply::or_nil(holder, |(owner, _)| Reply::Bytes(owner));
-            Reply::Map(vec![
-                ("key", Reply::Bytes(lock.key.name.to_vec())),
+            drop(open);
+            let mut fields = vec![
+                ("key", Reply::Bytes(key.name.to_vec())),
                 ("owner", owner),
-                ("waiters", number(lock.waiters)),
+                ("waiters", number(waiters)),
                 (
                     "longest-wait",
-                    Reply::or_nil(lock.since, |since| Reply::Number(now.mono.since(since).0)),
+                    Reply::or_nil(since, |since| Reply::Number(now.mono.since(since).0)),
                 ),
-            ])
+            ];
+            let held_up = set.and_then(|set| server.keys_of_set(ctx, set, now).1);
+            let other = held_up.filter(|held_up| **held_up != *key.name);
+            fields.extend(other.map(|other| ("first-waits-for", Reply::Bytes(other))));
+            Reply::Map(fields)
         });
         Ok(Reply::List(entries.collect()))
     }
