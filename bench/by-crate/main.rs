@@ -14,6 +14,7 @@
 //! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With `mode=fleet` all
 //! tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all want one result (`once.rs`):
 //! `proto=crate` by `Client::once`, `checked` by a double check with the lock, `flight` by one such check for all tasks.
+//! With `mode=set` each task needs `width` locks (`sets.rs`).
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -27,6 +28,7 @@ mod election;
 mod fleet;
 mod observers;
 mod once;
+mod sets;
 mod watchdog;
 
 use driver::{Args, Session};
@@ -54,6 +56,7 @@ async fn main() {
         "observe" => observers::run(&args).await,
         "fleet" => fleet::run(&args).await,
         "once" => once::run(&args).await,
+        "set" => sets::run(args.clone()).await,
         _ => {}
     }
     match args.text("proto") {

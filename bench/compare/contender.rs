@@ -277,6 +277,36 @@ pub(crate) const ALL: &[Contender] = &[
         ..RAW
     },
     Contender {
+        name: "kvlock set",
+        about: "`Lock::and` of the crate: all in one step",
+        program: Program::Ours("by-crate"),
+        proto: "crate",
+        needs: Needs::Module,
+        sends: &["lock.acquire", "lock.wait", "lock.release", "lock.renew", "session.next"],
+        waiters: 1_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock sorted",
+        about: "the crate, one lock after the other in the order of their names",
+        program: Program::Ours("by-crate"),
+        proto: "sorted",
+        needs: Needs::Module,
+        sends: &["lock.acquire", "lock.wait", "lock.release", "lock.renew", "session.next"],
+        waiters: 1_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "Redisson MultiLock",
+        about: "`RedissonMultiLock`, Java",
+        program: Program::Peer("redisson"),
+        proto: "redisson",
+        sends: &["evalsha", "eval", "subscribe", "unsubscribe", "ping"],
+        warm_ms: 1_500,
+        settle: 1.5,
+        ..LIBRARY
+    },
+    Contender {
         name: "kvlock once",
         about: "`Client::once` of the crate",
         program: Program::Ours("by-crate"),

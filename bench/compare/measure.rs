@@ -31,6 +31,8 @@ pub(crate) enum Mode {
     Fleet,
     /// One result that all want.
     Once,
+    /// Several locks by each task.
+    Set,
 }
 
 /// A measurement. All parts contend for the same locks.
@@ -39,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     pub(crate) mode: Mode,
     pub(crate) keys: usize,
+    /// Number of locks that a task takes at the same time.
+    pub(crate) width: usize,
     pub(crate) hold_us: u64,
     /// Time between a release and the next acquire of a task.
     pub(crate) think_us: u64,
@@ -99,6 +103,7 @@ impl Plan {
             parts: vec![part],
             mode: Mode::Lock,
             keys: tasks,
+            width: 1,
             hold_us: 0,
             think_us: 0,
             lease_ms: 30_000,
@@ -139,6 +144,7 @@ impl Plan {
             Mode::Noisy => "noisy",
             Mode::Fleet => "fleet",
             Mode::Once => "once",
+            Mode::Set => "set",
         };
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![
@@ -147,6 +153,7 @@ impl Plan {
             "key=bench".to_owned(),
             format!("mode={mode}"),
             format!("keys={}", self.keys),
+            format!("width={}", self.width),
             format!("tasks={tasks}"),
             format!("clients={clients}"),
             format!("hold_us={}", self.hold_us),

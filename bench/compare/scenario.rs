@@ -2,7 +2,7 @@
 
 use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
-use crate::measure::{Clients, Outcome, Part, Plan};
+use crate::measure::{Clients, Mode, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
 use crate::{dying, family, fleet, holding, noisy, once, waiting};
 
@@ -97,6 +97,7 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     noisy::add(&mut cells, effort);
     fleet::add(&mut cells, effort);
     once::add(&mut cells, effort);
+    sets(&mut cells, effort);
     for cell in &mut cells.0 {
         cell.once = takes_long(cell);
     }
@@ -117,7 +118,7 @@ fn takes_long(cell: &Cell) -> bool {
         "6" => cell.name.starts_with("1,000,000") || library,
         "7" => library,
         "9" => who == "Redisson",
-        "12" | "13" | "14" | "16" => false,
+        "12" | "13" | "14" | "16" | "17" => false,
         // A server that loads takes twenty seconds.
         "15" => true,
         // A thousand readers that leave take the scripts seconds.
@@ -225,6 +226,30 @@ fn contended(cells: &mut Cells, effort: Effort) {
         for who in ["kvlock", "Lua + pub/sub", "BLPOP"].iter().chain(LIBRARIES).chain(BEYOND) {
             let plan = Plan::contended(contender::named(who), tasks, effort.seconds);
             cells.plan(["3", name, who], Plan { hold_us, ..plan }, figures::fairness);
+        }
+    }
+}
+
+/// Philosophers, who need the two forks beside them, and more tasks than locks, each of which needs three.
+fn sets(cells: &mut Cells, effort: Effort) {
+    let names = [
+        ("5 philosophers", 5, 5, 2),
+        ("100 philosophers", 100, 100, 2),
+        ("1,000 tasks that need 3 of 100 locks", 1_000, 100, 3),
+    ];
+    for (name, tasks, keys, width) in names {
+        if effort.quick && tasks != 5 {
+            continue;
+        }
+        for who in ["kvlock set", "kvlock sorted", "Redisson MultiLock"] {
+            let contender = contender::named(who);
+            if contender.waiters < tasks {
+                continue;
+            }
+            let plan = Plan::contended(contender, tasks, 3.0 * effort.seconds);
+            let parts = vec![Part { contender, tasks, clients: Clients::Several(tasks.min(100)) }];
+            let plan = Plan { parts, mode: Mode::Set, keys, width, hold_us: 1_000, ..plan };
+            cells.plan(["17", name, who], plan, figures::fairness);
         }
     }
 }

@@ -233,6 +233,17 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("clients' CPU, ms", "load_cpu_ms"),
         ],
     },
+    Layout {
+        scenario: "17",
+        ratio: None,
+        columns: &[
+            ("times a second", "cycles_per_s"),
+            ("longest wait, ms", "longest_wait_ms"),
+            ("Jain's index", "jain"),
+            ("server CPU, us", "server_cpu_us"),
+            ("commands", "commands"),
+        ],
+    },
 ];
 
 /// All tables of a scenario, one for each cell.

@@ -44,7 +44,9 @@ final class Peer {
         List<Task> tasks = new ArrayList<>();
         CountDownLatch warm = new CountDownLatch(number("tasks"));
         for (int i = 0; i < number("tasks"); i++) {
-            Task task = new Task(i, clients.get(i / number("keys") % clients.size()), warm);
+            // Neighbours at a table are different processes, too.
+            int client = "set".equals(ARGUMENTS.get("mode")) ? i : i / number("keys");
+            Task task = new Task(i, clients.get(client % clients.size()), warm);
             tasks.add(task);
             Thread thread = new Thread(task);
             thread.setDaemon(true);
@@ -129,7 +131,8 @@ final class Peer {
             START.await();
             sleepUntil(startsAt);
 
-            RLock lock = lock(ARGUMENTS.get("key") + ":" + number % number("keys"));
+            RLock lock = "set".equals(ARGUMENTS.get("mode"))
+                ? set() : lock(ARGUMENTS.get("key") + ":" + number % number("keys"));
             long holdNs = number("hold_us") * 1_000L;
             long thinkNs = number("think_us") * 1_000L;
             boolean abandons = "no".equals(ARGUMENTS.get("release"));
@@ -159,6 +162,17 @@ final class Peer {
                     sleepUntil(System.nanoTime() + thinkNs);
                 }
             }
+        }
+
+        // The lock of the task, the next one at the table, and the one opposite.
+        private RLock set() {
+            int keys = number("keys");
+            int[] steps = {0, 1, keys / 2};
+            RLock[] locks = new RLock[number("width")];
+            for (int i = 0; i < locks.length; i++) {
+                locks[i] = lock(ARGUMENTS.get("key") + ":" + (number + steps[i]) % keys);
+            }
+            return client.getMultiLock(locks);
         }
 
         private RLock lock(String name) {
