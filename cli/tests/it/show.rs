@@ -1,7 +1,7 @@
 //! `info`, `list`, `release`, `completions` and `man`.
 
 use super::Stage;
-use harness::observe;
+use harness::{cmd, observe};
 use serde_json::{Value as Json, json};
 
 fn json_of(stage: &Stage, arguments: &[&str]) -> Json {
@@ -103,6 +103,24 @@ fn the_locks_that_have_waiters() {
     let list = json_of(&stage, &["list", "--json", "--count", "5"]);
     assert_eq!((&list[0]["key"], &list[0]["waiters"]), (&json!("k"), &json!(1)));
     assert!(list[0]["longest_wait_ms"].is_u64());
+}
+
+#[test]
+fn what_else_keeps_a_waiter_for_several_locks_waiting() {
+    let mut stage = Stage::set();
+    stage.take_lock();
+    let mut next = stage.server.connect();
+    next.send(cmd!["LOCK.WAIT", "free", "next", 600_000, 0, "WITH", 1, "k"]);
+    observe::wait_for_waiters(&mut stage.control, "free", 1);
+    let list = stage.start(&["list"]).done();
+    assert!(
+        list.out.contains("-  (first waits for k)") || list.out.contains("- (first waits for k)")
+    );
+    let list = json_of(&stage, &["list", "--json"]);
+    let free = list.as_array().unwrap().iter().find(|lock| lock["key"] == "free").unwrap();
+    assert_eq!(free["first_waits_for"], "k");
+    let done = stage.start(&["info", "free", "--waiters", "5"]).done();
+    assert!(done.out.contains(", waits for k"), "{done:?}");
 }
 
 #[test]

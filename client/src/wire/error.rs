@@ -41,10 +41,6 @@ pub enum Error {
     /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
     /// share first.
     Upgrade,
-    /// The owner would wait for itself: it holds a lock that is waited for by an owner that keeps it from this
-    /// one, perhaps through others. The text names the locks and their holders. Release what the owner holds, then take
-    /// all locks in one step, see [`Lock::and`](crate::Lock::and).
-    Deadlock(String),
     /// Neither the result nor the lock came within
     /// [`OnceKey::acquire_within`](crate::OnceKey::acquire_within): another client still works on it.
     NotInTime,
@@ -120,7 +116,6 @@ impl Error {
             Self::NotALock => Some("WRONGTYPE"),
             Self::QueueFull => Some("QUEUEFULL"),
             Self::Upgrade => Some("UPGRADE"),
-            Self::Deadlock(_) => Some("DEADLOCK"),
             Self::Denied(_) => Some("NOPERM"),
             Self::NoMajority { trouble, .. } => trouble.code(),
             Self::Server(error) => error.code(),
@@ -183,7 +178,6 @@ impl fmt::Display for Error {
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
             Self::NotALock => f.write_str("the key holds something that is not a lock"),
             Self::Upgrade => f.write_str("the owner shares the lock: it must release that first"),
-            Self::Deadlock(circle) => write!(f, "the owner would wait for itself: {circle}"),
             Self::NotInTime => f.write_str("another client still works on the result"),
             Self::QueueFull => f.write_str(
                 "the server takes no more waiters, sessions or bound locks: see kvlock.max-waiters, \
@@ -227,7 +221,6 @@ impl From<RedisError> for Error {
             Some("WRONGTYPE") => return Self::NotALock,
             Some("QUEUEFULL") => return Self::QueueFull,
             Some("UPGRADE") => return Self::Upgrade,
-            Some("DEADLOCK") => return Self::Deadlock(said(&error)),
             Some("NOAUTH" | "WRONGPASS") => return Self::Authentication(said(&error)),
             Some(_) => return Self::Server(error),
             None => {}
