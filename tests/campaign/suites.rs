@@ -12,7 +12,7 @@ use crate::scripts::{self, Script};
 use crate::setting::Setting;
 use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched};
 use crate::workload::{
-    BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, RESULTS, SEMAPHORES, WIRE, Work,
+    BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, RESULTS, SEMAPHORES, SETS, WIRE, Work,
 };
 use crate::{Options, promotion, round};
 use std::sync::Arc;
@@ -273,11 +273,12 @@ fn others() -> Vec<Suite> {
     type Row = (&'static str, Work, Promises);
     type On = (&'static str, Start, Setting, &'static [&'static str]);
     // name, workload, what is promised if all replicas confirm
-    let works: [Row; 6] = [
+    let works: [Row; 7] = [
         ("readers", READERS, NoLoss),
         ("semaphores", SEMAPHORES, NoLoss),
         ("latches", LATCHES, NoLoss),
         ("results", RESULTS, NoLoss),
+        ("sets", SETS, NoLoss),
         ("elections", ELECTIONS, NoLoss),
         // A session that is gone is a loss before the lease is over.
         ("bound", BOUND, NoOverlap),

@@ -8,6 +8,7 @@ mod garbage;
 mod hold;
 mod latches;
 mod results;
+mod sets;
 mod wire;
 
 pub(crate) use bound::{BEYOND, BOUND};
@@ -15,6 +16,7 @@ pub(crate) use elections::ELECTIONS;
 pub(crate) use garbage::{CROWD, GARBAGE, Hand};
 pub(crate) use latches::LATCHES;
 pub(crate) use results::{RESULTS, wrong_results};
+pub(crate) use sets::SETS;
 pub(crate) use wire::{
     CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,
     client_of, keys as wire_keys,
@@ -82,6 +84,7 @@ impl Work {
             "latches" => &[("latches judged", 10), ("waits for latches that had to open", 5)],
             "bound locks" => &[("clients that were gone with a bound lock", 1)],
             "elections" => &[("leaders observed", 10)],
+            "sets" => &[("sets of several locks granted", 50)],
             "results" => &[("results found", 20), ("results stored", 10), ("work that failed", 3)],
             _ => &[],
         }

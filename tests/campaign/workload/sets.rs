@@ -1,0 +1,70 @@
+//! Several locks in one step, in whatever order, beside single locks of the same names: each of them is judged like a
+//! lock that was taken alone.
+
+use super::{Tasks, Turn, Work};
+use harness::history::{CallId, Outcome, Request};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Locks beside each other. In a cluster they are in one slot.
+const BESIDE: [&str; 4] = ["a", "b", "c", "d"];
+
+pub(crate) const SETS: Work =
+    Work { name: "sets", tasks: Tasks::Turns(|turn| Box::pin(turn.take_set())) };
+
+impl Turn<'_> {
+    /// Takes one to three of the locks beside each other, and gives them back.
+    async fn take_set(self) {
+        let Self { round, way, owner, random, .. } = self;
+        let (recorder, notes) = (&round.recorder, &round.notes);
+        let key = random.pick(&round.keys).clone();
+        let mut names = BESIDE.map(|name| format!("{{{key}}}:{name}"));
+        random.shuffle(&mut names);
+        let count = 1 + usize::try_from(random.below(3)).unwrap_or_default();
+        let Some((names, _)) = names.split_at_checked(count) else { return };
+        let Some((first, others)) = names.split_first() else { return };
+        let lease = Duration::from_millis(*random.pick(&round.leases_ms));
+        let within = Duration::from_millis(20 + random.below(1500));
+        let time = Duration::from_millis(random.below(30));
+        let lock = way.client().lock(first).and(others.to_vec()).lease(lease);
+        let request = Request::Acquire { lease, timeout: Some(within) };
+        let calls: Vec<CallId> =
+            names.iter().map(|name| recorder.sent(name, &owner, request.clone())).collect();
+        let answered = |calls: &[CallId], outcome: Outcome| {
+            calls.iter().for_each(|call| recorder.answered(*call, outcome));
+        };
+        let guard = match lock.acquire_within(within).await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return answered(&calls, Outcome::Refused),
+            Err(trouble) => {
+                answered(&calls, Outcome::Unknown);
+                notes.trouble("acquire a set", &trouble);
+                return sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Its owner is new, so all locks were free and have the same token.
+        let token = guard.token().value();
+        answered(&calls, Outcome::Granted { token, holds: 1 });
+        round.granted(&owner);
+        notes.add("sets of several locks granted", u64::from(count > 1));
+        let end = recorder.now() + time;
+        while recorder.now() < end && !guard.is_lost() {
+            let until = recorder.now() + guard.lease_left();
+            calls.iter().for_each(|call| recorder.believed(*call, until));
+            sleep(Duration::from_millis(2)).await;
+        }
+        let release = |name: &String| recorder.sent(name, &owner, Request::Release);
+        let releases: Vec<CallId> = names.iter().map(release).collect();
+        if random.percent(20) {
+            drop(guard);
+            return answered(&releases, Outcome::Unknown);
+        }
+        match guard.release().await {
+            Ok(()) => answered(&releases, Outcome::Released { left: 0 }),
+            Err(trouble) => {
+                answered(&releases, Outcome::Unknown);
+                notes.trouble("release a set", &trouble);
+            }
+        }
+    }
+}
