@@ -20,7 +20,7 @@ use crate::outcome::{WaitReply, count};
 use crate::ready::Results;
 use crate::table::Table;
 
-/// The most locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
+/// The most waits, locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
 pub const STEPS: usize = 256;
 
 /// The most owners of a shared lock that a search looks at.
@@ -97,8 +97,11 @@ impl<P> Table<P> {
         }
         let mut at = 0;
         while let Some(of) = search.found.get(at).map(|found| Rc::clone(&found.link.owner)) {
-            for (key, want, place) in self.waits_of(asked.db, &of) {
-                if let Some(last) = self.look_behind(&mut search, key, want, Some((at, place))) {
+            for place in self.queues.places_of_owner(&of) {
+                search.left = search.left.checked_sub(1)?;
+                if let Some((key, want)) = self.wait_at(place, asked.db)
+                    && let Some(last) = self.look_behind(&mut search, key, want, Some((at, place)))
+                {
                     return Some(search.circle_to(last));
                 }
             }
@@ -107,18 +110,11 @@ impl<P> Table<P> {
         None
     }
 
-    /// The locks of a database that an owner waits for. Waiters that are passed over are not waiting now.
-    fn waits_of<'t>(
-        &'t self,
-        db: i32,
-        owner: &'t [u8],
-    ) -> impl Iterator<Item = (KeyRef<'t>, Want, WaiterId)> + use<'t, P> {
-        let places = self.queues.places_of_owner(owner);
-        places.filter_map(move |id| {
-            let waiter = self.queues.waiter(id).filter(|_| !self.is_passed_over(id))?;
-            let key = self.queues.queue(waiter.queue)?.key.borrow();
-            (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want, id))
-        })
+    /// The lock of this database for which a place waits. Waiters that are passed over are not waiting now.
+    fn wait_at(&self, place: WaiterId, db: i32) -> Option<(KeyRef<'_>, Want)> {
+        let waiter = self.queues.waiter(place).filter(|_| !self.is_passed_over(place))?;
+        let key = self.queues.queue(waiter.queue)?.key.borrow();
+        (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want))
     }
 
     /// Adds the owners that keep a waiter from a lock: the waiter of the link `from` with its place in the queue, or the

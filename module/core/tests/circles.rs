@@ -1,0 +1,120 @@
+//! The limits of the search for deadlocks: how far it looks, and that it does not look further.
+
+#![expect(clippy::panic, reason = "a panic is how a test fails")]
+
+use std::cell::Cell;
+
+use kvlock_core::{
+    Acquire, Holding, Join, KeyRef, Keys, Limits, Link, Millis, MonoMillis, Now, Observed, Results,
+    STEPS, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
+};
+
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+const LEASE: Millis = Millis(50);
+
+/// Lock `k<n>` is held by owner `o<n>`.
+#[derive(Debug, Default)]
+struct Held {
+    looks: Cell<usize>,
+}
+
+impl Keys for Held {
+    fn exists(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn holders(&self, name: &[u8], _: &[u8], most: usize) -> Vec<Box<[u8]>> {
+        self.looks.set(self.looks.get() + 1);
+        let number = name.strip_prefix(b"k").unwrap_or_default();
+        let owner = [b"o", number].concat();
+        [owner.into_boxed_slice()].into_iter().take(most).collect()
+    }
+}
+
+struct World {
+    table: Table<usize>,
+    keys: Held,
+}
+
+impl World {
+    fn new() -> Self {
+        let limits = Limits { waiters: 9_999, waiters_per_key: 9_999, ..Limits::UNLIMITED };
+        Self { table: Table::new(limits), keys: Held::default() }
+    }
+
+    /// An owner waits for a lock. Returns the circle, if it is refused.
+    fn wait(
+        &mut self,
+        owner: usize,
+        lock: usize,
+        through: impl Into<Via<usize>>,
+    ) -> Option<Vec<Link>> {
+        let (owner, key) = (format!("o{owner}"), format!("k{lock}"));
+        let (key, seen) = (KeyRef::lock(0, key.as_bytes()), held_by_another());
+        let results = Results::among(&self.keys);
+        let held = Situation { key, seen, now: NOW, floor: Some(0), results };
+        let (owner, want) = (owner.as_bytes(), Want::Exclusive);
+        let request = Acquire { owner, want, lease: LEASE, holds: None };
+        match self.table.wait(&held, &request, None).0 {
+            WaitReply::Deadlock(links) => return Some(links),
+            WaitReply::Block => {}
+            other @ (WaitReply::Now(_) | WaitReply::QueueFull(_) | WaitReply::Draining) => {
+                panic!("{other:?}")
+            }
+        }
+        let join = Join { owner, want, lease: LEASE, timeout: None };
+        self.table.enqueue(&held, &join, through);
+        None
+    }
+
+    /// Owners 0 to `last` each hold a lock and wait for the next one. Then the last one wants the first lock.
+    fn close_circle(&mut self, last: usize) -> Option<Vec<Link>> {
+        for owner in 0..last {
+            assert_eq!(self.wait(owner, owner + 1, owner), None);
+        }
+        self.keys.looks.set(0);
+        self.wait(last, 0, last)
+    }
+}
+
+fn held_by_another() -> Observed<'static> {
+    let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
+    Observed::Held(Holding { owner: b"", holds: 1, shared: 0, token, until })
+}
+
+#[test]
+fn a_long_circle_is_told_link_by_link() {
+    let links = World::new().close_circle(60).unwrap_or_else(|| panic!("it is not too long"));
+    let named: Vec<_> = links.iter().map(|link| (&*link.key.name, &*link.owner)).collect();
+    let expected: Vec<_> = (0..=60).map(|n| (format!("k{n}"), format!("o{n}"))).collect();
+    let expected: Vec<_> = expected.iter().map(|(k, o)| (k.as_bytes(), o.as_bytes())).collect();
+    assert_eq!(named, expected);
+    assert!(links.iter().all(|link| link.holds));
+}
+
+#[test]
+fn a_circle_that_is_too_long_is_allowed_after_a_limited_search() {
+    let mut world = World::new();
+    assert_eq!(world.close_circle(1_000), None);
+    assert!(world.keys.looks.get() <= STEPS);
+}
+
+#[test]
+fn the_waits_of_one_owner_are_not_all_looked_at() {
+    let mut world = World::new();
+    for lock in 2..2_000 {
+        assert_eq!(world.wait(1, lock, lock), None);
+    }
+    world.keys.looks.set(0);
+    // Owner 1 holds that lock.
+    assert_eq!(world.wait(3_000, 1, 3_000_usize), None);
+    assert!(world.keys.looks.get() <= STEPS);
+}
+
+#[test]
+fn without_other_waits_nothing_is_looked_at() {
+    let mut world = World::new();
+    assert_eq!(world.wait(5, 1, 5_usize), None);
+    assert_eq!(world.wait(6, 1, 6_usize), None);
+    assert_eq!(world.keys.looks.get(), 0);
+}
