@@ -86,6 +86,9 @@ impl TokenText {
 /// `last` makes tokens grow while the server runs, `stored` (the token still in the hash) makes
 /// them grow when the hash outlived the server, `floor` (a reservation that was persisted and
 /// replicated) when only that outlived it, and the clock when nothing did.
+///
+/// While the floor is not here, because its slot is moving, a token is `stored + 1`: see
+/// [`Self::issue`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenSource {
     last: u64,
@@ -113,15 +116,27 @@ impl TokenSource {
     }
 
     /// Issues the token of a new grant: above everything issued before, above `stored`, and above
-    /// `floor`, if there is one.
+    /// `floor`.
+    ///
+    /// Without a floor the slot is moving, and the other node issues the next tokens from the floor
+    /// alone if this lock is deleted before it moves. That floor was reserved when `stored` was
+    /// issued: 30 seconds, or 10,000 tokens, above it. So such a token is just above `stored`. It
+    /// may be far below what this server has issued for other locks, or below its clock, neither of
+    /// which the other node knows.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
-        let stored = self.believe(stored).map_or(0, Token::value);
-        // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
-        // grow one by one.
-        let clock = unix_us.min(TOKEN_STORED_MAX);
-        let floor = floor.unwrap_or(0).min(TOKEN_STORED_MAX);
-        let next = self.last.max(stored).max(floor).saturating_add(1).max(clock);
-        self.last = next;
+        let stored = self.believe(stored).map(Token::value);
+        let next = match (floor, stored) {
+            (None, Some(stored)) => stored.saturating_add(1),
+            _ => {
+                // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
+                // grow one by one.
+                let clock = unix_us.min(TOKEN_STORED_MAX);
+                let floor = floor.unwrap_or(0).min(TOKEN_STORED_MAX);
+                let before = self.last.max(stored.unwrap_or(0)).max(floor);
+                before.saturating_add(1).max(clock)
+            }
+        };
+        self.last = self.last.max(next);
         Token(next)
     }
 }
@@ -147,6 +162,14 @@ mod tests {
         let stored = Token::from_stored(5_000);
         assert_eq!(source.issue(stored, None, 1_000).value(), 5_001);
         assert_eq!(source.issue(None, Some(9_000), 1_000).value(), 9_001);
+    }
+
+    #[test]
+    fn without_a_floor_neither_other_locks_nor_the_clock_lift_a_token() {
+        let mut source = TokenSource::default();
+        source.raise(Token(90_000));
+        assert_eq!(source.issue(Token::from_stored(5_000), None, 7_000).value(), 5_001);
+        assert_eq!(source.issue(Token::from_stored(5_000), Some(0), 7_000).value(), 90_001);
     }
 
     #[test]

@@ -207,5 +207,9 @@ impl World {
             }
         }
         self.model.meddle(key, meddling);
+        // If somebody writes a smaller token while the floor is not here, nobody knows better.
+        if let Some(token) = self.model.token(key) {
+            self.last_tokens[key] = self.last_tokens[key].min(token);
+        }
     }
 }

@@ -164,8 +164,13 @@ impl Naive {
         self.now.unix_us / 1000
     }
 
-    /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)"
+    /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)", and "while the floor is
+    /// not here, a token is stored + 1"
     pub fn next_token(&mut self, stored: Option<u64>) -> u64 {
+        if let (None, Some(stored)) = (self.floor, stored) {
+            self.last_token = self.last_token.max(stored + 1);
+            return stored + 1;
+        }
         let before = [Some(self.last_token), self.floor, stored];
         let above_all = before.into_iter().flatten().max().unwrap() + 1;
         self.last_token = above_all.max(self.now.unix_us);

@@ -28,7 +28,8 @@ pub struct World {
     pub places: Vec<WaiterId>,
     /// Grants that the model does not know the names of yet.
     named: Vec<GrantId>,
-    pub last_token: u64,
+    /// The largest token of each lock.
+    pub last_tokens: Vec<u64>,
 }
 
 /// How much later the date is at the beginning: more than all steps of a walk can set it back.
@@ -51,7 +52,7 @@ impl World {
             clients: 0,
             places: Vec::new(),
             named: Vec::new(),
-            last_token: 0,
+            last_tokens: vec![0; KEYS.len()],
         }
     }
 
@@ -131,8 +132,8 @@ impl World {
         ) || matches!(&change, Change::Share(on) if !on.begins);
         prop_assert!(may_be_the_same || before != after, "{change:?} changes nothing");
         if let Some(token) = change.issued() {
-            prop_assert!(token.value() > self.last_token, "I6");
-            self.last_token = token.value();
+            prop_assert!(token.value() > self.last_tokens[key], "I6");
+            self.last_tokens[key] = token.value();
         }
         let hand_offs = match change {
             Change::HandOff(hand_off) => vec![hand_off],
