@@ -24,3 +24,9 @@ fn whole_slots_in_a_cluster_of_valkey_9_1() {
     let file = workspace().join("tests/transcripts/valkey-9/whole_slots.txt");
     run_file(&file, &Kind::named("valkey-9.1"));
 }
+
+#[test]
+fn subscribed_connections_of_valkey_9_1() {
+    let file = workspace().join("tests/transcripts/valkey-9/subscribed.txt");
+    run_file(&file, &Kind::named("valkey-9.1"));
+}

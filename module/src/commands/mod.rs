@@ -125,6 +125,10 @@ pub(crate) const NO_SESSION: Reply =
     Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
 
 const NO_USER: Reply = Reply::error(c"ERR this caller has no user to whom a session could belong");
+/// Where blocking is allowed, but the server refuses to block this connection.
+const SUBSCRIBED: Reply = Reply::error(
+    c"ERR this server blocks no connection that is subscribed to channels: wait on another connection",
+);
 const UNBOUND: Reply = Reply::error(c"ERR BOUND needs a SESSION");
 const TOO_MANY_BOUND: Reply =
     Reply::error(c"QUEUEFULL too many locks are bound to sessions, try again later");

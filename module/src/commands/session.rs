@@ -4,7 +4,8 @@ use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
 
 use super::info::number;
 use super::{
-    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, READ_ONLY, SHOWN, TOO_MANY_SESSIONS, full,
+    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, READ_ONLY, SHOWN, SUBSCRIBED,
+    TOO_MANY_SESSIONS, full,
 };
 use crate::clock;
 use crate::module::DRAINING;
@@ -111,7 +112,7 @@ fn block(
 ) -> Reply {
     let account = server.table.account_of_session(reading.session).unwrap_or_default();
     let Some(client) = ctx.park() else {
-        return tell(server, reading, most);
+        return SUBSCRIBED;
     };
     server.parked.insert(client.handle(), WaitsFor::Outcomes(reading, most));
     let waiting = Waiting::reader(client, ctx.client_id(), &account);

@@ -7,7 +7,8 @@ use kvlock_core::{
 
 use super::deadlock::deadlock;
 use super::{
-    Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire, full, set,
+    Answer, Operation, QUEUE_FULL, READ_ONLY, SUBSCRIBED, TOO_MANY_BOUND, UNBOUND, acquire, full,
+    set,
 };
 use crate::clock;
 use crate::module::DRAINING;
@@ -103,8 +104,8 @@ pub(super) struct Joined {
 }
 
 impl How {
-    /// How the caller waits for a key, with the session that it names; `None` if it cannot be blocked, and so
-    /// does not wait.
+    /// How the caller waits for a key, with the session that it names; `None` if it cannot be blocked, as in a
+    /// transaction, and so does not wait.
     pub(super) fn find(
         server: &mut Server,
         ctx: &Ctx<'_>,
@@ -161,11 +162,11 @@ impl How {
             WaitReply::QueueFull(reached) => Err(full(reached, QUEUE_FULL)),
             WaitReply::Draining => Err(DRAINING),
             WaitReply::Deadlock(links) => Err(deadlock(ctx, &links)),
-            WaitReply::Block => self.join(ctx, enqueue).ok_or(Reply::Nil),
+            WaitReply::Block => self.join(ctx, enqueue).ok_or(SUBSCRIBED),
         }
     }
 
-    /// Puts the caller in the queue, blocked if it must be; `None` if the server refuses that.
+    /// Puts the caller in the queue, blocked if it must be; `None` if the server does not block this connection.
     fn join<I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
