@@ -1,7 +1,7 @@
 //! A lock in the keyspace: reads what a key says.
 
 use kvlock_core::{
-    COUNTED, Holding, MODE_FIELD, Mode, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
+    COUNTED, HeldBy, Holding, MODE_FIELD, Mode, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
     RESERVED_FIELDS, Share, Sharing, TOKEN_FIELD, Token, UnixMillis, VALUE_FIELD, value_of,
 };
 
@@ -223,19 +223,21 @@ fn read_fields<'a>(
 }
 
 /// Returns the owners that hold a lock, if there are at most `most` of them.
-pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> Vec<Box<[u8]>> {
-    let mut holders = Vec::new();
+pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> HeldBy {
+    let mut holders = HeldBy::default();
     let fields = most.saturating_add(RESERVED_FIELDS.len());
     if key.kind() != KeyKind::Hash || key.fields() > fields {
         return holders;
     }
     key.for_each(&mut |field, value| {
         let holds = Share::read(value).is_none_or(|share| share.is_live(now));
-        if holds && !RESERVED_FIELDS.contains(&field) {
-            holders.push(field.into());
+        if field == MODE_FIELD {
+            holders.is_shared = Mode::read(value) == Some(Mode::Shared);
+        } else if holds && !RESERVED_FIELDS.contains(&field) {
+            holders.owners.push(field.into());
         }
     });
-    holders.truncate(most);
+    holders.owners.truncate(most);
     holders
 }
 

@@ -1,7 +1,7 @@
 //! Asks the lock table about a lock, and carries out its decision.
 
 use kvlock_core::{
-    Cause, Change, HandOff, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
+    Cause, Change, HandOff, HeldBy, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
     Sharing, Situation, Table, UnixMillis, Untold,
 };
 
@@ -31,10 +31,10 @@ impl Keys for Ctx<'_> {
         self.open_to_read(Text::new(name).lend()).is_some()
     }
 
-    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> Vec<Box<[u8]>> {
+    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         // The server looks for all keys in the slot of the command.
         if self.is_cluster() && slot::of(name) != slot::of(asked) {
-            return Vec::new();
+            return HeldBy::default();
         }
         let name = Text::new(name);
         let key = self.open_to_read(name.lend());
@@ -95,22 +95,6 @@ impl Server {
         need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
     ) -> R {
-        let outcome = self.on_one_lock(ctx, name, asked, need, operate);
-        if self.table.has_sets_to_look_at() {
-            self.serve_sets(ctx, name);
-        }
-        outcome
-    }
-
-    /// The same, but serves no waiter for a set: for a command on several locks, which serves them at its end.
-    pub(crate) fn on_one_lock<R>(
-        &mut self,
-        ctx: &Ctx<'_>,
-        name: Arg<'_>,
-        asked: Option<Arg<'_>>,
-        need: Need,
-        operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
-    ) -> R {
         let mut case = Case::new(ctx, ctx.db(), name, clock::now());
         let mut open = ctx.open_to_write(name);
         let is_little = need == Need::Holds && self.table.is_quiet();
@@ -135,6 +119,9 @@ impl Server {
         }
         let (outcome, change) = operate(&mut self.table, &case.at);
         self.carry_out(&case, open, asked.unwrap_or(name), change);
+        if self.table.has_sets_to_look_at() {
+            self.serve_sets(ctx, name);
+        }
         outcome
     }
 

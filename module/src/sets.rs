@@ -201,24 +201,6 @@ impl Server {
         parts.iter().map(read).collect()
     }
 
-    /// The keys of a waiter for a set, and the first that keeps it waiting.
-    pub(crate) fn keys_of_set(
-        &mut self,
-        ctx: &Ctx<'_>,
-        waiter: WaiterId,
-        now: Now,
-    ) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
-        let keys = Keys::of(self.table.set_of(waiter));
-        let owner = self.table.owner_of_set(waiter).map(|(owner, _)| owner).unwrap_or_default();
-        let (owner, parts) = (Text::new(&owner), keys.parts());
-        let cases = self.read_all(ctx, ctx.db(), &parts, owner.lend(), now);
-        let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
-        let name = |part: &Part<'_>| part.name.bytes().to_vec();
-        let held_up = self.table.set_is_held_up_at(waiter, &members);
-        let held_up = held_up.and_then(|at| parts.get(at)).map(name);
-        (parts.iter().map(name).collect(), held_up)
-    }
-
     fn turn_set_away(&mut self, waiter: WaiterId, why: Dismissal) {
         let reply = sent_away(&why);
         let client = self.table.dismiss_set(waiter, why);

@@ -17,7 +17,7 @@ use crate::ids::WaiterId;
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::mode::Want;
 use crate::outcome::{WaitReply, count};
-use crate::ready::Results;
+use crate::ready::{HeldBy, Results};
 use crate::table::Table;
 
 /// The most waits, locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
@@ -129,31 +129,74 @@ impl<P> Table<P> {
         search.left = search.left.checked_sub(1)?;
         let (place, from) = (from.map(|(_, place)| place), from.map(|(at, _)| at));
         let most = search.left.min(SHARERS);
-        let holders = search.keys.holders(key.name, search.asked.name, most);
+        let HeldBy { owners, is_shared } = search.keys.holders(key.name, search.asked.name, most);
         let of = from.and_then(|from| search.found.get(from));
         let of = of.map_or_else(|| Rc::from(search.owner), |of| Rc::clone(&of.link.owner));
-        if holders.iter().any(|holder| **holder == *of) {
+        if owners.iter().any(|holder| **holder == *of) {
             // It gets one hold more of what it holds.
             return None;
         }
-        for owner in holders {
+        let place = place.unwrap_or(*WaiterId::ALL.end());
+        let front = self.in_front(search, key, want, place);
+        // Sharers keep nobody who wants to share, unless somebody before it wants the lock alone.
+        let in_the_way = owners.into_iter().filter(|_| !is_shared || front.has_one_alone);
+        for owner in in_the_way {
             if let Some(last) = search.add(key, owner.into(), true, from) {
                 return Some(last);
             }
         }
-        let set = self.queues.waiter(self.set_before(key, want, place)?)?;
-        search.add(key, Rc::clone(&set.owner), false, from)
+        for set in front.sets {
+            let owner = self.queues.waiter(set).map(|set| Rc::clone(&set.owner));
+            if let Some(last) = owner.and_then(|owner| search.add(key, owner, false, from)) {
+                return Some(last);
+            }
+        }
+        None
     }
 
-    /// The place of a set that keeps a waiter with this place, or a new one, from a lock that may be free.
-    fn set_before(&self, key: KeyRef<'_>, want: Want, place: Option<WaiterId>) -> Option<WaiterId> {
-        let queue = self.queues.find(key)?;
-        let is_before = |id: &WaiterId| place.is_none_or(|place| *id < place);
-        let head = self.queues.head(queue).map(|(head, _)| head);
-        let head = head.filter(|head| self.queues.is_of_set(*head));
-        let beside = self.queues.first_beside(queue).filter(|_| want != Want::Shared);
-        [head, beside].into_iter().flatten().find(is_before)
+    /// The waits for sets that a waiter with this place has to let pass. Waits for this lock alone need not be followed:
+    /// they wait for the same holders and sets.
+    fn in_front(
+        &self,
+        search: &mut Search<'_>,
+        key: KeyRef<'_>,
+        want: Want,
+        place: WaiterId,
+    ) -> Front {
+        let mut last_alone = (want != Want::Shared).then_some(place);
+        let mut sets = Vec::new();
+        let Some(queue) = self.queues.find(key) else {
+            return Front { sets, has_one_alone: last_alone.is_some() };
+        };
+        let counts = |id: &WaiterId| !self.is_passed_over(*id);
+        for id in self.queues.line_ids(queue).take_while(|id| *id < place) {
+            let Some(left) = search.left.checked_sub(1) else { break };
+            search.left = left;
+            let Some(waiter) = self.queues.waiter(id).filter(|_| counts(&id)) else { continue };
+            if waiter.want != Want::Shared {
+                last_alone = last_alone.max(Some(id));
+            }
+            if self.queues.is_of_set(id) {
+                sets.push(id);
+            }
+        }
+        // Places beside the line only hold up those that want the lock alone.
+        let beside = last_alone.into_iter().flat_map(|last| self.queues.beside_before(queue, last));
+        for id in beside {
+            let Some(left) = search.left.checked_sub(1) else { break };
+            search.left = left;
+            sets.extend(Some(id).filter(counts));
+        }
+        Front { sets, has_one_alone: last_alone.is_some() }
     }
+}
+
+/// What stands in front of a place.
+struct Front {
+    /// Waits for sets.
+    sets: Vec<WaiterId>,
+    /// Whether the place itself, or one before it, wants the lock alone.
+    has_one_alone: bool,
 }
 
 impl Search<'_> {

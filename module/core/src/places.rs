@@ -14,8 +14,9 @@
 //! stands beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
 //!
 //! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it
-//! looks at one of them. It notes the waiters that a change may have served ([`Table::next_set`]). The caller reads
-//! all keys and calls [`Table::grant_set`].
+//! looks at one of them. The caller reads all keys and calls [`Table::grant_set`]. If that grants nothing, the first
+//! place at which the set is **held up** is recorded. Only what happens there can help it, so it is tried again when
+//! that queue is looked at, and not before: sets that lack another lock cost nothing then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,39 +33,53 @@ use crate::waiting::AT_ONCE;
 /// The further places of a waiter for a set, each with whether it is for a key of `UNDER`.
 type Further = Box<[(WaiterId, bool)]>;
 
+/// A wait for a set.
+#[derive(Debug)]
+struct Wait {
+    further: Further,
+    /// Number of holds that the owner must have of the first lock: see [`crate::lock::Acquire::holds`].
+    holds: Option<u64>,
+    /// The place at which it was held up when it was tried last.
+    at: WaiterId,
+}
+
 /// All waits for sets.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    further: BTreeMap<WaiterId, Further>,
+    waits: BTreeMap<WaiterId, Wait>,
     /// Places that want to share, in order of arrival. They are in no line.
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
+    /// The one place of each set at which it is held up.
+    pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
     /// Waiters that may be granted their sets now.
     due: BTreeSet<WaiterId>,
-    /// Queues whose places beside the line may be granted now, each with the first place to look at.
+    /// Queues of which the sets that are held up there may be granted now, each with the first place to look at.
     walks: BTreeMap<QueueId, WaiterId>,
 }
 
 impl Sets {
     pub(crate) fn is_empty(&self) -> bool {
-        self.further.is_empty()
+        self.waits.is_empty()
     }
 
     /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
-        self.further.free_one()
+        self.waits.free_one()
             || self.beside.free_one()
+            || self.held_up.free_one()
             || self.due.free_one()
             || self.walks.free_one()
     }
 
     pub(crate) fn entries(&self) -> usize {
-        self.further.len().saturating_add(self.beside.len()).saturating_add(self.walks.len())
+        let places = self.beside.len().saturating_add(self.held_up.len());
+        self.waits.len().saturating_add(places).saturating_add(self.walks.len())
     }
 
     /// The places that a waiter has besides its first one. Removes them from the records.
     pub(crate) fn dissolve(&mut self, main: WaiterId) -> Further {
         self.due.remove(&main);
-        self.further.remove(&main).unwrap_or_default()
+        self.waits.remove(&main).map(|wait| wait.further).unwrap_or_default()
     }
 }
 
@@ -88,7 +103,7 @@ impl<P> Queues<P> {
 
     /// Whether a place belongs to a wait for a set.
     pub(crate) fn is_of_set(&self, id: WaiterId) -> bool {
-        !self.sets.is_empty() && self.sets.further.contains_key(&self.main_of(id))
+        !self.sets.is_empty() && self.sets.waits.contains_key(&self.main_of(id))
     }
 
     /// The session through which a place waits.
@@ -100,20 +115,58 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Records the further places of a new waiter. All that want to share leave the line.
-    pub(crate) fn make_set(&mut self, main: WaiterId, places: Vec<(WaiterId, bool)>) {
+    /// Records the further places of a new waiter, and how often its owner must hold the first lock. All places that
+    /// want to share leave the line.
+    pub(crate) fn make_set(
+        &mut self,
+        main: WaiterId,
+        places: Vec<(WaiterId, bool)>,
+        holds: Option<u64>,
+    ) {
         for id in std::iter::once(main).chain(places.iter().map(|(id, _)| *id)) {
             let place = self.waiter(id).map(|waiter| (waiter.queue, waiter.want));
             if let Some((queue, Want::Shared)) = place {
                 self.move_beside(queue, id);
             }
         }
-        self.sets.further.insert(main, places.into_boxed_slice());
+        self.sets.waits.insert(main, Wait { further: places.into_boxed_slice(), holds, at: main });
+        self.hold_up(main, main);
+    }
+
+    /// How often the owner of a set must hold its first lock.
+    pub(crate) fn holds_of_set(&self, main: WaiterId) -> Option<u64> {
+        self.sets.waits.get(&main)?.holds
+    }
+
+    /// The same, for a wait that another call takes over.
+    pub(crate) fn set_holds_of_set(&mut self, main: WaiterId, holds: Option<u64>) {
+        if let Some(wait) = self.sets.waits.get_mut(&main) {
+            wait.holds = holds;
+        }
+    }
+
+    /// The place at which a set was held up when it was tried last.
+    pub(crate) fn held_up_at(&self, main: WaiterId) -> Option<WaiterId> {
+        self.sets.waits.get(&main).map(|wait| wait.at)
+    }
+
+    /// Records the place at which a set is held up.
+    pub(crate) fn hold_up(&mut self, main: WaiterId, at: WaiterId) {
+        let queue_of = |id| self.waiter(id).map(|waiter| waiter.queue);
+        let now = queue_of(at);
+        let before = self.held_up_at(main).and_then(|before| Some((queue_of(before)?, before)));
+        let Some(wait) = self.sets.waits.get_mut(&main) else { return };
+        wait.at = at;
+        if let Some(before) = before {
+            self.sets.held_up.remove(&before);
+        }
+        self.sets.held_up.extend(now.map(|queue| (queue, at)));
     }
 
     /// All places of a waiter, the first one first, each with whether it is for a key of `UNDER`.
     pub(crate) fn places_of(&self, main: WaiterId) -> Vec<(WaiterId, bool)> {
-        let further = self.sets.further.get(&main).into_iter().flatten().copied();
+        let wait = self.sets.waits.get(&main);
+        let further = wait.into_iter().flat_map(|wait| &wait.further).copied();
         std::iter::once((main, false)).chain(further).collect()
     }
 
@@ -122,12 +175,26 @@ impl<P> Queues<P> {
         if self.sets.beside.is_empty() {
             return None;
         }
-        self.beside_from(queue, *WaiterId::ALL.start())
+        let all = (queue, *WaiterId::ALL.start())..=(queue, *WaiterId::ALL.end());
+        self.sets.beside.range(all).next().map(|(_, id)| *id)
     }
 
-    fn beside_from(&self, queue: QueueId, from: WaiterId) -> Option<WaiterId> {
+    /// The places beside the line of a queue that come before another place.
+    pub(crate) fn beside_before(
+        &self,
+        queue: QueueId,
+        place: WaiterId,
+    ) -> impl Iterator<Item = WaiterId> + use<'_, P> {
+        let before = (queue, *WaiterId::ALL.start())..(queue, place);
+        self.sets.beside.range(before).map(|(_, id)| *id)
+    }
+
+    /// The next place that comes before all that are in line, and at which a set is held up.
+    fn next_held_up(&self, queue: QueueId, from: WaiterId) -> Option<WaiterId> {
         let all = (queue, from)..=(queue, *WaiterId::ALL.end());
-        self.sets.beside.range(all).next().map(|(_, id)| *id)
+        let next = self.sets.held_up.range(all).next().map(|(_, id)| *id);
+        let head = self.head(queue).map(|(head, _)| head);
+        next.filter(|next| head.is_none_or(|head| *next < head))
     }
 
     /// Whether a queue has places beside its line.
@@ -151,34 +218,40 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Notes the sets whose places in this queue may have come to their turn.
+    /// Notes the sets that are held up in this queue and may have come to their turn: those beside the line before
+    /// its first waiter, and that one.
     pub(crate) fn note_sets(&mut self, queue: QueueId) {
         if self.sets.is_empty() {
             return;
         }
-        let head = self.head(queue).map(|(head, _)| head);
-        let first = self.first_beside(queue);
-        if let Some(first) = first.filter(|first| head.is_none_or(|head| *first < head)) {
+        if let Some(first) = self.next_held_up(queue, *WaiterId::ALL.start()) {
             self.sets.walks.insert(queue, first);
-        } else if let Some(head) = head.filter(|head| self.is_of_set(*head)) {
-            let main = self.main_of(head);
-            self.sets.due.insert(main);
         }
+        if let Some((head, _)) = self.head(queue)
+            && self.sets.held_up.contains(&(queue, head))
+        {
+            self.sets.due.insert(self.main_of(head));
+        }
+    }
+
+    /// Notes the set of an owner that is held up in this queue. It holds the lock now.
+    pub(crate) fn note_set_of(&mut self, queue: QueueId, owner: &[u8]) {
+        if !self.sets.is_empty()
+            && let Some(place) = self.place(queue, owner)
+            && self.is_of_set(place)
+        {
+            self.sets.due.insert(self.main_of(place));
+        }
+    }
+
+    /// Whether a waiter is noted as one that may be granted its set now.
+    pub(crate) fn is_noted(&self, main: WaiterId) -> bool {
+        self.sets.due.contains(&main)
     }
 
     /// Notes a waiter that may be granted its set now.
     pub(crate) fn note_set(&mut self, main: WaiterId) {
         self.sets.due.insert(main);
-    }
-
-    /// The same, but only if the first in line waits for a set.
-    pub(crate) fn note_first(&mut self, queue: QueueId) {
-        if let Some((head, _)) = self.head(queue)
-            && self.is_of_set(head)
-        {
-            let main = self.main_of(head);
-            self.sets.due.insert(main);
-        }
     }
 
     /// Takes a waiter that may be granted its set now. With a database, only if the next one is there.
@@ -201,9 +274,7 @@ impl<P> Queues<P> {
             if self.queue(queue).is_some() && !is_there(self, queue) {
                 return None;
             }
-            let head = self.head(queue).map(|(head, _)| head);
-            let next = self.beside_from(queue, from);
-            if let Some(next) = next.filter(|next| head.is_none_or(|head| *next < head)) {
+            if let Some(next) = self.next_held_up(queue, from) {
                 self.sets.walks.insert(queue, next.after());
                 return Some(self.main_of(next));
             }
@@ -234,14 +305,24 @@ impl<P> Queues<P> {
 
     /// Says which record of a set is wrong, for checks.
     pub(crate) fn check_sets(&self) -> Result<(), String> {
-        for (main, further) in &self.sets.further {
-            if self.waiter(*main).is_none() || further.is_empty() {
+        for (main, wait) in &self.sets.waits {
+            if self.waiter(*main).is_none() || wait.further.is_empty() {
                 return Err(format!("I21: {main:?} is no waiter for a set"));
             }
-            let wrong = further.iter().find(|(place, _)| self.main_of(*place) != *main);
+            let wrong = wait.further.iter().find(|(place, _)| self.main_of(*place) != *main);
             if let Some(place) = wrong {
                 return Err(format!("I21: {place:?} is no place of {main:?}"));
             }
+            let queue = self.waiter(wait.at).map(|place| place.queue);
+            let is_known = queue.is_some_and(|it| self.sets.held_up.contains(&(it, wait.at)));
+            if self.main_of(wait.at) != *main || !is_known {
+                return Err(format!("I22: {main:?} is held up nowhere"));
+            }
+        }
+        let known =
+            |(_, id): &&(QueueId, WaiterId)| self.held_up_at(self.main_of(*id)) == Some(*id);
+        if let Some(place) = self.sets.held_up.iter().find(|place| !known(place)) {
+            return Err(format!("I22: nothing is held up at {place:?}"));
         }
         for (queue, id) in &self.sets.beside {
             let place = self.waiter(*id).filter(|waiter| waiter.queue == *queue);
@@ -316,12 +397,13 @@ impl<P> Table<P> {
 
     /// Moves all places of a waiter for a set in or out of their lines.
     pub(crate) fn settle_set(&mut self, main: WaiterId, passed_over: bool) {
+        if !passed_over {
+            // While it was away, it may have been its turn.
+            self.queues.note_set(main);
+        }
         for (place, _) in self.queues.places_of(main) {
             let moved =
                 if passed_over { self.queues.step_out(place) } else { self.queues.step_in(place) };
-            if moved && !passed_over {
-                self.queues.note_set(main);
-            }
             // Others may have got by this to their turn.
             if let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue)
                 && moved

@@ -53,18 +53,18 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes waiters of away sessions at the head out of the line, up to a limit. If there are
-    /// more, plans another look at once.
+    /// Takes waiters of away sessions at the head out of the line, up to a limit. If there are any,
+    /// plans a look at once.
     pub fn pass_over(&mut self, key: KeyRef<'_>) {
         let Some(queue) = self.queues.find(key) else { return };
         for _ in 0..STEPS {
-            let Some((id, _)) = self.queues.head(queue).filter(|(id, _)| self.is_passed_over(*id))
-            else {
+            if !self.front_is_away(queue) {
                 return;
-            };
-            self.queues.step_out(id);
-        }
-        if self.front_is_away(queue) {
+            }
+            if let Some((id, _)) = self.queues.head(queue) {
+                self.queues.step_out(id);
+            }
+            // Whoever is behind them may be able to get what it wants.
             self.plan_look(queue, Some(crate::waiting::AT_ONCE), Cause::Outside);
         }
     }

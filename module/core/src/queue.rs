@@ -335,6 +335,7 @@ impl<P> Queues<P> {
         self.places.remove(&(self.hashes.hash_one(&*waiter.owner), queue, id));
         self.line.remove(&(queue, id));
         self.sets.beside.remove(&(queue, id));
+        self.sets.held_up.remove(&(queue, id));
         let entry = self.queues.get_mut(&queue)?;
         entry.len = entry.len.saturating_sub(1);
         let key = entry.key.clone();

@@ -31,12 +31,21 @@ pub trait Keys {
     /// Returns whether a key exists.
     fn exists(&self, name: &[u8]) -> bool;
 
-    /// Returns owners that hold a lock, if there are at most `most` of them. In a cluster, only locks in the slot of the
-    /// lock `asked` can be read.
-    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> Vec<Box<[u8]>> {
+    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only locks in the slot of
+    /// the lock `asked` can be read.
+    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         let _ = (name, asked, most);
-        Vec::new()
+        HeldBy::default()
     }
+}
+
+/// Who holds a lock.
+#[derive(Debug, Default)]
+pub struct HeldBy {
+    /// The owners.
+    pub owners: Vec<Box<[u8]>>,
+    /// Whether they share it.
+    pub is_shared: bool,
 }
 
 impl<F: Fn(&[u8]) -> bool> Keys for F {
@@ -63,8 +72,8 @@ impl<'a> Results<'a> {
         self.0.is_some_and(|keys| keys.exists(ready_key))
     }
 
-    /// Owners that hold a lock: see [`Keys::holders`].
-    pub(crate) fn holders(self, name: &[u8], asked: &[u8], most: usize) -> Vec<Box<[u8]>> {
+    /// Who holds a lock: see [`Keys::holders`].
+    pub(crate) fn holders(self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         self.0.map(|keys| keys.holders(name, asked, most)).unwrap_or_default()
     }
 }
@@ -195,10 +204,12 @@ impl ReadyKeys {
 impl<P> Table<P> {
     /// Sets or clears the ready-key of a waiter.
     pub fn set_ready_key(&mut self, waiter: WaiterId, ready_key: Option<&[u8]>) {
-        let Some(queue) = self.queues.waiter(waiter).map(|waiter| waiter.queue) else { return };
-        self.queues.ready.remove(waiter);
-        if let Some(ready_key) = ready_key {
-            self.queues.ready.insert(queue, waiter, ready_key);
+        for (place, _) in self.queues.places_of(waiter) {
+            let Some(queue) = self.queues.waiter(place).map(|place| place.queue) else { continue };
+            self.queues.ready.remove(place);
+            if let Some(ready_key) = ready_key {
+                self.queues.ready.insert(queue, place, ready_key);
+            }
         }
     }
 
@@ -221,6 +232,10 @@ impl<P> Table<P> {
 
     fn tell_ready(&mut self, waiter: WaiterId) {
         if let Some(leaver) = self.withdraw(waiter) {
+            if leaver.stood_in_front {
+                // The lock may be free: the next one in line may have it.
+                self.plan_look(leaver.waiter.queue, Some(AT_ONCE), Cause::Outside);
+            }
             count(&mut self.counters.told_ready);
             let client = self.tell(leaver, Ending::Ready);
             self.ready_clients.extend(client);
@@ -245,7 +260,6 @@ impl<P> Table<P> {
                 None => return true,
             }
         }
-        self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
         false
     }
 

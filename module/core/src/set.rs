@@ -56,6 +56,20 @@ impl Member<'_> {
     }
 }
 
+/// The requests for the locks of a set. One through a session, for a set whose first lock is held, only repeats.
+pub(crate) fn parts<'m, 'r>(
+    members: &'m [Member<'_>],
+    request: &'m Acquire<'r>,
+    through_session: bool,
+) -> impl Iterator<Item = Acquire<'r>> + use<'m, 'r> {
+    let held = members.first().and_then(|first| first.at.held_by(request));
+    let repeats = match request.holds {
+        Some(wanted) => held == Some(wanted),
+        None => through_session && held.is_some_and(|held| held > 0),
+    };
+    members.iter().map(move |member| member.part(request, repeats))
+}
+
 impl<P> Table<P> {
     /// Takes all locks of a set, or none. Returns a change for each of them if they were granted. Each grant is
     /// bound to the session, if there is one.
@@ -80,13 +94,8 @@ impl<P> Table<P> {
         request: &Acquire<'r>,
         through_session: bool,
     ) -> Result<Vec<Acquire<'r>>, AcquireReply> {
-        let held = members.first().and_then(|first| first.at.held_by(request));
-        let repeats = match request.holds {
-            Some(wanted) => held == Some(wanted),
-            None => through_session && held.is_some_and(|held| held > 0),
-        };
-        let parts = members.iter().map(|member| Ok(member.part(request, repeats)));
-        self.all_fit(members, parts)
+        let parts = parts(members, request, through_session);
+        self.all_fit(members, parts.map(Ok))
     }
 
     /// Takes all locks of a set again that the owner holds already, and nothing else: see

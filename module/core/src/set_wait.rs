@@ -1,17 +1,18 @@
 //! Waiting for several locks in one step, and the grant of all of them. `places.rs` says how a waiter for a set
 //! stands in its queues.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::account::Kept;
 use crate::ids::WaiterId;
-use crate::key::KeyRef;
+use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Granted};
 use crate::outcome::{Cause, Change, Full, HandOff, WaitReply, count};
 use crate::session::{SessionId, Via};
-use crate::set::Member;
+use crate::set::{Member, parts};
 use crate::table::Table;
 use crate::waiter::{Newcomer, wait_bytes};
 use crate::waiting::{Caller, Join, WaitedFor as _};
@@ -100,19 +101,19 @@ impl<P> Table<P> {
             return WaitReply::Draining;
         }
         let same = self.same_set(members, request.owner, request.want);
-        let adds = if same.is_some() { 0 } else { members.len() };
+        let (goes, outcomes, blocked_go) = self.replaced_by(members, request.owner, same, caller);
+        let adds = members.len().saturating_add(outcomes).saturating_sub(goes);
         let in_line = |key: KeyRef<'_>| {
             let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
-            queue.map_or(0, |queue| queue.len)
+            let own = usize::from(self.place_of(key, request.owner).is_some());
+            queue.map_or(0, |queue| queue.len.saturating_sub(own))
         };
-        let full_key =
-            adds > 0 && members.iter().any(|it| in_line(it.at.key) >= self.limits.waiters_per_key);
+        let full_key = members.iter().any(|it| in_line(it.at.key) >= self.limits.waiters_per_key);
         let kept = self.queues.waiters().saturating_add(self.sessions.outcomes);
         let (waiters, blocked) = (self.limits.waiters, self.limits.blocked);
         let full = adds > 0 && kept.saturating_add(adds) > waiters;
-        let blocks =
-            caller.session().is_none() && !same.is_some_and(|id| self.queues.is_blocked(id));
-        if full || full_key || blocks && self.blocked_in_all() >= blocked {
+        let blocks = caller.session().is_none() && !blocked_go;
+        if full || full_key && same.is_none() || blocks && self.blocked_in_all() >= blocked {
             return WaitReply::QueueFull(Full::Server);
         }
         let account = self.account_of(caller);
@@ -123,6 +124,29 @@ impl<P> Table<P> {
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
+    /// What a wait for a set replaces: the number of places that become free, the number of outcomes for sessions, and
+    /// whether a blocked client is among them.
+    fn replaced_by(
+        &self,
+        members: &[Member<'_>],
+        owner: &[u8],
+        same: Option<WaiterId>,
+        caller: &Caller,
+    ) -> (usize, usize, bool) {
+        let places = members.iter().filter_map(|member| self.place_of(member.at.key, owner));
+        let waits: BTreeSet<_> = places.map(|place| self.queues.main_of(place)).collect();
+        let (mut goes, mut outcomes, mut blocked) = (0_usize, 0_usize, false);
+        for wait in waits {
+            goes = goes.saturating_add(self.queues.places_of(wait).len());
+            blocked |= self.queues.is_blocked(wait);
+            let session = self.queues.session_of(wait).filter(|id| !self.sessions.is_gone(*id));
+            // The session that takes its own place over is told nothing.
+            let is_told = session.is_some() && (same.is_none() || session != caller.session());
+            outcomes = outcomes.saturating_add(usize::from(is_told));
+        }
+        (goes, outcomes, blocked)
+    }
+
     /// Puts a caller in line for all locks of a set, after [`Self::wait_set`] returned [`WaitReply::Block`]. A
     /// waiter for the same set is taken over: see [`Self::enqueue`]. Other waiters of the owner in these queues
     /// are replaced. Returns the blocked clients that are answered then.
@@ -130,6 +154,7 @@ impl<P> Table<P> {
         &mut self,
         members: &[Member<'_>],
         join: &Join<'_>,
+        holds: Option<u64>,
         via: impl Into<Via<P>>,
         caller: &Caller,
     ) -> Option<(WaiterId, Vec<P>)> {
@@ -139,13 +164,13 @@ impl<P> Table<P> {
         let same = self.same_set(members, join.owner, join.want);
         if let Some(id) = same.filter(|id| !self.is_left_behind(*id)) {
             let client = self.take_over(id, key, end, join, via);
+            self.queues.set_holds_of_set(id, holds);
             self.queues.note_set(id);
             return Some((id, client.into_iter().collect()));
         }
-        let (mut replaced, mut was_in_line) = (Vec::new(), false);
+        let mut replaced = Vec::new();
         for member in members {
             if let Some(id) = self.place_of(member.at.key, join.owner) {
-                was_in_line = true;
                 replaced.extend(self.replace(id));
             }
         }
@@ -176,9 +201,9 @@ impl<P> Table<P> {
             }
         }
         let main = main?;
-        self.queues.make_set(main, places);
-        if was_in_line {
-            // Its owner's own places may have been all that kept the set from it.
+        self.queues.make_set(main, places, holds);
+        // Its owner's own places may have been all that kept the set from it.
+        if self.set_fits(main, members) {
             self.queues.note_set(main);
         }
         self.agenda.add_wait(session, end, main);
@@ -208,31 +233,46 @@ impl<P> Table<P> {
         self.tell(leaver, Ending::Dismissed(why))
     }
 
-    /// Whether all locks of a set can be granted to its waiter now. The members are those of [`Self::set_of`].
+    /// Whether all locks of a set can be granted to its waiter now. If not, records the place at which it is held up.
+    /// The members are those of [`Self::set_of`].
     #[must_use]
-    pub fn set_fits(&self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
-        let is_there = self.queues.places_of(waiter).len() == members.len();
-        is_there
-            && !self.is_passed_over(waiter)
-            && self.set_is_held_up_at(waiter, members).is_none()
-    }
-
-    /// The first lock of a set that cannot be granted to its waiter now.
-    #[must_use]
-    pub fn set_is_held_up_at(&self, waiter: WaiterId, members: &[Member<'_>]) -> Option<usize> {
-        let request = self.request_of(waiter)?;
+    pub fn set_fits(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
         let places = self.queues.places_of(waiter);
-        places.iter().zip(members).position(|((place, _), member)| {
-            let part = member.part(&request, false);
-            self.refusal(&member.at, &part, Some(*place)).is_some()
-        })
+        if places.len() != members.len() || self.is_passed_over(waiter) {
+            return false;
+        }
+        match self.first_refused(waiter, &places, members) {
+            None => true,
+            Some(place) => {
+                self.queues.hold_up(waiter, place);
+                false
+            }
+        }
     }
 
-    /// What a waiter has asked for.
-    fn request_of(&self, waiter: WaiterId) -> Option<Acquire<'_>> {
-        let waiter = self.queues.waiter(waiter)?;
-        let (owner, want, lease) = (&*waiter.owner, waiter.want, waiter.lease);
-        Some(Acquire { owner, want, lease, holds: None })
+    /// The first place of a set whose lock cannot be granted now.
+    fn first_refused(
+        &self,
+        waiter: WaiterId,
+        places: &[(WaiterId, bool)],
+        members: &[Member<'_>],
+    ) -> Option<WaiterId> {
+        let found = self.queues.waiter(waiter)?;
+        let (owner, want, lease) = (&*found.owner, found.want, found.lease);
+        let request = Acquire { owner, want, lease, holds: self.queues.holds_of_set(waiter) };
+        let parts = parts(members, &request, found.via.session().is_some());
+        let mut all = places.iter().zip(members).zip(parts);
+        let refused = all.find(|(((place, _), member), part)| {
+            self.refusal(&member.at, part, Some(*place)).is_some()
+        });
+        refused.map(|(((place, _), _), _)| *place)
+    }
+
+    /// The lock that keeps a waiter for a set waiting, or the first of them; `None` while it is looked for.
+    #[must_use]
+    pub fn set_is_held_up_at(&self, waiter: WaiterId) -> Option<&LockKey> {
+        let place = self.queues.held_up_at(waiter).filter(|_| !self.queues.is_noted(waiter))?;
+        Some(&self.queues.queue(self.queues.waiter(place)?.queue)?.key)
     }
 
     /// Grants all locks of a set to its waiter, if all can be had and it is its turn in each queue. A waiter whose
@@ -247,12 +287,14 @@ impl<P> Table<P> {
         if !self.set_fits(waiter, members) || self.tell_ready_to(waiter, &first.at) {
             return None;
         }
+        let holds = self.queues.holds_of_set(waiter);
         let leaver = self.take_out(waiter)?;
         let (owner, now) = (Rc::clone(&leaver.waiter.owner), first.at.now);
         let (want, lease) = (leaver.waiter.want, leaver.waiter.lease);
-        let request = Acquire { owner: &owner, want, lease, holds: None };
-        let bound = leaver.waiter.via.session().filter(|_| leaver.waiter.bound);
-        let parts: Vec<_> = members.iter().map(|member| member.part(&request, false)).collect();
+        let request = Acquire { owner: &owner, want, lease, holds };
+        let session = leaver.waiter.via.session();
+        let bound = session.filter(|_| leaver.waiter.bound);
+        let parts: Vec<_> = parts(members, &request, session.is_some()).collect();
         let (reply, replies, changes) = self.take_all(members, &parts, bound);
         let AcquireReply::Granted { token, holds } = reply else { return None };
         self.last_grant = self.last_grant.wrapping_add(1);

@@ -119,14 +119,15 @@ impl<P> Table<P> {
         (self.unless_in_circle(room, &wanted, request.owner, at.results), Change::None)
     }
 
-    /// Whether the owner has a place in this queue that is passed over. Such an owner waits again
+    /// Whether the owner has a place of a wait for one lock in this queue that is passed over. Such an owner waits again
     /// to get its turn; it gets no second place.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        self.place_aside(key, owner).is_some()
+        let place = self.place_aside(key, owner);
+        place.is_some_and(|id| !self.queues.is_of_set(id))
     }
 
     fn place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<WaiterId> {
-        let place = self.place_of(key, owner).filter(|id| !self.queues.is_of_set(*id));
+        let place = self.place_of(key, owner);
         place.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id))
     }
 
@@ -141,14 +142,13 @@ impl<P> Table<P> {
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// Removes a place that is passed over, because its owner has the lock now. The session gets
+    /// Removes a wait that is passed over, because its owner has the lock now, or one of its locks. The session gets
     /// the outcome `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)
-            && let Some(leaver) = self.take_out(id)
         {
-            drop(self.tell(leaver, Ending::Replaced));
+            drop(self.replace(id));
         }
     }
 
@@ -248,12 +248,11 @@ impl<P> Table<P> {
     ) -> (WaiterId, Option<P>) {
         let end = join.timeout.map(|timeout| now.mono.plus(timeout));
         let place = self.place_of(key, join.owner);
-        let (mut replaced, mut was_of_set) = (None, false);
+        let mut replaced = None;
         if let Some(id) = place.filter(|id| self.is_left_behind(*id)) {
             drop(self.withdraw(id));
         } else if let Some(id) = place.filter(|id| self.queues.is_of_set(*id)) {
             replaced = self.replace(id);
-            was_of_set = true;
         } else if let Some(id) = place {
             return (id, self.take_over(id, key, end, join, via));
         }
@@ -267,7 +266,8 @@ impl<P> Table<P> {
             self.sessions.join(session, id);
             self.settle_one(id);
         }
-        if was_of_set {
+        if place.is_some() {
+            // Its own earlier place may have been all that kept it from the lock.
             self.look_soon(key, Cause::Outside, now);
         } else if let Some((due, cause)) = self.next_look_at(until, now) {
             self.look_no_later_than(key, due, cause);
@@ -404,6 +404,8 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
+        // A look that is planned from here on stays, unless one comes earlier.
+        self.plan_look(id, None, Cause::Expiry);
         self.pass_over(at.key);
         if matches!(at.seen, Observed::Free { .. }) {
             self.begin_next_moment(at, cause);
@@ -411,35 +413,23 @@ impl<P> Table<P> {
         let served = match &at.seen {
             Observed::Free { stored } => self.hand_to_head(at, *stored, cause),
             Observed::Shared(sharing) if self.head_wants(at) == Some(Want::Shared) => {
-                let served = self.let_more_in(at, sharing, cause);
-                if served.is_none() && self.must_find_the_living(at) {
-                    // Those in front were answered `ready`. The next one depends on which sharers are alive.
-                    self.plan_look(id, Some(AT_ONCE), cause);
-                    return Change::None;
-                }
-                served
+                self.let_more_in(at, sharing, cause)
             }
             Observed::Shared(_) | Observed::Held(_) | Observed::NotALock { .. } => None,
         };
         if let Some(change) = served {
             return change;
         }
-        self.note_after_look(id, at, cause);
-        self.plan_next_look(id, at.seen.until(), at.now);
-        Change::None
-    }
-
-    /// Notes the sets that a change of a lock may have served, if it was not granted to another waiter.
-    fn note_after_look(&mut self, id: QueueId, at: &Situation<'_>, cause: Cause) {
         match at.seen {
-            // That a sharer has left changes nothing for those that want to share.
-            Observed::Shared(_)
-                if matches!(cause, Cause::Release | Cause::Expiry | Cause::Check) => {}
-            Observed::Shared(_) => self.queues.note_sets(id),
-            // The owner of the set may hold the lock itself.
-            Observed::Held(_) if cause == Cause::Outside => self.queues.note_first(id),
-            Observed::Free { .. } | Observed::Held(_) | Observed::NotALock { .. } => {}
+            Observed::Free { .. } | Observed::Shared(_) => self.queues.note_sets(id),
+            // The owner of a set may hold the lock itself.
+            Observed::Held(holding) => self.queues.note_set_of(id, holding.owner),
+            Observed::NotALock { .. } => {}
         }
+        if let Some((due, cause)) = self.next_look_at(at.seen.until(), at.now) {
+            self.look_no_later_than(at.key, due, cause);
+        }
+        Change::None
     }
 
     /// Plans the next look at a key that expires at `until`.

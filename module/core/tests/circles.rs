@@ -5,8 +5,8 @@
 use std::cell::Cell;
 
 use kvlock_core::{
-    Acquire, Holding, Join, KeyRef, Keys, Limits, Link, Millis, MonoMillis, Now, Observed, Results,
-    STEPS, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
+    Acquire, HeldBy, Holding, Join, KeyRef, Keys, Limits, Link, Millis, MonoMillis, Now, Observed,
+    Results, STEPS, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
 };
 
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
@@ -23,11 +23,12 @@ impl Keys for Held {
         false
     }
 
-    fn holders(&self, name: &[u8], _: &[u8], most: usize) -> Vec<Box<[u8]>> {
+    fn holders(&self, name: &[u8], _: &[u8], most: usize) -> HeldBy {
         self.looks.set(self.looks.get() + 1);
         let number = name.strip_prefix(b"k").unwrap_or_default();
         let owner = [b"o", number].concat();
-        [owner.into_boxed_slice()].into_iter().take(most).collect()
+        let owners = [owner.into_boxed_slice()].into_iter().take(most).collect();
+        HeldBy { owners, is_shared: false }
     }
 }
 

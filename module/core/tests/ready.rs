@@ -228,3 +228,43 @@ fn an_owner_that_is_answered_at_once_loses_its_place() {
     assert_eq!((world.table.waiters(), world.table.counters().told_ready), (0, 2));
     assert_eq!(world.release(), [""; 0]);
 }
+
+#[test]
+fn who_waits_behind_any_number_of_ready_ones_is_granted_the_lock() {
+    for ready in [31, 32, 33, 64, 96, 97, 200] {
+        for by_release in [false, true] {
+            let mut world = World::new();
+            for client in 0..ready {
+                world.wait(client, Want::Exclusive, Some("r"));
+            }
+            world.wait(ready, Want::Exclusive, None);
+            world.keys.there.insert(b"r".to_vec());
+            let mut granted = if by_release { world.release() } else { world.look() };
+            let mut told = world.told();
+            // All that is due, as the server does it: looks, and groups between them.
+            while granted.is_empty() && world.table.next_look(NOW).is_some() {
+                granted = world.look();
+                told.extend(world.told());
+            }
+            assert_eq!(granted, [ready.to_string()], "{ready} {by_release}");
+            told.sort_unstable();
+            assert_eq!(told, Vec::from_iter(0..ready));
+        }
+    }
+}
+
+#[test]
+fn a_result_that_is_deleted_meanwhile_leaves_no_waiter_behind() {
+    let mut world = World::new();
+    for client in 0..500 {
+        world.wait(client, Want::Exclusive, Some("r"));
+    }
+    world.keys.there.insert(b"r".to_vec());
+    assert_eq!(world.release(), Vec::<String>::new());
+    world.keys.there.clear();
+    let mut granted = Vec::new();
+    while granted.is_empty() && world.table.next_look(NOW).is_some() {
+        granted = world.look();
+    }
+    assert_eq!(granted.len(), 1);
+}

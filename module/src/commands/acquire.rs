@@ -52,7 +52,7 @@ impl Operation for LockAcquire {
         let says = arguments::value(says.as_ref(), request.want)?;
         let parts = further.map(|(further, _)| set::parts(*key, &further));
         set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
-        if is_ready(server, ctx, (*key, request.owner), unless)? {
+        if is_ready(server, ctx, (*key, *owner), unless)? {
             return Ok(READY);
         }
         if let Some(parts) = parts {
@@ -92,7 +92,7 @@ pub(super) fn bound_to(
 pub(super) fn is_ready(
     server: &mut Server,
     ctx: &Ctx<'_>,
-    (lock, owner): (Arg<'_>, &[u8]),
+    (lock, owner): (Arg<'_>, Arg<'_>),
     ready_key: Option<Arg<'_>>,
 ) -> Result<bool, Reply> {
     let Some(ready_key) = ready_key else { return Ok(false) };
@@ -103,12 +103,21 @@ pub(super) fn is_ready(
     if name.len() > NAME_MAX {
         return Err(NAME_TOO_LONG);
     }
-    if !ctx.exists(name) {
+    if !ctx.exists(name) || holds(server, ctx, lock, owner) {
         return Ok(false);
     }
-    server.table.is_ready(KeyRef::lock(ctx.db(), lock.bytes()), owner);
+    server.table.is_ready(KeyRef::lock(ctx.db(), lock.bytes()), owner.bytes());
     server.plan(ctx, clock::now());
     Ok(true)
+}
+
+/// Whether an owner holds a lock already. It repeats its request then, and is not told of a result: it would think that it
+/// holds nothing.
+fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
+    let mut case = server.case(ctx, ctx.db(), lock, clock::now());
+    case.read(ctx.open_to_read(lock).as_ref(), &server.words, Some(owner));
+    let held = |want| case.at.holds_of(owner.bytes(), want).is_some_and(|holds| holds > 0);
+    held(Want::Exclusive) || held(Want::Shared)
 }
 
 /// The longest ready-key for which a waiter may wait, in bytes.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use kvlock_core::{
-    Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMillis, WaiterView, arguments,
+    Holding, KeyRef, LockKey, Now, Observed, Share, Sharing, Token, UnixMillis, WaiterView,
+    arguments,
 };
 
 use super::{Answer, NOT_A_LOCK, Operation};
 use crate::keyspace::{self, Depth};
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply, Text};
 use crate::server::{Server, Waiting};
 use crate::{clock, sessions};
 
@@ -174,21 +175,29 @@ pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) ->
 fn queue_with_sets(
     server: &mut Server,
     ctx: &Ctx<'_>,
-    key: KeyRef<'_>,
+    asked: KeyRef<'_>,
     shown: usize,
     now: Now,
 ) -> Reply {
-    let waiters = server.table.queue_of(key).take(shown);
+    let waiters = server.table.queue_of(asked).take(shown);
     let waiters: Vec<_> = waiters.map(|waiter| (entry(&waiter, now), waiter.set)).collect();
     let waiters = waiters.into_iter().map(|(mut entry, set)| {
         if let Some(set) = set {
-            let (keys, held_up) = server.keys_of_set(ctx, set, now);
-            let keys = keys.into_iter().map(Reply::Bytes).collect();
-            entry.extend([Reply::List(keys), Reply::or_nil(held_up, Reply::Bytes)]);
+            let keys = server.table.set_of(set).into_iter();
+            let keys = keys.map(|key| named(ctx, asked, &key.key)).collect();
+            let held_up = server.table.set_is_held_up_at(set);
+            let held_up = Reply::or_nil(held_up, |at| named(ctx, asked, at));
+            entry.extend([Reply::List(keys), held_up]);
         }
         Reply::List(entry)
     });
     Reply::List(waiters.collect())
+}
+
+/// The name of a key, if the user may read it.
+fn named(ctx: &Ctx<'_>, asked: KeyRef<'_>, key: &LockKey) -> Reply {
+    let may = *key.name == *asked.name || ctx.may_read(Text::new(&key.name).lend());
+    if may { Reply::Bytes(key.name.to_vec()) } else { Reply::Nil }
 }
 
 fn entry(waiter: &WaiterView<'_, Waiting>, now: Now) -> Vec<Reply> {

@@ -43,9 +43,10 @@ impl Operation for LockList {
                     Reply::or_nil(since, |since| Reply::Number(now.mono.since(since).0)),
                 ),
             ];
-            let held_up = set.and_then(|set| server.keys_of_set(ctx, set, now).1);
-            let other = held_up.filter(|held_up| **held_up != *key.name);
-            fields.extend(other.map(|other| ("first-waits-for", Reply::Bytes(other))));
+            let held_up = set.and_then(|set| server.table.set_is_held_up_at(set));
+            let other = held_up.filter(|held_up| held_up.name != key.name);
+            let other = other.map(|other| Reply::Bytes(other.name.to_vec()));
+            fields.extend(other.map(|other| ("first-waits-for", other)));
             Reply::Map(fields)
         });
         Ok(Reply::List(entries.collect()))

@@ -2,16 +2,14 @@
 
 use kvlock_core::arguments::{self, Further, Store};
 use kvlock_core::{
-    Acquire, Change, Join, KeyRef, Member, Millis, Release, ReleaseReply, RenewReply, SessionId,
-    Token, WaitReply, Want,
+    Acquire, Change, Join, KeyRef, Member, Millis, Release, SessionId, Token, WaitReply, Want,
+    mismatches,
 };
 
 use super::acquire::{self, is_granted};
 use super::release::{self, READY_KEY};
 use super::wait::How;
-use super::{Answer, MISMATCH, NOT_A_LOCK, SYNTAX, TOO_MANY_BOUND, UNBOUND, full, renew};
-use crate::clock;
-use crate::operate::Need;
+use super::{Answer, SYNTAX, TOO_MANY_BOUND, UNBOUND, full, renew};
 use crate::redis::{Arg, Ctx, Reply};
 use crate::server::{Server, Waiting};
 use crate::sets::Part;
@@ -114,7 +112,7 @@ pub(super) fn wait(
         let Acquire { owner, want, lease, .. } = *request;
         let join = Join { owner, want, lease, timeout: *timeout };
         let enqueue = |via| {
-            let joined = table.enqueue_set(members, &join, via, how.caller());
+            let joined = table.enqueue_set(members, &join, request.holds, via, how.caller());
             let Some((waiter, replaced)) = joined else { unreachable!("a set has a first key") };
             if bound.is_some() {
                 table.bind_when_granted(waiter);
@@ -147,88 +145,21 @@ pub(super) fn release(
     (want, amount): (Want, Release),
     store: Option<Store<Arg<'_>>>,
 ) -> Answer {
-    let is_relative = !matches!(amount, Release::DownTo(_));
-    if !is_relative && any_mismatches(server, ctx, parts, owner, (want, amount)) {
-        return Err(MISMATCH);
-    }
-    // A set of which a lock is lost is lost as a whole: another client may do the work already.
-    let store = store.filter(|_| holds_all(server, ctx, parts, owner, want));
-    let (mut first, mut lost, mut other) = (None, false, false);
-    // With `HOLDS n`, the holds of `UNDER` go down only if those of the first key do.
-    let mut goes_down = is_relative;
-    for part in parts {
-        let is_first = first.is_none();
-        let (want, amount) = match (part.under, amount) {
-            (true, Release::DownTo(_)) => (Want::Shared, Release::One),
-            (true, amount) => (Want::Shared, amount),
-            (false, amount) => (want, amount),
-        };
-        if part.under && !goes_down {
-            continue;
+    let outcome = server.on_set(ctx, parts, owner, false, |table, members| {
+        // A set of which a lock is lost is lost as a whole: another client may do the work already.
+        let stores = members.iter().all(|member| member.is_held_by(name, want));
+        let stores = stores && !mismatches(members, name, want, amount);
+        if let (Some(store), Some(first)) = (store.filter(|_| stores), members.first()) {
+            release::write_result(ctx, table, &first.at, &store);
         }
-        let store = store.filter(|_| is_first);
-        let need = if store.is_some() { Need::Own } else { Need::Holds };
-        let (had, reply) = server.on_one_lock(ctx, part.name, Some(owner), need, |table, at| {
-            if let Some(store) = store.filter(|_| at.left_after(name, want, amount).is_some()) {
-                release::write_result(ctx, table, at, &store);
-            }
-            let had = at.holds_of(name, want);
-            let (reply, change) = table.release(at, name, want, amount);
-            ((had, reply), change)
-        });
-        match reply {
-            ReleaseReply::Left(left) if is_first => {
-                goes_down |= had.is_some_and(|had| left < had);
-            }
-            ReleaseReply::Left(_) => {}
-            ReleaseReply::NotHeld => lost = true,
-            ReleaseReply::NotALock | ReleaseReply::Mismatch => other = true,
-        }
-        first = first.or(Some(reply));
-    }
+        table.release_set(members, name, want, amount)
+    });
     if let Some(first) = parts.first()
         && server.table.has_sets_to_look_at()
     {
         server.serve_sets(ctx, first.name);
     }
-    Ok(match first {
-        _ if other => NOT_A_LOCK,
-        Some(reply) if !lost => release::reply(reply),
-        _ => Reply::Nil,
-    })
-}
-
-/// Returns whether `HOLDS n` does not fit what the owner holds of any lock of a set.
-fn any_mismatches(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    parts: &[Part<'_>],
-    owner: Arg<'_>,
-    (want, amount): (Want, Release),
-) -> bool {
-    let (db, now) = (ctx.db(), clock::now());
-    parts.iter().filter(|part| !part.under).any(|part| {
-        let mut case = server.case(ctx, db, part.name, now);
-        case.read(ctx.open_to_read(part.name).as_ref(), &server.words, Some(owner));
-        case.at.mismatches(owner.bytes(), want, amount)
-    })
-}
-
-/// Returns whether an owner holds each lock of a set.
-fn holds_all(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    parts: &[Part<'_>],
-    owner: Arg<'_>,
-    want: Want,
-) -> bool {
-    let (db, now) = (ctx.db(), clock::now());
-    parts.iter().all(|part| {
-        let mut case = server.case(ctx, db, part.name, now);
-        case.read(ctx.open_to_read(part.name).as_ref(), &server.words, Some(owner));
-        let want = if part.under { Want::Shared } else { want };
-        case.at.holds_of(owner.bytes(), want).is_some_and(|holds| holds > 0)
-    })
+    Ok(release::reply(outcome))
 }
 
 /// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` are not for keys of `UNDER`.
@@ -239,27 +170,8 @@ pub(super) fn renew(
     owner: Arg<'_>,
     (renewal, says): ((Millis, Option<Token>), Option<&[u8]>),
 ) -> Answer {
-    let name = owner.bytes();
-    let (mut lost, mut other) = (false, false);
-    for part in parts {
-        let outcome = server.on_one_lock(ctx, part.name, Some(owner), Need::Own, |table, at| {
-            if part.under {
-                return table.renew(at, name, renewal.0, None);
-            }
-            table.renew_saying(at, name, renewal, says)
-        });
-        match outcome {
-            RenewReply::Lease(_) => {}
-            RenewReply::NotHeld => lost = true,
-            RenewReply::NotALock => other = true,
-            RenewReply::Shared | RenewReply::TooFarAhead(_) | RenewReply::TryAgain => {
-                return renew::answer(outcome, says);
-            }
-        }
-    }
-    Ok(match (other, lost) {
-        (true, _) => NOT_A_LOCK,
-        (false, true) => Reply::Nil,
-        (false, false) => Reply::Number(renewal.0.0),
-    })
+    let outcome = server.on_set(ctx, parts, owner, false, |table, members| {
+        table.renew_set(members, owner.bytes(), renewal, says)
+    });
+    renew::answer(outcome, says)
 }

@@ -56,7 +56,7 @@ impl Operation for LockWait {
         let how = How::find(server, ctx, *key, session, bound)?;
         let parts = further.map(|(further, _)| set::parts(*key, &further));
         set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
-        if acquire::is_ready(server, ctx, (*key, request.owner), unless)? {
+        if acquire::is_ready(server, ctx, (*key, *owner), unless)? {
             return Ok(READY);
         }
         if let Some(parts) = parts {

@@ -145,7 +145,7 @@ impl Keys for Holders<'_> {
         false
     }
 
-    fn holders(&self, name: &[u8], _: &[u8], most: usize) -> Vec<Box<[u8]>> {
+    fn holders(&self, name: &[u8], _: &[u8], most: usize) -> kvlock_core::HeldBy {
         let name = (0, String::from_utf8_lossy(name).into_owned());
         let alone = match self.space.observe(&name, Asked::NOBODY) {
             Observed::Held(holding) => Some(holding.owner.into()),
@@ -154,7 +154,9 @@ impl Keys for Holders<'_> {
         let shares = self.space.shares(&name).into_iter();
         let living = shares.filter(|(_, (_, until))| *until >= self.now.0);
         let living = living.map(|(owner, _)| owner.into_bytes().into_boxed_slice());
-        alone.into_iter().chain(living).take(most).collect()
+        let is_shared = alone.is_none();
+        let owners = alone.into_iter().chain(living).take(most).collect();
+        kvlock_core::HeldBy { owners, is_shared }
     }
 }
 

@@ -49,17 +49,21 @@ impl Naive {
             return Vec::new();
         }
         let waits = || {
-            let waits = self.waits.iter().enumerate().filter(|(_, wait)| self.counts(wait));
-            waits.filter_map(|(at, wait)| {
+            let waits = self.waits[..before].iter().enumerate();
+            waits.filter(|(_, wait)| self.counts(wait)).filter_map(|(at, wait)| {
                 let (_, its) = wait.set.wants().find(|(it, _)| *it == key)?;
-                Some((at, wait, wait.set.keys.len() > 1, its))
+                Some((at, wait, its))
             })
         };
-        let in_line = waits().find(|(.., is_set, its)| !(*is_set && *its));
-        let in_line = in_line.filter(|(_, _, is_set, _)| *is_set);
-        let beside = waits().find(|(.., is_set, its)| *is_set && *its && !shared);
-        let first = [in_line, beside].into_iter().flatten().find(|(at, ..)| *at < before);
-        owners.extend(first.map(|(_, wait, ..)| (wait.owner, false)));
+        // Those that want to share wait for the last one before them that wants the lock alone, and for what that waits for.
+        let alone = waits().filter(|(.., its)| !its).map(|(at, ..)| at).next_back();
+        let alone = if shared { alone } else { Some(before) };
+        if matches!(self.locks[key].held, Held::Shared(_)) && alone.is_none() {
+            owners.clear();
+        }
+        let sets = waits().filter(|(_, wait, _)| wait.set.keys.len() > 1);
+        let sets = sets.filter(|(at, _, its)| !its || alone.is_some_and(|alone| *at < alone));
+        owners.extend(sets.map(|(_, wait, _)| (wait.owner, false)));
         owners
     }
 }

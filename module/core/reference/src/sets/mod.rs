@@ -1,7 +1,10 @@
 //! Waits for several locks in one step, beside waits for one. After each step everything that is due is done, and
 //! then the table and the model must have the same holders, the same queues and the same replies.
+//!
+//! In every second world work is done late, as on a busy server: see `late.rs`.
 
 mod circles;
+mod late;
 mod naive;
 mod ops;
 mod world;
@@ -15,8 +18,8 @@ use proptest::test_runner::TestCaseResult;
 impl crate::World for World {
     type Op = Op;
 
-    fn begin(_: u8) -> Self {
-        Self::new()
+    fn begin(sort: u8) -> Self {
+        if sort.is_multiple_of(2) { Self::new() } else { Self::late() }
     }
 
     fn draw(bytes: &mut Bytes<'_>) -> Op {
@@ -24,7 +27,11 @@ impl crate::World for World {
     }
 
     fn does(&mut self, op: &Op) -> TestCaseResult {
-        self.step(op)
+        if self.is_late { self.step_late(op) } else { self.step(op) }
+    }
+
+    fn ends(&mut self) -> TestCaseResult {
+        if self.is_late { self.step_late(&Op::Work(ops::ALL)) } else { Ok(()) }
     }
 }
 

@@ -97,8 +97,8 @@ impl Naive {
             // It needs its place no more that is passed over.
             let away = self.away;
             let is_aside = |wait: &Wait| {
-                let it = &wait.set.keys;
-                wait.owner == owner && it.len() == 1 && it[0].0 == key && wait.through && away
+                let is_of_it = wait.set.keys.iter().any(|(it, _)| *it == key);
+                wait.owner == owner && is_of_it && wait.through && away
             };
             self.remove(is_aside);
         }
@@ -213,7 +213,6 @@ impl Naive {
         };
         let same = self.waits.iter().position(is_same);
         let first = wait.set.wants().next().unwrap();
-        let repeats = wait.through && self.holds(wait.owner, first.0, first.1) > 0;
         // A wait that is in line for a set is granted by its place only. Another request of it can still fail.
         let is_set = wait.set.keys.len() > 1;
         let keeps_place = same.is_some() && is_set;
@@ -222,11 +221,7 @@ impl Naive {
             && !self.is_known(wait.owner, first);
         if !aside {
             let mut tried = self.clone();
-            let answer = if repeats {
-                tried.repeat(&wait)
-            } else {
-                tried.take_all(wait.owner, &wait.set, wait.lease, self.waits.len())
-            };
+            let answer = tried.serve(&wait, self.waits.len());
             let waits =
                 answer == Answer::Nil || keeps_place && matches!(answer, Answer::Granted(_));
             if !waits {
@@ -265,17 +260,27 @@ impl Naive {
         self.holds(owner, key, false) + self.holds(owner, key, true) > 0
     }
 
+    /// Grants a wait what it waits for, if it can be had. `first` waits are before it.
+    fn serve(&mut self, wait: &Wait, first: usize) -> Answer {
+        let (key, shared) = wait.set.wants().next().unwrap();
+        if wait.through && self.holds(wait.owner, key, shared) > 0 {
+            self.repeat(wait, first)
+        } else {
+            self.take_all(wait.owner, &wait.set, wait.lease, first)
+        }
+    }
+
     /// A wait through a session that was granted before: what is held gets no further hold.
-    fn repeat(&mut self, wait: &Wait) -> Answer {
+    fn repeat(&mut self, wait: &Wait, before: usize) -> Answer {
         let (mut copy, mut first, mut refused) = (self.clone(), None, false);
         for (key, shared) in wait.set.wants() {
-            let before = self.holds(wait.owner, key, shared);
-            let barred = self.is_barred(self.waits.len(), key, shared);
+            let had = self.holds(wait.owner, key, shared);
+            let barred = self.is_barred(before, key, shared);
             let answer_of_lock = copy.take(key, wait.owner, shared, wait.lease, barred);
             match answer_of_lock {
-                Answer::Granted(_) if before > 0 => {
-                    copy.set_holds(wait.owner, key, shared, before);
-                    first = first.or(Some(before));
+                Answer::Granted(_) if had > 0 => {
+                    copy.set_holds(wait.owner, key, shared, had);
+                    first = first.or(Some(had));
                 }
                 Answer::Granted(holds) => first = first.or(Some(holds)),
                 Answer::Nil => refused = true,
@@ -412,7 +417,7 @@ impl Naive {
         }
         let fresh = wait.set.keys.iter().map(|(key, _)| *key);
         let fresh = fresh.filter(|key| !self.holds_any(wait.owner, *key)).collect();
-        let answer = self.take_all(wait.owner, &wait.set, wait.lease, at);
+        let answer = self.serve(&wait, at);
         matches!(answer, Answer::Granted(_)).then_some((at, fresh))
     }
 }

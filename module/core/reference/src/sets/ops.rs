@@ -8,6 +8,9 @@ pub const KEYS: [&str; 3] = ["a", "b", "top"];
 pub type Owner = &'static str;
 const OWNERS: [Owner; 4] = ["ann", "bob", "carol", "dave"];
 
+/// More pieces of work than there are.
+pub const ALL: usize = 2_000;
+
 /// The locks of a request, each with whether it is one of `UNDER`, and whether the others are shared too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
@@ -38,6 +41,10 @@ pub enum Op {
     Delivered(usize),
     /// The reader of the session goes away, or comes back.
     Away(bool),
+    /// Where work is done late: the session ends, and another one begins.
+    Close,
+    /// Where work is done late: so many pieces of it are done.
+    Work(usize),
 }
 
 fn set(bytes: &mut Bytes<'_>) -> Set {
@@ -59,7 +66,7 @@ fn set(bytes: &mut Bytes<'_>) -> Set {
 pub fn op(bytes: &mut Bytes<'_>) -> Op {
     let owner = bytes.pick(&OWNERS);
     let lease = bytes.pick(&[50, 100_000, 100_000]);
-    match bytes.below(40) {
+    match bytes.below(46) {
         0..=4 => Op::Acquire(owner, set(bytes), lease),
         5..=17 => {
             let timeout = bytes.pick(&[None, None, None, Some(30)]);
@@ -73,7 +80,9 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
         34 | 35 => Op::Pass(bytes.pick(&[10, 60])),
         36 => Op::TakeBack(bytes.below(3)),
         37 => Op::Delivered(bytes.below(3)),
-        _ => Op::Away(bytes.below(2) == 0),
+        38 | 39 => Op::Away(bytes.below(2) == 0),
+        40 => Op::Close,
+        _ => Op::Work(bytes.pick(&[1, 2, 5, ALL])),
     }
 }
 

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Cause, Change, GrantId, HandOff, Join, KeyRef, Limits, Member,
-    Millis, Reading, Release, ReleaseReply, Results, SessionId, Situation, Table, Token, Untold,
-    Via, WaitReply, WaiterId, Want, Work,
+    Millis, Now, Reading, Release, ReleaseReply, Results, SessionId, Situation, Table, Token,
+    Untold, Via, WaitReply, WaiterId, Want, Work,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Answer, Held, Naive, Wait};
-use super::ops::{KEYS, Key, Op, Owner, Set};
+use super::ops::{ALL, KEYS, Key, Op, Owner, Set};
 use crate::sim::{Asked, Clock, Foreign, Holders, Keyspace, Name, key_ref};
 
 /// A client to answer. There is no second one like it.
@@ -21,44 +21,42 @@ pub struct Client(u64);
 
 /// A grant to a client, to be taken back or delivered.
 #[derive(Clone, Debug)]
-struct Grant {
+pub(super) struct Grant {
     client: u64,
-    id: GrantId,
-    owner: String,
-    token: Token,
-    key: Name,
+    pub(super) id: GrantId,
+    pub(super) owner: String,
+    pub(super) token: Token,
+    pub(super) key: Name,
 }
 
 #[derive(Debug)]
 pub struct World {
     pub table: Table<Client>,
-    space: Keyspace,
-    clock: Clock,
-    names: Vec<Name>,
-    model: Naive,
+    /// Whether work is done late, and not compared with the model.
+    pub is_late: bool,
+    pub(super) space: Keyspace,
+    pub(super) clock: Clock,
+    pub(super) names: Vec<Name>,
+    pub(super) model: Naive,
     clients: u64,
     /// The place of each client that was blocked.
-    places: BTreeMap<u64, WaiterId>,
-    session: SessionId,
-    reading: Reading,
-    told: Vec<(u64, bool)>,
-    granted: Vec<Grant>,
+    pub(super) places: BTreeMap<u64, WaiterId>,
+    pub(super) session: SessionId,
+    pub(super) reading: Reading,
+    pub(super) told: Vec<(u64, bool)>,
+    pub(super) granted: Vec<Grant>,
     last_token: u64,
 }
-
-/// How many pieces of work one step may cause.
-const WORK_MAX: usize = 2_000;
 
 impl World {
     pub fn new() -> Self {
         let limits = Limits { waiters: 1_000, waiters_per_key: 1_000, ..Limits::UNLIMITED };
         let (clock, mut table) = (Clock::new(), Table::new(limits));
         let now = clock.now();
-        let opened = table.open_session([b's'; 32], b"user", Millis(1 << 40), now);
-        let session = opened.expect("there is room");
-        let (reading, _) = table.begin_reading(session, Some(1), 0, now).expect("nothing to ack");
+        let (session, reading) = opened(&mut table, now);
         Self {
             table,
+            is_late: false,
             space: Keyspace::default(),
             names: KEYS.map(|key| (0, key.to_owned())).to_vec(),
             model: Naive::new(now.unix().0),
@@ -66,11 +64,16 @@ impl World {
             clients: 0,
             places: BTreeMap::new(),
             session,
-            reading: reading.expect("it is open"),
+            reading,
             told: Vec::new(),
             granted: Vec::new(),
             last_token: 0,
         }
+    }
+
+    /// Opens the session anew.
+    pub(super) fn open_session(&mut self) {
+        (self.session, self.reading) = opened(&mut self.table, self.clock.now());
     }
 
     pub fn step(&mut self, op: &Op) -> TestCaseResult {
@@ -123,13 +126,14 @@ impl World {
                 }
             }
             Op::Away(away) => self.go(*away),
+            Op::Close | Op::Work(_) => {}
         }
         self.work()?;
         self.model.settle();
         self.compare()
     }
 
-    fn go(&mut self, away: bool) {
+    pub(super) fn go(&mut self, away: bool) {
         let now = self.clock.now();
         if away == self.model.away {
             return;
@@ -164,7 +168,7 @@ impl World {
         of_model.2.iter().for_each(|key| self.model.take_back(of_model.1, *key));
     }
 
-    fn with<T>(
+    pub(super) fn with<T>(
         &mut self,
         key: Key,
         owner: &str,
@@ -177,7 +181,7 @@ impl World {
         ask(&mut self.table, &Situation { results: Results::among(&holders), ..at })
     }
 
-    fn members<T>(
+    pub(super) fn members<T>(
         &mut self,
         keys: &[(Key, bool)],
         owner: &str,
@@ -195,7 +199,12 @@ impl World {
         ask(&mut self.table, &members)
     }
 
-    fn acquire(&mut self, owner: Owner, set: &Set, lease: u64) -> Result<Answer, TestCaseError> {
+    pub(super) fn acquire(
+        &mut self,
+        owner: Owner,
+        set: &Set,
+        lease: u64,
+    ) -> Result<Answer, TestCaseError> {
         let request = request(owner, set, lease);
         if let [(key, _)] = set.keys[..] {
             let (reply, change) = self.with(key, owner, |table, at| table.acquire(at, &request));
@@ -217,6 +226,23 @@ impl World {
         through: bool,
     ) -> TestCaseResult {
         let client = self.clients;
+        let answer = self.ask(owner, set, lease, timeout, through)?;
+        let end = timeout.map(|timeout| self.model.now + timeout);
+        let wait = Wait { owner, set: set.clone(), lease, end, client, through };
+        prop_assert_eq!(answer, self.model.wait(wait));
+        Ok(())
+    }
+
+    /// Asks the table to wait.
+    pub(super) fn ask(
+        &mut self,
+        owner: Owner,
+        set: &Set,
+        lease: u64,
+        timeout: Option<u64>,
+        through: bool,
+    ) -> Result<Answer, TestCaseError> {
+        let client = self.clients;
         self.clients += 1;
         let request = request(owner, set, lease);
         let caller = if through { Caller::Session(self.session) } else { None.into() };
@@ -235,7 +261,7 @@ impl World {
                 .members(&set.keys, owner, |table, at| table.wait_set(at, &request, &caller, None)),
         };
         self.apply_all(&set.keys, owner, changes)?;
-        let answer = match reply {
+        Ok(match reply {
             WaitReply::Now(reply) => answer(reply),
             WaitReply::Block => {
                 let join = Join {
@@ -254,7 +280,7 @@ impl World {
                     }
                     None => self
                         .members(&set.keys, owner, |table, at| {
-                            table.enqueue_set(at, &join, via, &caller)
+                            table.enqueue_set(at, &join, request.holds, via, &caller)
                         })
                         .expect("a set has a key"),
                 };
@@ -269,33 +295,19 @@ impl World {
                 Answer::Deadlock
             }
             WaitReply::QueueFull(_) | WaitReply::Draining => panic!("there is room"),
-        };
-        let end = timeout.map(|timeout| self.model.now + timeout);
-        let wait = Wait { owner, set: set.clone(), lease, end, client, through };
-        prop_assert_eq!(answer, self.model.wait(wait));
-        Ok(())
+        })
     }
 
-    /// As the module does: one lock after the other.
-    fn release(&mut self, owner: Owner, set: &Set) -> Result<Answer, TestCaseError> {
-        let (mut first, mut lost) = (None, false);
-        for (key, shared) in set.wants().collect::<Vec<_>>() {
-            let want = if shared { Want::Shared } else { Want::Exclusive };
-            let (reply, change) = self.with(key, owner, |table, at| {
-                table.release(at, owner.as_bytes(), want, Release::One)
-            });
-            self.apply(key, owner, change)?;
-            match reply {
-                ReleaseReply::Left(left) => first = first.or(Some(left)),
-                ReleaseReply::NotHeld | ReleaseReply::Mismatch | ReleaseReply::NotALock => {
-                    lost = true;
-                }
-            }
-        }
+    pub(super) fn release(&mut self, owner: Owner, set: &Set) -> Result<Answer, TestCaseError> {
+        let want = if set.shared { Want::Shared } else { Want::Exclusive };
+        let (reply, changes) = self.members(&set.keys, owner, |table, all| {
+            table.release_set(all, owner.as_bytes(), want, Release::One)
+        });
+        self.apply_all(&set.keys, owner, changes)?;
         self.serve_sets()?;
-        Ok(match (first, lost) {
-            (Some(left), false) => Answer::Left(left),
-            _ => Answer::Nil,
+        Ok(match reply {
+            ReleaseReply::Left(left) => Answer::Left(left),
+            ReleaseReply::NotHeld | ReleaseReply::Mismatch | ReleaseReply::NotALock => Answer::Nil,
         })
     }
 
@@ -313,7 +325,12 @@ impl World {
         Ok(())
     }
 
-    fn apply(&mut self, key: Key, caller: &str, change: Change<Client>) -> TestCaseResult {
+    pub(super) fn apply(
+        &mut self,
+        key: Key,
+        caller: &str,
+        change: Change<Client>,
+    ) -> TestCaseResult {
         let now = self.clock.now();
         self.space.apply(&self.names[key], caller, now, &change);
         if let Some(token) = change.issued() {
@@ -351,7 +368,7 @@ impl World {
         self.apply(key, "", change)
     }
 
-    fn key_of(&self, name: KeyRef<'_>) -> Key {
+    pub(super) fn key_of(&self, name: KeyRef<'_>) -> Key {
         self.names.iter().position(|it| key_ref(it) == name).expect("a key of ours")
     }
 
@@ -388,11 +405,17 @@ impl World {
         while let Some(out) = self.table.time_out_one(self.clock.now()) {
             self.told.extend(out.map(|client| (client.0, false)));
         }
-        for _ in 0..WORK_MAX {
+        prop_assert!(self.work_some(ALL)?, "work has no end");
+        Ok(())
+    }
+
+    /// Does some pieces of work. Returns whether there is no more.
+    pub(super) fn work_some(&mut self, most: usize) -> Result<bool, TestCaseError> {
+        for _ in 0..most {
             let now = self.clock.now();
             let Some(work) = self.table.next_work(now, true) else {
                 prop_assert!(self.table.next_due(now) != Some(Millis(0)), "work that is none");
-                return Ok(());
+                return Ok(true);
             };
             match work {
                 Work::TimedOut(client) => self.told.push((client.0, false)),
@@ -416,8 +439,7 @@ impl World {
                 | Work::Results(_) => panic!("nothing needs {work:?}"),
             }
         }
-        prop_assert!(false, "work has no end");
-        Ok(())
+        Ok(false)
     }
 
     fn compare(&mut self) -> TestCaseResult {
@@ -468,6 +490,13 @@ impl World {
             Observed::Free { .. } | Observed::NotALock { .. } => Held::Free,
         }
     }
+}
+
+fn opened(table: &mut Table<Client>, now: Now) -> (SessionId, Reading) {
+    let opened = table.open_session([b's'; 32], b"user", Millis(1 << 40), now);
+    let session = opened.expect("there is room");
+    let (reading, _) = table.begin_reading(session, Some(1), 0, now).expect("nothing to ack");
+    (session, reading.expect("it is open"))
 }
 
 fn request(owner: Owner, set: &Set, lease: u64) -> Acquire<'static> {

@@ -1,0 +1,104 @@
+//! Releases and renewals of several locks in one step. What is an error for one of them changes none. Only a key that
+//! is no lock any more keeps none of the others from being released: it is lost, like a lock that somebody else holds.
+
+use crate::lock::{Release, ReleaseReply, RenewReply};
+use crate::mode::Want;
+use crate::observed::Observed;
+use crate::outcome::Change;
+use crate::set::Member;
+use crate::table::Table;
+use crate::token::Token;
+use crate::types::Millis;
+
+impl Member<'_> {
+    /// The mode in which the owner of a set holds this lock.
+    fn want(&self, want: Want) -> Want {
+        if self.under { Want::Shared } else { want }
+    }
+
+    /// Whether an owner holds this lock of its set.
+    #[must_use]
+    pub fn is_held_by(&self, owner: &[u8], want: Want) -> bool {
+        self.at.holds_of(owner, self.want(want)).is_some_and(|holds| holds > 0)
+    }
+}
+
+/// Returns whether a release does not fit what the owner of a set holds. `HOLDS n` must fit each lock that it holds,
+/// except those of `UNDER`.
+#[must_use]
+pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Release) -> bool {
+    let mut counted = members.iter().filter(|member| !member.under);
+    counted.any(|member| member.at.mismatches(owner, want, release))
+}
+
+impl<P> Table<P> {
+    /// Releases all locks of a set that the owner holds. Returns the reply for the first one, or that one of them was lost,
+    /// and a change for each.
+    pub fn release_set(
+        &mut self,
+        members: &[Member<'_>],
+        owner: &[u8],
+        want: Want,
+        release: Release,
+    ) -> (ReleaseReply, Vec<Change<P>>) {
+        if mismatches(members, owner, want, release) {
+            return (ReleaseReply::Mismatch, Vec::new());
+        }
+        let is_relative = !matches!(release, Release::DownTo(_));
+        // With `HOLDS n`, the holds of `UNDER` go down only if those of the first key do.
+        let (mut first, mut lost, mut goes_down) = (None, None, is_relative);
+        let mut changes = Vec::with_capacity(members.len());
+        for member in members {
+            if member.under && !goes_down {
+                changes.push(Change::None);
+                continue;
+            }
+            let part = if member.under && !is_relative { Release::One } else { release };
+            let want = member.want(want);
+            let had = member.at.holds_of(owner, want);
+            let (reply, change) = self.release(&member.at, owner, want, part);
+            changes.push(change);
+            match reply {
+                ReleaseReply::Left(left) => {
+                    goes_down |= first.is_none() && had.is_some_and(|had| left < had);
+                }
+                ReleaseReply::NotALock => lost = Some(reply),
+                ReleaseReply::NotHeld | ReleaseReply::Mismatch => lost = lost.or(Some(reply)),
+            }
+            first = first.or(Some(reply));
+        }
+        (lost.or(first).unwrap_or(ReleaseReply::NotHeld), changes)
+    }
+
+    /// Renews all locks of a set that the owner holds. The token and the value are not for the locks of `UNDER`.
+    pub fn renew_set(
+        &mut self,
+        members: &[Member<'_>],
+        owner: &[u8],
+        (lease, at_least): (Millis, Option<Token>),
+        says: Option<&[u8]>,
+    ) -> (RenewReply, Vec<Change<P>>) {
+        if members.iter().any(|member| matches!(member.at.seen, Observed::NotALock { .. })) {
+            return (RenewReply::NotALock, Vec::new());
+        }
+        let mut of_all = RenewReply::Lease(lease);
+        let mut changes = Vec::with_capacity(members.len());
+        for member in members {
+            let (reply, change) = if member.under {
+                self.renew(&member.at, owner, lease, None)
+            } else {
+                self.renew_saying(&member.at, owner, (lease, at_least), says)
+            };
+            match reply {
+                RenewReply::Lease(_) => {}
+                RenewReply::NotHeld => of_all = reply,
+                RenewReply::NotALock
+                | RenewReply::Shared
+                | RenewReply::TooFarAhead(_)
+                | RenewReply::TryAgain => return (reply, Vec::new()),
+            }
+            changes.push(change);
+        }
+        (of_all, changes)
+    }
+}
