@@ -85,6 +85,31 @@ impl Server {
         self.floors.of(case.ctx, place, case.at.now)
     }
 
+    /// How much of a lock has to be read.
+    pub(crate) fn depth(&mut self, need: Need) -> Depth {
+        let is_little = need == Need::Holds && self.table.is_quiet();
+        if is_little && !self.table.samples_this_release() { Depth::Holds } else { Depth::Full }
+    }
+
+    /// Reads a lock of the selected database, as `asked` sees it.
+    pub(crate) fn read_lock<'a>(
+        &mut self,
+        ctx: &'a Ctx<'a>,
+        name: Arg<'a>,
+        asked: Option<Arg<'a>>,
+        (open, depth): (Option<&Key<'_>>, Depth),
+        now: Now,
+    ) -> Case<'a> {
+        let mut case = Case::new(ctx, ctx.db(), name, now);
+        case.at.seen = keyspace::read(open, &self.words, case.at.key.name, asked, depth);
+        // A release by the only holder, for whom nobody waits, grants nothing, so it needs no token.
+        let is_alone = matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }));
+        if depth != Depth::Holds || !is_alone {
+            case.at.floor = self.floor(&case);
+        }
+        case
+    }
+
     /// Carries out one operation of a command on a lock: reads the lock as `asked` sees it, lets `operate` decide,
     /// and writes the change. If the lock is free and has waiters, the first waiter gets it before that.
     pub(crate) fn on_lock<R>(
@@ -95,16 +120,9 @@ impl Server {
         need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
     ) -> R {
-        let mut case = Case::new(ctx, ctx.db(), name, clock::now());
         let mut open = ctx.open_to_write(name);
-        let is_little = need == Need::Holds && self.table.is_quiet();
-        let says_since = is_little && self.table.samples_this_release();
-        let depth = if is_little && !says_since { Depth::Holds } else { Depth::Full };
-        case.at.seen = keyspace::read(open.as_ref(), &self.words, case.at.key.name, asked, depth);
-        // A partial release by the only holder grants nothing, so it needs no token.
-        if !(is_little && matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }))) {
-            case.at.floor = self.floor(&case);
-        }
+        let depth = self.depth(need);
+        let mut case = self.read_lock(ctx, name, asked, (open.as_ref(), depth), clock::now());
         if self.table.owes_a_grant(&case.at) {
             drop(open);
             let cause = self.table.cause_of_freedom(case.at.key);

@@ -1,13 +1,14 @@
 //! Several locks in one step: reads all keys of a set before the decision, and writes all of them after it.
 
 use kvlock_core::{
-    Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, SetKey, Table, Untold,
-    WaiterId,
+    Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, ServedSet, SetKey, Table,
+    Untold, WaiterId,
 };
 
 use crate::clock;
 use crate::commands::sent_away;
-use crate::operate::Case;
+use crate::keyspace::Depth;
+use crate::operate::{Case, Need};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
 use crate::server::{Server, Waiting};
 use crate::slot;
@@ -60,25 +61,26 @@ impl Server {
     /// Carries out one operation of a command on several locks of one owner: reads them all, lets `operate` decide,
     /// and writes a change for each. If a lock can be granted to a waiter, the waiter gets it before that.
     ///
-    /// With `searches`, a lock that is only shared by expired sharers is read as free, unless it is a key of `UNDER`.
+    /// With [`Need::Living`], a lock that is only shared by expired sharers is read as free, unless it is a key of `UNDER`.
     pub(crate) fn on_set<R>(
         &mut self,
         ctx: &Ctx<'_>,
         parts: &[Part<'_>],
         owner: Arg<'_>,
-        searches: bool,
+        need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &[Member<'_>]) -> (R, Vec<Change<Waiting>>),
     ) -> R {
         let now = clock::now();
-        let mut all = self.open_all(ctx, parts, owner, now);
+        let depth = self.depth(need);
+        let mut all = self.open_all(ctx, parts, (owner, depth), now);
         if all.iter().any(|(case, _)| self.table.owes_a_grant(&case.at)) {
             drop(all);
             self.serve_all(ctx, parts, owner, now);
-            all = self.open_all(ctx, parts, owner, now);
+            all = self.open_all(ctx, parts, (owner, depth), now);
         }
         for ((case, open), part) in all.iter_mut().zip(parts) {
             if let (Observed::Shared(_), Some(key)) = (case.at.seen, open.as_ref())
-                && searches
+                && need == Need::Living
                 && !part.under
                 && !self.table.is_in_line(case.at.key)
             {
@@ -120,7 +122,7 @@ impl Server {
         keys.all.iter().for_each(|(key, _)| self.table.pass_over(key.key.borrow()));
         let (owner, parts) = (Text::new(&owner), keys.parts());
         let owner = owner.lend();
-        let mut all = self.open_all(ctx, &parts, owner, now);
+        let mut all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
         if all.iter().any(|(_, open)| open.is_none()) {
             // A key cannot be written now. The next look comes in the next turn.
             drop(all);
@@ -137,8 +139,14 @@ impl Server {
                 self.find_living(case, key, true);
             }
         }
-        let granted = self.table.grant_set(waiter, &members(&all, &parts), cause);
-        let Some(GrantedSet { changes, hand_off, holds }) = granted else { return };
+        let GrantedSet { changes, hand_off, holds } =
+            match self.table.serve_set(waiter, &members(&all, &parts), cause) {
+                ServedSet::Granted(granted) => granted,
+                ServedSet::HeldUp => return,
+                ServedSet::Dismissed(client, why) => {
+                    return self.answer(client, sent_away(&why), None);
+                }
+            };
         for (((case, open), change), part) in all.into_iter().zip(changes).zip(&parts) {
             let says = hand_off.value.as_deref().filter(|_| alone && !part.under);
             self.carry_out(&case, open, owner, change.saying(says));
@@ -174,7 +182,7 @@ impl Server {
             }
         }
         let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
-        if !self.table.set_fits(waiter, &members) {
+        if self.table.set_is_held_up(waiter, &members) {
             return;
         }
         if let Some(refusal) = ctx.refusal_to_write(name.lend()) {
@@ -212,15 +220,12 @@ impl Server {
         &mut self,
         ctx: &'a Ctx<'a>,
         parts: &[Part<'a>],
-        owner: Arg<'a>,
+        (owner, depth): (Arg<'a>, Depth),
         now: Now,
     ) -> Vec<Opened<'a>> {
-        let db = ctx.db();
         let open = |part: &Part<'a>| {
-            let mut case = self.case(ctx, db, part.name, now);
             let open = ctx.open_to_write(part.name);
-            case.read(open.as_ref(), &self.words, Some(owner));
-            (case, open)
+            (self.read_lock(ctx, part.name, Some(owner), (open.as_ref(), depth), now), open)
         };
         parts.iter().map(open).collect()
     }

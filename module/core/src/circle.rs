@@ -23,7 +23,7 @@ use crate::table::Table;
 /// The most waits, locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
 pub const STEPS: usize = 256;
 
-/// The most owners of a shared lock that a search looks at.
+/// The most owners of a shared lock that a search looks at, and the most waiters that want to share one.
 pub const SHARERS: usize = 32;
 
 /// A lock on a circle, and the owner that keeps the one before from it.
@@ -163,29 +163,20 @@ impl<P> Table<P> {
         want: Want,
         place: WaiterId,
     ) -> Front {
-        let mut last_alone = (want != Want::Shared).then_some(place);
         let mut sets = Vec::new();
+        let alone = want != Want::Shared;
         let Some(queue) = self.queues.find(key) else {
-            return Front { sets, has_one_alone: last_alone.is_some() };
+            return Front { sets, has_one_alone: alone };
         };
-        let counts = |id: &WaiterId| !self.is_passed_over(*id);
-        for id in self.queues.line_ids(queue).take_while(|id| *id < place) {
-            let Some(left) = search.left.checked_sub(1) else { break };
-            search.left = left;
-            let Some(waiter) = self.queues.waiter(id).filter(|_| counts(&id)) else { continue };
-            if waiter.want != Want::Shared {
-                last_alone = last_alone.max(Some(id));
-            }
-            if self.queues.is_of_set(id) {
-                sets.push(id);
-            }
-        }
+        let before = || self.queues.last_alone_before(queue, place, SHARERS);
+        let last_alone = if alone { Some(place) } else { before() };
+        let [beside, in_line] = self.queues.sets_before(queue, place);
         // Places beside the line only hold up those that want the lock alone.
-        let beside = last_alone.into_iter().flat_map(|last| self.queues.beside_before(queue, last));
-        for id in beside {
+        let beside = beside.filter(|id| last_alone.is_some_and(|last| *id < last));
+        for id in beside.chain(in_line) {
             let Some(left) = search.left.checked_sub(1) else { break };
             search.left = left;
-            sets.extend(Some(id).filter(counts));
+            sets.extend(Some(id).filter(|id| !self.is_passed_over(*id)));
         }
         Front { sets, has_one_alone: last_alone.is_some() }
     }

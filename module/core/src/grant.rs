@@ -236,8 +236,17 @@ impl<P> Table<P> {
     /// Records that the owner of a grant has used it, so it must have received it.
     pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.relied_on(key, owner);
+        self.note_own_set(key, owner);
         if let Some(token) = token {
             self.land(key, None, owner, token);
+        }
+    }
+
+    /// Notes the set that an owner waits for, after it did something with one of its locks: what it holds may be more
+    /// now, or less, than the set wants.
+    pub(crate) fn note_own_set(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if let Some(queue) = self.queues.find(key) {
+            self.queues.note_set_of(queue, owner);
         }
     }
 

@@ -62,6 +62,8 @@
 //!   session's list or, after the session has ended, on the list of releases to do.
 //! - **I21** A waiter for a set has one place in the queue of each of its keys, all taken in one turn. They leave
 //!   together. It holds none of the locks before it is granted all of them.
+//! - **I22** A waiter for a set is recorded at one of its places: the one at which it was held up when it was tried
+//!   last. It is tried again when that lock is looked at and it may be its turn there.
 //! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
 //!   for it. Unless observers are being informed at the moment, each knows the newest state.
 #![forbid(unsafe_code)]
@@ -144,7 +146,7 @@ pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, Take
 pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
 pub use set::Member;
 pub use set_end::mismatches;
-pub use set_wait::GrantedSet;
+pub use set_wait::{GrantedSet, ServedSet};
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use turn::MOMENT;

@@ -9,6 +9,7 @@ use crate::forget::Free as _;
 use crate::grant::GrantId;
 use crate::ids::WaiterId;
 use crate::key::LockKey;
+use crate::lock::AcquireReply;
 use crate::observers::{Gone, News};
 use crate::token::Token;
 use crate::types::MonoMillis;
@@ -88,6 +89,8 @@ pub enum Dismissal {
     TooMany,
     /// The semaphore is no longer set.
     Unset,
+    /// What the owner of a set holds does not fit the request any more; contains the reply that it would get now.
+    Misfit(AcquireReply),
     /// The server takes no writes; contains its error message.
     Server(Rc<[u8]>),
 }

@@ -14,7 +14,7 @@
 //! stands beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
 //!
 //! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it
-//! looks at one of them. The caller reads all keys and calls [`Table::grant_set`]. If that grants nothing, the first
+//! looks at one of them. The caller reads all keys and calls [`Table::serve_set`]. If that grants nothing, the first
 //! place at which the set is **held up** is recorded. Only what happens there can help it, so it is tried again when
 //! that queue is looked at, and not before: sets that lack another lock cost nothing then.
 
@@ -37,7 +37,7 @@ type Further = Box<[(WaiterId, bool)]>;
 #[derive(Debug)]
 struct Wait {
     further: Further,
-    /// Number of holds that the owner must have of the first lock: see [`crate::lock::Acquire::holds`].
+    /// Number of holds that the owner must have of the first lock: as `Acquire::holds`.
     holds: Option<u64>,
     /// The place at which it was held up when it was tried last.
     at: WaiterId,
@@ -49,6 +49,8 @@ pub(crate) struct Sets {
     waits: BTreeMap<WaiterId, Wait>,
     /// Places that want to share, in order of arrival. They are in no line.
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
+    /// The other places, if their waits are not passed over: they are in line.
+    pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
     /// The one place of each set at which it is held up.
     pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
     /// Waiters that may be granted their sets now.
@@ -66,13 +68,15 @@ impl Sets {
     pub(crate) fn free_one(&mut self) -> bool {
         self.waits.free_one()
             || self.beside.free_one()
+            || self.in_line.free_one()
             || self.held_up.free_one()
             || self.due.free_one()
             || self.walks.free_one()
     }
 
     pub(crate) fn entries(&self) -> usize {
-        let places = self.beside.len().saturating_add(self.held_up.len());
+        let places = self.beside.len().saturating_add(self.in_line.len());
+        let places = places.saturating_add(self.held_up.len());
         self.waits.len().saturating_add(places).saturating_add(self.walks.len())
     }
 
@@ -125,8 +129,10 @@ impl<P> Queues<P> {
     ) {
         for id in std::iter::once(main).chain(places.iter().map(|(id, _)| *id)) {
             let place = self.waiter(id).map(|waiter| (waiter.queue, waiter.want));
-            if let Some((queue, Want::Shared)) = place {
-                self.move_beside(queue, id);
+            match place {
+                Some((queue, Want::Shared)) => self.move_beside(queue, id),
+                Some((queue, _)) => drop(self.sets.in_line.insert((queue, id))),
+                None => {}
             }
         }
         self.sets.waits.insert(main, Wait { further: places.into_boxed_slice(), holds, at: main });
@@ -179,14 +185,15 @@ impl<P> Queues<P> {
         self.sets.beside.range(all).next().map(|(_, id)| *id)
     }
 
-    /// The places beside the line of a queue that come before another place.
-    pub(crate) fn beside_before(
+    /// The places of sets beside the line of a queue, and in it, that come before another place.
+    pub(crate) fn sets_before(
         &self,
         queue: QueueId,
         place: WaiterId,
-    ) -> impl Iterator<Item = WaiterId> + use<'_, P> {
+    ) -> [impl Iterator<Item = WaiterId> + use<'_, P>; 2] {
         let before = (queue, *WaiterId::ALL.start())..(queue, place);
-        self.sets.beside.range(before).map(|(_, id)| *id)
+        let Sets { beside, in_line, .. } = &self.sets;
+        [beside, in_line].map(|places| places.range(before.clone()).map(|(_, id)| *id))
     }
 
     /// The next place that comes before all that are in line, and at which a set is held up.
@@ -227,6 +234,11 @@ impl<P> Queues<P> {
         if let Some(first) = self.next_held_up(queue, *WaiterId::ALL.start()) {
             self.sets.walks.insert(queue, first);
         }
+        self.note_head(queue);
+    }
+
+    /// Notes the first in line, if it waits for a set that is held up here.
+    pub(crate) fn note_head(&mut self, queue: QueueId) {
         if let Some((head, _)) = self.head(queue)
             && self.sets.held_up.contains(&(queue, head))
         {
@@ -234,7 +246,7 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Notes the set of an owner that is held up in this queue. It holds the lock now.
+    /// Notes the set of an owner that waits in this queue.
     pub(crate) fn note_set_of(&mut self, queue: QueueId, owner: &[u8]) {
         if !self.sets.is_empty()
             && let Some(place) = self.place(queue, owner)
@@ -324,6 +336,14 @@ impl<P> Queues<P> {
         if let Some(place) = self.sets.held_up.iter().find(|place| !known(place)) {
             return Err(format!("I22: nothing is held up at {place:?}"));
         }
+        for place in &self.sets.in_line {
+            if !self.is_in_line(place.1)
+                || self.sets.beside.contains(place)
+                || !self.is_of_set(place.1)
+            {
+                return Err(format!("I21: {place:?} is not in line"));
+            }
+        }
         for (queue, id) in &self.sets.beside {
             let place = self.waiter(*id).filter(|waiter| waiter.queue == *queue);
             if place.is_none_or(|place| place.want != Want::Shared) || !self.is_of_set(*id) {
@@ -344,7 +364,7 @@ impl<P> Table<P> {
 
     /// Takes a waiter that may be granted its set now, because one of its keys has changed or a waiter before it
     /// has left. With a database, only if its keys are there. Read all of [`Self::set_of`], and call
-    /// [`Self::grant_set`].
+    /// [`Self::serve_set`].
     pub fn next_set(&mut self, db: Option<i32>) -> Option<WaiterId> {
         self.queues.next_noted(db)
     }
@@ -397,19 +417,21 @@ impl<P> Table<P> {
 
     /// Moves all places of a waiter for a set in or out of their lines.
     pub(crate) fn settle_set(&mut self, main: WaiterId, passed_over: bool) {
-        if !passed_over {
-            // While it was away, it may have been its turn.
-            self.queues.note_set(main);
-        }
         for (place, _) in self.queues.places_of(main) {
             let moved =
                 if passed_over { self.queues.step_out(place) } else { self.queues.step_in(place) };
-            // Others may have got by this to their turn.
-            if let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue)
-                && moved
-            {
+            let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue) else {
+                continue;
+            };
+            // Others may have got by this to their turn. If the queue had no others, nobody looked at the lock.
+            let has_line = self.queues.head(queue).is_some() || self.queues.has_beside(queue);
+            if moved && has_line {
                 self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
             }
+        }
+        if !passed_over {
+            // While it was away, it may have been its turn.
+            self.queues.note_set(main);
         }
     }
 }

@@ -335,6 +335,7 @@ impl<P> Queues<P> {
         self.places.remove(&(self.hashes.hash_one(&*waiter.owner), queue, id));
         self.line.remove(&(queue, id));
         self.sets.beside.remove(&(queue, id));
+        self.sets.in_line.remove(&(queue, id));
         self.sets.held_up.remove(&(queue, id));
         let entry = self.queues.get_mut(&queue)?;
         entry.len = entry.len.saturating_sub(1);
@@ -354,6 +355,7 @@ impl<P> Queues<P> {
     /// Takes a waiter out of the line; it keeps its place. Returns whether it was in line.
     pub(crate) fn step_out(&mut self, id: WaiterId) -> bool {
         self.waiter(id).map(|waiter| waiter.queue).is_some_and(|queue| {
+            self.sets.in_line.remove(&(queue, id));
             self.line.remove(&(queue, id)) || self.sets.beside.remove(&(queue, id))
         })
     }
@@ -363,17 +365,32 @@ impl<P> Queues<P> {
         let Some((queue, want)) = self.waiter(id).map(|waiter| (waiter.queue, waiter.want)) else {
             return false;
         };
-        if want == Want::Shared && self.is_of_set(id) {
-            self.sets.beside.insert((queue, id))
-        } else {
-            self.line.insert((queue, id))
+        if !self.is_of_set(id) {
+            return self.line.insert((queue, id));
         }
+        if want == Want::Shared {
+            return self.sets.beside.insert((queue, id));
+        }
+        self.sets.in_line.insert((queue, id));
+        self.line.insert((queue, id))
     }
 
     /// Moves a place from the line to the places beside it.
     pub(crate) fn move_beside(&mut self, queue: QueueId, id: WaiterId) {
         self.line.remove(&(queue, id));
         self.sets.beside.insert((queue, id));
+    }
+
+    /// The last of the waiters in line before a place that wants the lock alone, if it is among the nearest `most`.
+    pub(crate) fn last_alone_before(
+        &self,
+        queue: QueueId,
+        place: WaiterId,
+        most: usize,
+    ) -> Option<WaiterId> {
+        let before = (queue, *WaiterId::ALL.start())..(queue, place);
+        let mut nearest = self.line.range(before).rev().take(most).map(|(_, id)| *id);
+        nearest.find(|id| self.waiter(*id).is_some_and(|waiter| waiter.want != Want::Shared))
     }
 
     /// The waiters in the line of a queue, in order.

@@ -78,8 +78,11 @@ impl<P> Table<P> {
         (lease, at_least): (Millis, Option<Token>),
         says: Option<&[u8]>,
     ) -> (RenewReply, Vec<Change<P>>) {
-        if members.iter().any(|member| matches!(member.at.seen, Observed::NotALock { .. })) {
-            return (RenewReply::NotALock, Vec::new());
+        // Nothing is changed before it is sure that none of them is an error.
+        let mut refusals =
+            members.iter().filter_map(|member| self.refuses_renewal(member, owner, at_least, says));
+        if let Some(refusal) = refusals.next() {
+            return (refusal, Vec::new());
         }
         let mut of_all = RenewReply::Lease(lease);
         let mut changes = Vec::with_capacity(members.len());
@@ -89,16 +92,33 @@ impl<P> Table<P> {
             } else {
                 self.renew_saying(&member.at, owner, (lease, at_least), says)
             };
-            match reply {
-                RenewReply::Lease(_) => {}
-                RenewReply::NotHeld => of_all = reply,
-                RenewReply::NotALock
-                | RenewReply::Shared
-                | RenewReply::TooFarAhead(_)
-                | RenewReply::TryAgain => return (reply, Vec::new()),
+            if reply == RenewReply::NotHeld {
+                of_all = reply;
             }
             changes.push(change);
         }
         (of_all, changes)
+    }
+
+    /// Returns the error of a renewal for one lock of a set, if there is one.
+    fn refuses_renewal(
+        &self,
+        member: &Member<'_>,
+        owner: &[u8],
+        at_least: Option<Token>,
+        says: Option<&[u8]>,
+    ) -> Option<RenewReply> {
+        match &member.at.seen {
+            Observed::NotALock { .. } => Some(RenewReply::NotALock),
+            Observed::Shared(sharing) if !member.under => {
+                let asks = at_least.is_some() || says.is_some();
+                let shares = sharing.share_of(owner, member.at.now.unix()).is_some();
+                (asks && shares).then_some(RenewReply::Shared)
+            }
+            Observed::Held(holding) if !member.under && holding.owner == owner => {
+                self.refuses_to_raise(&member.at, holding.token, at_least)
+            }
+            Observed::Free { .. } | Observed::Shared(_) | Observed::Held(_) => None,
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::account::Kept;
+use crate::account::{Account, Kept};
 use crate::ids::WaiterId;
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
@@ -26,6 +26,28 @@ pub struct GrantedSet<P> {
     pub hand_off: HandOff<P>,
     /// Number of holds of the first lock.
     pub holds: u64,
+}
+
+/// What became of a waiter for a set.
+#[derive(Debug)]
+pub enum ServedSet<P> {
+    /// It waits, or was told `ready`.
+    HeldUp,
+    /// It was granted its set.
+    Granted(GrantedSet<P>),
+    /// It was dismissed: the client to answer, if it is one, and why.
+    Dismissed(Option<P>, Dismissal),
+}
+
+/// Whether a reply says that a request does not fit what its owner holds. Waiting for others does not help it.
+fn is_misfit(refusal: AcquireReply) -> bool {
+    match refusal {
+        AcquireReply::Mismatch | AcquireReply::TooManyHolds | AcquireReply::Upgrade => true,
+        AcquireReply::Granted { .. }
+        | AcquireReply::Refused
+        | AcquireReply::NotALock
+        | AcquireReply::TryAgain => false,
+    }
 }
 
 impl<P> Table<P> {
@@ -165,6 +187,7 @@ impl<P> Table<P> {
         if let Some(id) = same.filter(|id| !self.is_left_behind(*id)) {
             let client = self.take_over(id, key, end, join, via);
             self.queues.set_holds_of_set(id, holds);
+            self.charge_further_places(id, join.owner, caller);
             self.queues.note_set(id);
             return Some((id, client.into_iter().collect()));
         }
@@ -185,12 +208,7 @@ impl<P> Table<P> {
                 (None, None) => return None,
             };
             let want = if member.under { Want::Shared } else { join.want };
-            let charge = if main.is_none() {
-                self.charge_wait(session, owner)
-            } else {
-                let account = self.account_of(caller);
-                account.map(|account| account.charge(Kept::Waits, wait_bytes(owner)))
-            };
+            let charge = main.is_none().then(|| self.charge_wait(session, owner)).flatten();
             let end = end.filter(|_| main.is_none());
             let newcomer = Newcomer { owner, want, lease, since, end, via, charge };
             let id = self.queues.push(member.at.key, newcomer);
@@ -202,8 +220,9 @@ impl<P> Table<P> {
         }
         let main = main?;
         self.queues.make_set(main, places, holds);
+        self.charge_further_places(main, owner, caller);
         // Its owner's own places may have been all that kept the set from it.
-        if self.set_fits(main, members) {
+        if !self.set_is_held_up(main, members) {
             self.queues.note_set(main);
         }
         self.agenda.add_wait(session, end, main);
@@ -220,6 +239,17 @@ impl<P> Table<P> {
         Some((main, replaced))
     }
 
+    /// Charges the further places of a set to its caller.
+    fn charge_further_places(&mut self, main: WaiterId, owner: &[u8], caller: &Caller) {
+        let account = self.account_of(caller).cloned();
+        for (place, _) in self.queues.places_of(main).into_iter().skip(1) {
+            if let Some(waiter) = self.queues.waiter_mut(place) {
+                let charge = |account: &Account| account.charge(Kept::Waits, wait_bytes(owner));
+                waiter.charge = account.as_ref().map(charge);
+            }
+        }
+    }
+
     /// The owner of a waiter for a set, and whether it wants to hold the locks alone.
     #[must_use]
     pub fn owner_of_set(&self, waiter: WaiterId) -> Option<(Rc<[u8]>, bool)> {
@@ -233,39 +263,37 @@ impl<P> Table<P> {
         self.tell(leaver, Ending::Dismissed(why))
     }
 
-    /// Whether all locks of a set can be granted to its waiter now. If not, records the place at which it is held up.
-    /// The members are those of [`Self::set_of`].
+    /// Whether a waiter for a set cannot have one of the locks now, and so has to go on waiting. Records the place at which
+    /// it is held up. The members are those of [`Self::set_of`].
     #[must_use]
-    pub fn set_fits(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
+    pub fn set_is_held_up(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
         let places = self.queues.places_of(waiter);
         if places.len() != members.len() || self.is_passed_over(waiter) {
-            return false;
+            return true;
         }
-        match self.first_refused(waiter, &places, members) {
-            None => true,
-            Some(place) => {
-                self.queues.hold_up(waiter, place);
-                false
-            }
+        let refused = self.first_refused(waiter, &places, members);
+        let held_up = refused.filter(|(_, refusal)| !is_misfit(*refusal));
+        if let Some((place, _)) = held_up {
+            self.queues.hold_up(waiter, place);
         }
+        held_up.is_some()
     }
 
-    /// The first place of a set whose lock cannot be granted now.
+    /// The first place of a set whose lock cannot be granted now, and what a command would answer.
     fn first_refused(
         &self,
         waiter: WaiterId,
         places: &[(WaiterId, bool)],
         members: &[Member<'_>],
-    ) -> Option<WaiterId> {
+    ) -> Option<(WaiterId, AcquireReply)> {
         let found = self.queues.waiter(waiter)?;
         let (owner, want, lease) = (&*found.owner, found.want, found.lease);
         let request = Acquire { owner, want, lease, holds: self.queues.holds_of_set(waiter) };
         let parts = parts(members, &request, found.via.session().is_some());
         let mut all = places.iter().zip(members).zip(parts);
-        let refused = all.find(|(((place, _), member), part)| {
-            self.refusal(&member.at, part, Some(*place)).is_some()
-        });
-        refused.map(|(((place, _), _), _)| *place)
+        all.find_map(|(((place, _), member), part)| {
+            Some((*place, self.refusal(&member.at, &part, Some(*place))?))
+        })
     }
 
     /// The lock that keeps a waiter for a set waiting, or the first of them; `None` while it is looked for.
@@ -276,15 +304,35 @@ impl<P> Table<P> {
     }
 
     /// Grants all locks of a set to its waiter, if all can be had and it is its turn in each queue. A waiter whose
-    /// ready-key exists is told so instead. The members are those of [`Self::set_of`], as the owner sees them.
-    pub fn grant_set(
+    /// ready-key exists is told so instead, and one whose request does not fit what it holds any more is dismissed. The
+    /// members are those of [`Self::set_of`], as the owner sees them.
+    pub fn serve_set(
+        &mut self,
+        waiter: WaiterId,
+        members: &[Member<'_>],
+        cause: Cause,
+    ) -> ServedSet<P> {
+        if self.set_is_held_up(waiter, members) {
+            return ServedSet::HeldUp;
+        }
+        let places = self.queues.places_of(waiter);
+        if let Some((_, misfit)) = self.first_refused(waiter, &places, members) {
+            let why = Dismissal::Misfit(misfit);
+            let client = self.dismiss_set(waiter, why.clone());
+            return ServedSet::Dismissed(client, why);
+        }
+        let granted = self.grant_set(waiter, members, cause);
+        granted.map_or(ServedSet::HeldUp, ServedSet::Granted)
+    }
+
+    fn grant_set(
         &mut self,
         waiter: WaiterId,
         members: &[Member<'_>],
         cause: Cause,
     ) -> Option<GrantedSet<P>> {
         let first = members.first()?;
-        if !self.set_fits(waiter, members) || self.tell_ready_to(waiter, &first.at) {
+        if self.tell_ready_to(waiter, &first.at) {
             return None;
         }
         let holds = self.queues.holds_of_set(waiter);

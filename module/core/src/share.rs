@@ -43,6 +43,7 @@ impl<P> Table<P> {
         count(&mut self.counters.granted_shared);
         self.unbind(at.key, request.owner);
         self.leave_place_aside(at.key, request.owner);
+        self.note_own_set(at.key, request.owner);
         let share = Share { holds: 1, until: at.now.unix().plus(request.lease) };
         let change = shares_on(sharing, share, given);
         Ok((AcquireReply::Granted { token, holds: 1 }, change))
@@ -225,6 +226,7 @@ impl<P> Table<P> {
         count(&mut self.counters.granted);
         self.unbind(at.key, request.owner);
         self.leave_place_aside(at.key, request.owner);
+        self.note_own_set(at.key, request.owner);
         let change = if request.want == Want::Shared {
             self.share_alone(at, token, request.lease)
         } else {

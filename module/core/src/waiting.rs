@@ -422,8 +422,8 @@ impl<P> Table<P> {
         }
         match at.seen {
             Observed::Free { .. } | Observed::Shared(_) => self.queues.note_sets(id),
-            // The owner of a set may hold the lock itself.
-            Observed::Held(holding) => self.queues.note_set_of(id, holding.owner),
+            // The owner of the first set may hold the lock itself.
+            Observed::Held(_) => self.queues.note_head(id),
             Observed::NotALock { .. } => {}
         }
         if let Some((due, cause)) = self.next_look_at(at.seen.until(), at.now) {

@@ -119,3 +119,15 @@ fn without_other_waits_nothing_is_looked_at() {
     assert_eq!(world.wait(6, 1, 6_usize), None);
     assert_eq!(world.keys.looks.get(), 0);
 }
+
+#[test]
+fn a_circle_is_found_however_many_wait_for_its_locks() {
+    let mut world = World::new();
+    for waiter in 1_000..3_000 {
+        assert_eq!(world.wait(waiter, 1, waiter), None);
+    }
+    assert_eq!(world.wait(1, 2, 1_usize), None);
+    let links = world.wait(2, 1, 2_usize).unwrap_or_else(|| panic!("it is a circle"));
+    let owners: Vec<_> = links.iter().map(|link| &*link.owner).collect();
+    assert_eq!(owners, [b"o1", b"o2"]);
+}

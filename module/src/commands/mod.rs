@@ -150,6 +150,7 @@ pub(crate) fn sent_away(why: &Dismissal) -> Reply {
         Dismissal::Moving => MOVING,
         Dismissal::TooMany => TOO_MANY_PERMITS,
         Dismissal::Unset => UNSET,
+        Dismissal::Misfit(reply) => acquire::reply(*reply),
         Dismissal::Server(text) => {
             CString::new(text.to_vec()).map_or(MOVING, |text| Reply::Error(text.into()))
         }

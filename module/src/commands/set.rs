@@ -10,6 +10,7 @@ use super::acquire::{self, is_granted};
 use super::release::{self, READY_KEY};
 use super::wait::How;
 use super::{Answer, SYNTAX, TOO_MANY_BOUND, UNBOUND, full, renew};
+use crate::operate::Need;
 use crate::redis::{Arg, Ctx, Reply};
 use crate::server::{Server, Waiting};
 use crate::sets::Part;
@@ -60,8 +61,8 @@ pub(super) fn acquire(
     (session, held): ((Option<Arg<'_>>, bool), bool),
 ) -> Answer {
     let bound = bound_to(server, ctx, session, parts, request.owner)?;
-    let searches = request.want != Want::Shared && !held;
-    let outcome = server.on_set(ctx, parts, owner, searches, |table, members| {
+    let need = if request.want != Want::Shared && !held { Need::Living } else { Need::Own };
+    let outcome = server.on_set(ctx, parts, owner, need, |table, members| {
         let (reply, changes) = if held {
             table.acquire_set_held(members, request, bound)
         } else {
@@ -104,8 +105,8 @@ pub(super) fn wait(
         let room = server.table.room_to_bind_all(keys, request.owner, session);
         room.map_err(|reached| full(reached, TOO_MANY_BOUND))?;
     }
-    let searches = request.want != Want::Shared;
-    let joined = server.on_set(ctx, parts, owner, searches, |table, members| {
+    let need = if request.want == Want::Shared { Need::Own } else { Need::Living };
+    let joined = server.on_set(ctx, parts, owner, need, |table, members| {
         let (outcome, changes) = table.wait_set(members, request, how.caller(), bound);
         let granted = matches!(outcome, WaitReply::Now(reply) if is_granted(reply));
         let changes = saying(changes, members, says.filter(|_| granted));
@@ -145,7 +146,8 @@ pub(super) fn release(
     (want, amount): (Want, Release),
     store: Option<Store<Arg<'_>>>,
 ) -> Answer {
-    let outcome = server.on_set(ctx, parts, owner, false, |table, members| {
+    let need = if store.is_some() { Need::Own } else { Need::Holds };
+    let outcome = server.on_set(ctx, parts, owner, need, |table, members| {
         // A set of which a lock is lost is lost as a whole: another client may do the work already.
         let stores = members.iter().all(|member| member.is_held_by(name, want));
         let stores = stores && !mismatches(members, name, want, amount);
@@ -170,7 +172,7 @@ pub(super) fn renew(
     owner: Arg<'_>,
     (renewal, says): ((Millis, Option<Token>), Option<&[u8]>),
 ) -> Answer {
-    let outcome = server.on_set(ctx, parts, owner, false, |table, members| {
+    let outcome = server.on_set(ctx, parts, owner, Need::Own, |table, members| {
         table.renew_set(members, owner.bytes(), renewal, says)
     });
     renew::answer(outcome, says)

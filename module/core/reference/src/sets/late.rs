@@ -118,8 +118,9 @@ impl World {
                 let set = self.table.set_of(waiter).into_iter();
                 let keys: Vec<_> =
                     set.map(|key| (self.key_of(key.key.borrow()), key.under)).collect();
-                let fits = self.members(&keys, &owner, |table, all| table.set_fits(waiter, all));
-                prop_assert!(!fits, "{owner} could have {keys:?}");
+                let waits =
+                    self.members(&keys, &owner, |table, all| table.set_is_held_up(waiter, all));
+                prop_assert!(waits, "{owner} could have {keys:?}");
             }
             let change = self.with(key, "", |table, at| table.look(at, Cause::Outside));
             prop_assert!(matches!(change, Change::None), "{change:?} of {called}");

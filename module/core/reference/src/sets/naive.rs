@@ -398,7 +398,15 @@ impl Naive {
             }
         }
         self.granted.clear();
-        while let Some((at, fresh)) = (0..self.waits.len()).find_map(|at| self.grant(at)) {
+        loop {
+            let misfits = (0..self.waits.len()).find(|at| self.is_misfit(*at));
+            if let Some(at) = misfits {
+                let wait = self.waits.remove(at);
+                self.out(&wait);
+                continue;
+            }
+            let granted = (0..self.waits.len()).find_map(|at| self.grant(at));
+            let Some((at, fresh)) = granted else { return };
             let wait = self.waits.remove(at);
             if wait.through {
                 self.outcomes += 1;
@@ -407,6 +415,19 @@ impl Naive {
                 self.granted.push((wait.client, wait.owner, fresh));
             }
         }
+    }
+
+    /// Whether the first lock that a wait for a set cannot have is one that its owner shares, and that it wants alone.
+    fn is_misfit(&self, at: usize) -> bool {
+        let wait = &self.waits[at];
+        let mut tried = self.clone();
+        let is_granted = |(key, shared): (Key, bool)| {
+            let barred = self.is_barred(at, key, shared);
+            tried.take(key, wait.owner, shared, wait.lease, barred)
+        };
+        let mut answers = wait.set.wants().map(is_granted);
+        let refused = answers.find(|answer| !matches!(answer, Answer::Granted(_)));
+        wait.set.keys.len() > 1 && self.counts(wait) && refused == Some(Answer::Upgrade)
     }
 
     /// Grants a wait what it waits for. Returns the locks that its owner did not hold before.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Cause, Change, GrantId, HandOff, Join, KeyRef, Limits, Member,
-    Millis, Now, Reading, Release, ReleaseReply, Results, SessionId, Situation, Table, Token,
-    Untold, Via, WaitReply, WaiterId, Want, Work,
+    Millis, Now, Reading, Release, ReleaseReply, Results, ServedSet, SessionId, Situation, Table,
+    Token, Untold, Via, WaitReply, WaiterId, Want, Work,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -389,12 +389,18 @@ impl World {
         for (key, _) in &keys {
             self.table.pass_over(key_ref(&self.names[*key]));
         }
-        let granted = self.members(&keys, &owner, |table, members| {
-            table.grant_set(waiter, members, Cause::Release)
+        let served = self.members(&keys, &owner, |table, members| {
+            table.serve_set(waiter, members, Cause::Release)
         });
-        if let Some(granted) = granted {
-            self.apply_all(&keys, &owner, granted.changes)?;
-            self.note(keys[0].0, granted.hand_off);
+        match served {
+            ServedSet::HeldUp => {}
+            ServedSet::Granted(granted) => {
+                self.apply_all(&keys, &owner, granted.changes)?;
+                self.note(keys[0].0, granted.hand_off);
+            }
+            ServedSet::Dismissed(client, _) => {
+                self.told.extend(client.map(|client| (client.0, false)));
+            }
         }
         Ok(())
     }
