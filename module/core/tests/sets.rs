@@ -1,6 +1,6 @@
 //! Waits for several locks against a model, at random and exhaustively.
 
-use kvlock_core_reference::sets::{World, exhaust};
+use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
 
 #[test]
@@ -33,4 +33,24 @@ fn a_thousand_walks_of_sets_see_everything_happen_often() {
         ]
     });
     assert!(counted.iter().all(|count| *count > 30), "{counted:?}");
+}
+
+#[test]
+fn a_sharer_that_comes_when_a_lease_is_over_and_before_a_look_forgets_no_set() {
+    const LONG: u64 = 100_000;
+    let [a, top] = [0, 2];
+    let of = |keys: &[(usize, bool)], shared| Set { keys: keys.to_vec(), shared };
+    let walk = [
+        Op::Acquire("bob", of(&[(top, false)], false), 50),
+        Op::Acquire("dave", of(&[(a, false)], false), LONG),
+        Op::Wait("ann", of(&[(a, false), (top, true)], false), LONG, None, false),
+        Op::Work(ALL),
+        Op::Release("dave", of(&[(a, false)], false)),
+        Op::Work(ALL),
+        Op::Pass(60),
+        Op::Acquire("carol", of(&[(top, false)], true), LONG),
+        Op::Work(ALL),
+    ];
+    let done = do_late(&walk);
+    assert!(done.is_ok(), "{done:?}");
 }

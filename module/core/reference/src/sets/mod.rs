@@ -9,7 +9,7 @@ mod naive;
 mod ops;
 mod world;
 
-pub use self::ops::{Op, alphabet};
+pub use self::ops::{ALL, Op, Set, alphabet};
 pub use self::world::World;
 
 use crate::Bytes;
@@ -31,8 +31,14 @@ impl crate::World for World {
     }
 
     fn ends(&mut self) -> TestCaseResult {
-        if self.is_late { self.step_late(&Op::Work(ops::ALL)) } else { Ok(()) }
+        if self.is_late { self.step_late(&Op::Work(ALL)) } else { Ok(()) }
     }
+}
+
+/// Does this while work is done late.
+pub fn do_late(ops: &[Op]) -> TestCaseResult {
+    let mut world = World::late();
+    ops.iter().try_for_each(|op| world.step_late(op))
 }
 
 /// Runs every walk of this many steps from a small alphabet. Returns how many there were.
