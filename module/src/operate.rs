@@ -110,6 +110,18 @@ impl Server {
         case
     }
 
+    /// Reads a lock of the selected database, as an owner sees it, to change nothing.
+    pub(crate) fn look_up<'a>(
+        &mut self,
+        ctx: &'a Ctx<'a>,
+        name: Arg<'a>,
+        owner: Arg<'a>,
+        now: Now,
+    ) -> Case<'a> {
+        let open = ctx.open_to_read(name);
+        self.read_lock(ctx, name, Some(owner), (open.as_ref(), Depth::Full), now)
+    }
+
     /// Carries out one operation of a command on a lock: reads the lock as `asked` sees it, lets `operate` decide,
     /// and writes the change. If the lock is free and has waiters, the first waiter gets it before that.
     pub(crate) fn on_lock<R>(

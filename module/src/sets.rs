@@ -171,7 +171,7 @@ impl Server {
             return self.turn_set_away(waiter, Dismissal::Moving);
         }
         let (owner, parts) = (Text::new(&owner), keys.parts());
-        let mut cases = self.read_all(ctx, first.key.db, &parts, owner.lend(), now);
+        let mut cases = self.read_all(ctx, &parts, owner.lend(), now);
         for (case, part) in cases.iter_mut().zip(&parts) {
             if let Observed::Shared(sharing) = case.at.seen
                 && alone
@@ -196,17 +196,11 @@ impl Server {
     fn read_all<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
-        db: i32,
         parts: &[Part<'a>],
         owner: Arg<'a>,
         now: Now,
     ) -> Vec<Case<'a>> {
-        let read = |part: &Part<'a>| {
-            let mut case = self.case(ctx, db, part.name, now);
-            case.read(ctx.open_to_read(part.name).as_ref(), &self.words, Some(owner));
-            case
-        };
-        parts.iter().map(read).collect()
+        parts.iter().map(|part| self.look_up(ctx, part.name, owner, now)).collect()
     }
 
     fn turn_set_away(&mut self, waiter: WaiterId, why: Dismissal) {
@@ -232,10 +226,8 @@ impl Server {
 
     /// Serves the waiters of all locks of a set that can be granted to one.
     fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>, now: Now) {
-        let db = ctx.db();
         for part in parts {
-            let mut case = self.case(ctx, db, part.name, now);
-            case.read(ctx.open_to_read(part.name).as_ref(), &self.words, Some(owner));
+            let case = self.look_up(ctx, part.name, owner, now);
             if self.table.owes_a_grant(&case.at) {
                 let cause = self.table.cause_of_freedom(case.at.key);
                 self.serve(&case, cause);

@@ -39,8 +39,6 @@ struct Wait {
     further: Further,
     /// Number of holds that the owner must have of the first lock: as `Acquire::holds`.
     holds: Option<u64>,
-    /// The place at which it was held up when it was tried last.
-    at: WaiterId,
 }
 
 /// All waits for sets.
@@ -135,7 +133,7 @@ impl<P> Queues<P> {
                 None => {}
             }
         }
-        self.sets.waits.insert(main, Wait { further: places.into_boxed_slice(), holds, at: main });
+        self.sets.waits.insert(main, Wait { further: places.into_boxed_slice(), holds });
         self.hold_up(main, main);
     }
 
@@ -151,22 +149,20 @@ impl<P> Queues<P> {
         }
     }
 
-    /// The place at which a set was held up when it was tried last.
-    pub(crate) fn held_up_at(&self, main: WaiterId) -> Option<WaiterId> {
-        self.sets.waits.get(&main).map(|wait| wait.at)
+    /// The queue and the place at which a set was held up when it was tried last.
+    pub(crate) fn held_up_at(&self, main: WaiterId) -> Option<(QueueId, WaiterId)> {
+        let places = self.places_of(main).into_iter();
+        let mut places = places.filter_map(|(id, _)| Some((self.waiter(id)?.queue, id)));
+        places.find(|place| self.sets.held_up.contains(place))
     }
 
     /// Records the place at which a set is held up.
     pub(crate) fn hold_up(&mut self, main: WaiterId, at: WaiterId) {
-        let queue_of = |id| self.waiter(id).map(|waiter| waiter.queue);
-        let now = queue_of(at);
-        let before = self.held_up_at(main).and_then(|before| Some((queue_of(before)?, before)));
-        let Some(wait) = self.sets.waits.get_mut(&main) else { return };
-        wait.at = at;
-        if let Some(before) = before {
+        if let Some(before) = self.held_up_at(main) {
             self.sets.held_up.remove(&before);
         }
-        self.sets.held_up.extend(now.map(|queue| (queue, at)));
+        let queue = self.waiter(at).map(|waiter| waiter.queue);
+        self.sets.held_up.extend(queue.map(|queue| (queue, at)));
     }
 
     /// All places of a waiter, the first one first, each with whether it is for a key of `UNDER`.
@@ -325,16 +321,13 @@ impl<P> Queues<P> {
             if let Some(place) = wrong {
                 return Err(format!("I21: {place:?} is no place of {main:?}"));
             }
-            let queue = self.waiter(wait.at).map(|place| place.queue);
-            let is_known = queue.is_some_and(|it| self.sets.held_up.contains(&(it, wait.at)));
-            if self.main_of(wait.at) != *main || !is_known {
+            if self.held_up_at(*main).is_none() {
                 return Err(format!("I22: {main:?} is held up nowhere"));
             }
         }
-        let known =
-            |(_, id): &&(QueueId, WaiterId)| self.held_up_at(self.main_of(*id)) == Some(*id);
-        if let Some(place) = self.sets.held_up.iter().find(|place| !known(place)) {
-            return Err(format!("I22: nothing is held up at {place:?}"));
+        let (held_up, waits) = (self.sets.held_up.len(), self.sets.waits.len());
+        if held_up != waits {
+            return Err(format!("I22: {waits} wait for sets, {held_up} are held up"));
         }
         for place in &self.sets.in_line {
             if !self.is_in_line(place.1)

@@ -116,7 +116,7 @@ impl<P> Table<P> {
                 (asks && shares).then_some(RenewReply::Shared)
             }
             Observed::Held(holding) if !member.under && holding.owner == owner => {
-                self.refuses_to_raise(&member.at, holding.token, at_least)
+                self.has_to_raise(&member.at, holding.token, at_least).err()
             }
             Observed::Free { .. } | Observed::Shared(_) | Observed::Held(_) => None,
         }

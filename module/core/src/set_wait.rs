@@ -39,6 +39,15 @@ pub enum ServedSet<P> {
     Dismissed(Option<P>, Dismissal),
 }
 
+/// Whether a waiter for a set can have all locks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Fits,
+    HeldUp,
+    /// What its owner holds does not fit the request: the reply to it.
+    Misfits(AcquireReply),
+}
+
 /// Whether a reply says that a request does not fit what its owner holds. Waiting for others does not help it.
 fn is_misfit(refusal: AcquireReply) -> bool {
     match refusal {
@@ -267,16 +276,22 @@ impl<P> Table<P> {
     /// it is held up. The members are those of [`Self::set_of`].
     #[must_use]
     pub fn set_is_held_up(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
+        self.fit(waiter, members) == Fit::HeldUp
+    }
+
+    fn fit(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> Fit {
         let places = self.queues.places_of(waiter);
         if places.len() != members.len() || self.is_passed_over(waiter) {
-            return true;
+            return Fit::HeldUp;
         }
-        let refused = self.first_refused(waiter, &places, members);
-        let held_up = refused.filter(|(_, refusal)| !is_misfit(*refusal));
-        if let Some((place, _)) = held_up {
-            self.queues.hold_up(waiter, place);
+        match self.first_refused(waiter, &places, members) {
+            None => Fit::Fits,
+            Some((_, misfit)) if is_misfit(misfit) => Fit::Misfits(misfit),
+            Some((place, _)) => {
+                self.queues.hold_up(waiter, place);
+                Fit::HeldUp
+            }
         }
-        held_up.is_some()
     }
 
     /// The first place of a set whose lock cannot be granted now, and what a command would answer.
@@ -299,8 +314,8 @@ impl<P> Table<P> {
     /// The lock that keeps a waiter for a set waiting, or the first of them; `None` while it is looked for.
     #[must_use]
     pub fn set_is_held_up_at(&self, waiter: WaiterId) -> Option<&LockKey> {
-        let place = self.queues.held_up_at(waiter).filter(|_| !self.queues.is_noted(waiter))?;
-        Some(&self.queues.queue(self.queues.waiter(place)?.queue)?.key)
+        let place = self.queues.held_up_at(waiter).filter(|_| !self.queues.is_noted(waiter));
+        Some(&self.queues.queue(place?.0)?.key)
     }
 
     /// Grants all locks of a set to its waiter, if all can be had and it is its turn in each queue. A waiter whose
@@ -312,17 +327,17 @@ impl<P> Table<P> {
         members: &[Member<'_>],
         cause: Cause,
     ) -> ServedSet<P> {
-        if self.set_is_held_up(waiter, members) {
-            return ServedSet::HeldUp;
+        match self.fit(waiter, members) {
+            Fit::HeldUp => ServedSet::HeldUp,
+            Fit::Misfits(reply) => {
+                let why = Dismissal::Misfit(reply);
+                ServedSet::Dismissed(self.dismiss_set(waiter, why.clone()), why)
+            }
+            Fit::Fits => {
+                let granted = self.grant_set(waiter, members, cause);
+                granted.map_or(ServedSet::HeldUp, ServedSet::Granted)
+            }
         }
-        let places = self.queues.places_of(waiter);
-        if let Some((_, misfit)) = self.first_refused(waiter, &places, members) {
-            let why = Dismissal::Misfit(misfit);
-            let client = self.dismiss_set(waiter, why.clone());
-            return ServedSet::Dismissed(client, why);
-        }
-        let granted = self.grant_set(waiter, members, cause);
-        granted.map_or(ServedSet::HeldUp, ServedSet::Granted)
     }
 
     fn grant_set(

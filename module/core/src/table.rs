@@ -368,21 +368,27 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), change)
     }
 
-    /// Returns why the token of a lock cannot be raised to `at_least`, if it cannot.
-    pub(crate) fn refuses_to_raise(
+    /// Returns the token to which that of a lock has to be raised so that it is at least `at_least`; `None` if it
+    /// already is.
+    pub(crate) fn has_to_raise(
         &self,
         at: &Situation<'_>,
         held: Option<Token>,
         at_least: Option<Token>,
-    ) -> Option<RenewReply> {
+    ) -> Result<Option<Token>, RenewReply> {
         let held = self.believe(held);
-        let at_least = at_least.filter(|wanted| held.is_none_or(|held| held < *wanted))?;
+        let Some(wanted) = at_least.filter(|wanted| held.is_none_or(|held| held < *wanted)) else {
+            return Ok(None);
+        };
         let most = self.tokens.most(at.floor, at.now.unix_us);
-        if at_least.value() > most {
-            return Some(RenewReply::TooFarAhead(most));
+        if wanted.value() > most {
+            return Err(RenewReply::TooFarAhead(most));
         }
-        // The key may be deleted before its slot has moved, and the token would leave no other trace.
-        at.floor.is_none().then_some(RenewReply::TryAgain)
+        if at.floor.is_none() {
+            // The key may be deleted before its slot has moved, and the token would leave no other trace.
+            return Err(RenewReply::TryAgain);
+        }
+        Ok(Some(wanted))
     }
 
     /// Returns the token to write so that the lock's token is at least `at_least`; `None` if it
@@ -393,14 +399,8 @@ impl<P> Table<P> {
         held: Option<Token>,
         at_least: Option<Token>,
     ) -> Result<Option<Token>, RenewReply> {
-        if let Some(refusal) = self.refuses_to_raise(at, held, at_least) {
-            return Err(refusal);
-        }
+        let Some(at_least) = self.has_to_raise(at, held, at_least)? else { return Ok(None) };
         let held = self.believe(held);
-        let Some(at_least) = at_least.filter(|wanted| held.is_none_or(|held| held < *wanted))
-        else {
-            return Ok(None);
-        };
         if held.is_none() {
             let below = Token::from_stored(at_least.value().saturating_sub(1));
             return Ok(Some(self.tokens.issue(below, at.floor, at.now.unix_us)));

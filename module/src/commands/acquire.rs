@@ -114,10 +114,9 @@ pub(super) fn is_ready(
 /// Whether an owner holds a lock already. It repeats its request then, and is not told of a result: it would think that it
 /// holds nothing.
 fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
-    let mut case = server.case(ctx, ctx.db(), lock, clock::now());
-    case.read(ctx.open_to_read(lock).as_ref(), &server.words, Some(owner));
-    let held = |want| case.at.holds_of(owner.bytes(), want).is_some_and(|holds| holds > 0);
-    held(Want::Exclusive) || held(Want::Shared)
+    let case = server.look_up(ctx, lock, owner, clock::now());
+    let holds = |want| case.at.holds_of(owner.bytes(), want);
+    holds(Want::Exclusive).or_else(|| holds(Want::Shared)).is_some()
 }
 
 /// The longest ready-key for which a waiter may wait, in bytes.

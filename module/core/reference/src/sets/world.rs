@@ -85,7 +85,12 @@ impl World {
                 prop_assert_eq!(answer, self.model.acquire(owner, set, *lease));
             }
             Op::Wait(owner, set, lease, timeout, through) => {
-                self.wait(owner, set, *lease, *timeout, *through)?;
+                let client = self.clients;
+                let answer = self.ask(owner, set, *lease, *timeout, *through)?;
+                let end = timeout.map(|timeout| self.model.now + timeout);
+                let (set, lease, through) = (set.clone(), *lease, *through);
+                let wait = Wait { owner, set, lease, end, client, through };
+                prop_assert_eq!(answer, self.model.wait(wait));
             }
             Op::Release(owner, set) => {
                 let answer = self.release(owner, set)?;
@@ -215,22 +220,6 @@ impl World {
             self.members(&set.keys, owner, |table, at| table.acquire_set(at, &request, None));
         self.apply_all(&set.keys, owner, changes)?;
         Ok(answer(reply))
-    }
-
-    fn wait(
-        &mut self,
-        owner: Owner,
-        set: &Set,
-        lease: u64,
-        timeout: Option<u64>,
-        through: bool,
-    ) -> TestCaseResult {
-        let client = self.clients;
-        let answer = self.ask(owner, set, lease, timeout, through)?;
-        let end = timeout.map(|timeout| self.model.now + timeout);
-        let wait = Wait { owner, set: set.clone(), lease, end, client, through };
-        prop_assert_eq!(answer, self.model.wait(wait));
-        Ok(())
     }
 
     /// Asks the table to wait.
