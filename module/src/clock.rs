@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 /// Named here, as all time is: a simulation has another one.
 pub(crate) use std::time::Instant;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvlock_core::{MonoMillis, Now};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::redis::Ctx;
 
@@ -23,4 +24,9 @@ pub(crate) fn now() -> Now {
 fn machine_us() -> u64 {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     u64::try_from(unix).unwrap_or(u64::MAX)
+}
+
+/// The processor time that this thread has used. The time that the kernel gives to others does not count.
+pub(crate) fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

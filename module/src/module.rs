@@ -1,8 +1,6 @@
 //! The module as the server sees it: its commands and options, and its reactions to events of
 //! the server.
 
-use std::time::Instant;
-
 use kvlock_core::{Cause, Now};
 
 use crate::config;
@@ -64,13 +62,14 @@ impl Module {
 
     /// The timer fired.
     pub(crate) fn timer(ctx: &Ctx<'_>) {
-        let begun = Instant::now();
+        let begun = clock::processor_time();
         server::with(|server| {
             server.timer.fired();
             server.run_due(ctx);
             server.turns = server.turns.saturating_add(1);
             server.timer.go_on(ctx);
-            server.longest_turn = server.longest_turn.max(begun.elapsed());
+            server.longest_turn =
+                server.longest_turn.max(clock::processor_time().saturating_sub(begun));
         });
     }
 

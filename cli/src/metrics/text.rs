@@ -60,7 +60,7 @@ const TIMES: [(&str, &str, u32, &str); 2] = [
         "longest_turn_us",
         "longest_turn_seconds",
         1_000_000,
-        "Longest work of the module in one turn of the event loop",
+        "Most processor time of the module in one turn of the event loop",
     ),
     (
         "quarantine_left_ms",
