@@ -7,7 +7,7 @@ use kvlock_core::{
 };
 
 use crate::clock;
-use crate::commands::{TOO_MANY_PERMITS, UNSET};
+use crate::commands::{UNSET, sent_away};
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
@@ -233,10 +233,10 @@ impl Server {
         open.earliest = found.passed.flatten().or(turn);
         match self.table.serve_permits(&open.situation(), cause) {
             Served::NotYet => true,
-            Served::TooMany(waiting) => {
+            Served::Dismissed(waiting, why) => {
                 let now = open.now;
                 drop(open);
-                self.answer(waiting, TOO_MANY_PERMITS, None);
+                self.answer(waiting, sent_away(&why), None);
                 self.table.serve_soon(at, cause, now);
                 true
             }
@@ -282,7 +282,7 @@ impl Server {
                     all = true;
                     break;
                 }
-                Served::TooMany(waiting) => self.answer(waiting, TOO_MANY_PERMITS, None),
+                Served::Dismissed(waiting, why) => self.answer(waiting, sent_away(&why), None),
                 Served::Granted(hand_off, share, used) => {
                     let change = PermitsChange::Own { share: Some(share), used };
                     self.write_permits(&mut open, Some(owner), change);

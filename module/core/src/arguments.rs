@@ -143,7 +143,8 @@ pub fn permits<'a, A: AsRef<[u8]>>(
     let owner = owner(owner_arg)?;
     let permits = number("permits", permits_arg, 1, Permits::MAX)?;
     let lease = lease(lease_arg, max_lease_ms)?;
-    let (want, holds) = (Want::Permits(permits), holds(options)?);
+    let holds = holds(options)?;
+    let want = Want::Permits { more: permits, holds };
     Ok((permits, Acquire { owner, want, lease, holds }))
 }
 
@@ -160,7 +161,8 @@ pub fn permits_or_all<'a, A: AsRef<[u8]>>(
         return some.map(|(permits, request)| (Some(permits), request));
     }
     let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
-    let (want, holds) = (Want::Permits(Permits::MAX), holds(options)?);
+    let holds = holds(options)?;
+    let want = Want::Permits { more: Permits::MAX, holds };
     Ok((None, Acquire { owner, want, lease, holds }))
 }
 

@@ -285,7 +285,9 @@ impl<P> Table<P> {
             Semaphore::Set(Permits { own: None, .. }) => {
                 return (TakeReply::Refused, PermitsChange::None);
             }
-            Semaphore::Unset | Semaphore::NotASemaphore { .. } => 1,
+            Semaphore::Unset | Semaphore::NotASemaphore { .. } => {
+                return self.take_permits(at, 1, request);
+            }
         };
         if request.holds.is_some_and(|wanted| wanted != holds) {
             return (TakeReply::Mismatch, PermitsChange::None);

@@ -180,6 +180,9 @@ impl<P> Table<P> {
         let lease = leaver.waiter.lease;
         if holds <= permits.max(1) {
             self.unbind(key.borrow(), &owner);
+        } else {
+            // It gets permits beside those that it has: none of them ends with a session that is gone.
+            self.relied_on(key.borrow(), &owner);
         }
         if let (true, Some(session)) = (leaver.waiter.bound, leaver.waiter.via.session()) {
             self.bind((key.borrow(), &owner), (token, lease), session, now);

@@ -25,8 +25,13 @@ pub enum Want {
     Shared,
     /// Not a lock: that a latch opens.
     Zero,
-    /// A number of permits of a semaphore.
-    Permits(u64),
+    /// Permits of a semaphore.
+    Permits {
+        /// How many more.
+        more: u64,
+        /// How many the owner must hold then, if it has said so.
+        holds: Option<u64>,
+    },
     /// To observe changes after the given version: see [`News`](crate::News).
     Changes(u64),
 }

@@ -2,7 +2,7 @@
 
 use crate::grant::{GrantId, after};
 use crate::key::KeyRef;
-use crate::lock::{Acquire, Release, ReleaseReply, RenewReply};
+use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply};
 use crate::mode::{Share, Want};
 use crate::outbox::{Dismissal, Ending};
 use crate::outcome::{Cause, WaitReply, count};
@@ -25,8 +25,8 @@ impl<P> Table<P> {
         let queue = self.queues.find(key)?;
         let (first, _) = self.front(queue)?;
         let waiter = self.queues.waiter(first)?;
-        let Want::Permits(permits) = waiter.want else { return None };
-        Some((&waiter.owner, permits))
+        let Want::Permits { more, .. } = waiter.want else { return None };
+        Some((&waiter.owner, more))
     }
 
     /// Sets the number of permits; with `only_new` not if it was set before.
@@ -90,40 +90,28 @@ impl<P> Table<P> {
         permits: u64,
         request: &Acquire<'_>,
     ) -> (TakeReply, PermitsChange) {
-        let seen = match at.seen {
-            Semaphore::Set(seen) => seen,
-            Semaphore::Unset => return (TakeReply::Unset, PermitsChange::None),
-            Semaphore::NotASemaphore { .. } => {
-                return (TakeReply::NotASemaphore, PermitsChange::None);
-            }
+        let seen = match fitting(&at.seen, permits, request.holds) {
+            Ok(seen) => seen,
+            Err(misfit) => return (misfit, PermitsChange::None),
         };
         let (held, end) = (seen.held(), at.now.unix().plus(request.lease));
-        let more = held.saturating_add(permits);
         let until = seen.own.map_or(end, |own| own.until.max(end));
-        match request.holds {
-            Some(n) if n == held => {
-                count(&mut self.counters.repeated);
-                self.touched(at.key, request.owner, Some(Token::NONE));
-                let share = Share { holds: held, until };
-                let change = PermitsChange::Own { share: Some(share), used: seen.used };
-                let same = seen.own == Some(share);
-                return (TakeReply::Holds(held), if same { PermitsChange::None } else { change });
-            }
-            Some(n) if n != more => {
-                return (TakeReply::Mismatch, PermitsChange::None);
-            }
-            Some(_) | None => {}
+        if request.holds == Some(held) {
+            count(&mut self.counters.repeated);
+            self.relied_on_permits(at.key, request.owner);
+            let share = Share { holds: held, until };
+            let change = PermitsChange::Own { share: Some(share), used: seen.used };
+            let same = seen.own == Some(share);
+            return (TakeReply::Holds(held), if same { PermitsChange::None } else { change });
         }
-        if more > seen.limit {
-            return (TakeReply::TooMany, PermitsChange::None);
-        }
+        let more = held.saturating_add(permits);
         let in_line = self.is_in_line(at.key);
         let refused = in_line || self.quarantine.is_on(at.now);
         if refused || seen.free() < permits {
             return (TakeReply::Refused, PermitsChange::None);
         }
         count(&mut self.counters.granted);
-        self.touched(at.key, request.owner, Some(Token::NONE));
+        self.relied_on_permits(at.key, request.owner);
         if held == 0 {
             self.unbind(at.key, request.owner);
         }
@@ -131,6 +119,12 @@ impl<P> Table<P> {
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let used = seen.used.saturating_add(permits);
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
+    }
+
+    /// The owner has permits, and has heard so: a wait of it that is passed over is for nothing now.
+    fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        self.touched(key, owner, Some(Token::NONE));
+        self.leave_place_aside(key, owner);
     }
 
     /// Takes permits if they can be had, else says whether the client may wait for them.
@@ -147,7 +141,11 @@ impl<P> Table<P> {
             Semaphore::Set(_) | Semaphore::Unset | Semaphore::NotASemaphore { .. } => None,
         };
         if held.is_none() && self.has_place_aside(at.key, request.owner) {
-            return (self.room_for(at.key, request.owner, &caller), PermitsChange::None);
+            let reply = match fitting(&at.seen, permits, request.holds) {
+                Ok(_) => self.room_for(at.key, request.owner, &caller),
+                Err(misfit) => WaitReply::Now(misfit),
+            };
+            return (reply, PermitsChange::None);
         }
         let request = request.through(caller.session(), held);
         let (reply, change) = self.try_take(at, permits, &request);
@@ -215,7 +213,7 @@ impl<P> Table<P> {
     /// Serves the first waiter, or plans the next look. `at` has the permits of that waiter's owner.
     pub fn serve_permits(&mut self, at: &SemaphoreAt<'_>, cause: Cause) -> Served<P> {
         let Some(id) = self.queues.find(at.key) else { return Served::NotYet };
-        let (Some((head, Want::Permits(permits))), Semaphore::Set(seen)) =
+        let (Some((head, Want::Permits { more: permits, holds })), Semaphore::Set(seen)) =
             (self.front(id), at.seen)
         else {
             let until = match at.seen {
@@ -225,12 +223,16 @@ impl<P> Table<P> {
             self.plan_next_look(id, until, at.now);
             return Served::NotYet;
         };
-        let more = seen.held().saturating_add(permits);
-        if more > seen.limit {
-            let ending = Ending::Dismissed(Dismissal::TooMany);
-            let out = self.take_out(head).map(|leaver| self.tell(leaver, ending));
-            return out.map_or(Served::NotYet, Served::TooMany);
+        let misfit = match fitting(&at.seen, permits, holds) {
+            Ok(seen) if holds != Some(seen.held()) => None,
+            Err(TakeReply::TooMany) => Some(Dismissal::TooMany),
+            Ok(_) | Err(_) => Some(Dismissal::Misfit(AcquireReply::Mismatch)),
+        };
+        if let Some(why) = misfit {
+            let Some(leaver) = self.take_out(head) else { return Served::NotYet };
+            return Served::Dismissed(self.tell(leaver, Ending::Dismissed(why.clone())), why);
         }
+        let more = seen.held().saturating_add(permits);
         if self.quarantine.is_on(at.now) {
             self.plan_next_look(id, None, at.now);
             return Served::NotYet;
@@ -270,6 +272,23 @@ impl<P> Table<P> {
                 PermitsChange::None
             }
         }
+    }
+}
+
+/// The permits of a semaphore from which an owner may take `permits` more, as soon as they are free. Otherwise the
+/// reply. An owner that holds what `HOLDS` says repeats its command: it needs no more.
+fn fitting(seen: &Semaphore, permits: u64, holds: Option<u64>) -> Result<Permits, TakeReply> {
+    let seen = match seen {
+        Semaphore::Set(seen) => *seen,
+        Semaphore::Unset => return Err(TakeReply::Unset),
+        Semaphore::NotASemaphore { .. } => return Err(TakeReply::NotASemaphore),
+    };
+    let more = seen.held().saturating_add(permits);
+    match holds {
+        Some(n) if n == seen.held() => Ok(seen),
+        Some(n) if n != more => Err(TakeReply::Mismatch),
+        Some(_) | None if more > seen.limit => Err(TakeReply::TooMany),
+        Some(_) | None => Ok(seen),
     }
 }
 

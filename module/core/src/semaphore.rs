@@ -10,6 +10,7 @@
 
 use crate::key::KeyRef;
 use crate::mode::Share;
+use crate::outbox::Dismissal;
 use crate::outcome::HandOff;
 use crate::parse::{in_two, strict_decimal};
 use crate::types::{Now, UnixMillis};
@@ -110,8 +111,8 @@ pub enum TakeReply {
 pub enum Served<P> {
     /// Granted: the permits of the owner, and the number of held permits.
     Granted(HandOff<P>, Share, u64),
-    /// Can never be granted: the semaphore has fewer permits.
-    TooMany(Option<P>),
+    /// Sent away, for this reason.
+    Dismissed(Option<P>, Dismissal),
     /// The first waiter has to wait, or there is none.
     NotYet,
 }

@@ -145,7 +145,12 @@ fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
 
 /// Queues a waiter for the semaphore's permit and grants it.
 fn hand_permit(table: &mut Table<u32>, name: &[u8]) -> (GrantId, Share) {
-    let join = Join { owner: b"next", want: Want::Permits(1), lease: LEASE, timeout: None };
+    let join = Join {
+        owner: b"next",
+        want: Want::Permits { more: 1, holds: None },
+        lease: LEASE,
+        timeout: None,
+    };
     table.enqueue(&pool(name, None), &join, 0);
     let served = table.serve_permits(&pool(name, None), Cause::Release);
     let Served::Granted(hand_off, share, 1) = served else { panic!("{served:?}") };
@@ -160,7 +165,7 @@ fn grants_of_several_semaphores_to_one_owner_are_told_apart() {
         names.iter().map(|name| hand_permit(&mut table, name.as_bytes())).collect();
 
     // The same owner does something with another one, and with a lock of the same name.
-    let request = request(b"next", Want::Permits(1));
+    let request = request(b"next", Want::Permits { more: 1, holds: None });
     let (reply, _) = table.take_permits(&pool(b"other", None), 1, &request);
     assert_eq!(reply, TakeReply::Holds(1));
     let token = take(&mut table, b"k0", b"next");

@@ -68,7 +68,7 @@ fn whatever_is_waited_for_at_a_key_is_looked_at_when_something_befalls_it() {
     table.enqueue(&latch, &join(b"a", Want::Zero), 1);
     let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest: until });
     let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
-    table.enqueue(&pool, &join(b"a", Want::Permits(1)), 2);
+    table.enqueue(&pool, &join(b"a", Want::Permits { more: 1, holds: None }), 2);
     assert_eq!(table.next_look(NOW), None, "nothing is due");
 
     table.look_soon_at_all_of(1, b"k", Cause::Outside, NOW);
@@ -86,7 +86,7 @@ fn a_look_at_a_semaphore_that_nobody_has_searched_is_due_at_once() {
     let mut table = table();
     let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest: None });
     let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
-    table.enqueue(&pool, &join(b"a", Want::Permits(1)), 2);
+    table.enqueue(&pool, &join(b"a", Want::Permits { more: 1, holds: None }), 2);
     assert_eq!(table.next_due(NOW), Some(Millis(1)));
 }
 
@@ -115,7 +115,7 @@ fn who_could_not_be_served_in_one_go_is_served_in_the_next() {
     let earliest = Some(UnixMillis(2_000));
     let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest });
     let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
-    table.enqueue(&pool, &join(b"a", Want::Permits(1)), 2);
+    table.enqueue(&pool, &join(b"a", Want::Permits { more: 1, holds: None }), 2);
     assert_eq!(table.next_look(NOW), None);
     table.serve_soon(pool.key, Cause::Release, NOW);
     let look = table.next_look(NOW);

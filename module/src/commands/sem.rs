@@ -1,8 +1,7 @@
 //! The commands of semaphores, but for `SEM.CANCEL`.
 
 use kvlock_core::{
-    Acquire, Join, KeyRef, Kind, Permits, Semaphore, SessionId, TakeReply, WaitReply, Want,
-    arguments,
+    Acquire, Join, KeyRef, Kind, Permits, Semaphore, SessionId, TakeReply, WaitReply, arguments,
 };
 
 use super::acquire::bound_to;
@@ -160,7 +159,7 @@ impl Operation for SemWait {
             if let WaitReply::Now(reply) = outcome {
                 server.table.bind_taken(at, &request, reply, bound);
             }
-            let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
+            let Acquire { owner, lease, want, .. } = request;
             let join = Join { owner, want, lease, timeout };
             let enqueue = |via| enqueue(&mut server.table, at, &join, via, bound);
             (how.settle(ctx, outcome, taken, enqueue), change)

@@ -52,7 +52,7 @@ impl World {
 
     pub fn wait(&mut self, request: Request, timeout: Option<u64>) -> TestCaseResult {
         let expected = self.expected(request);
-        let Request { owner, permits, lease, .. } = request;
+        let Request { owner, permits, lease, holds } = request;
         let at = self.at_with(owner, permits);
         let (reply, change) = self.table.wait_for_permits(&at, permits, &asked(request), None);
         if expected != TakeReply::Refused {
@@ -71,11 +71,11 @@ impl World {
         }
         prop_assert_eq!((reply, change), (WaitReply::Block, PermitsChange::None));
         self.clients += 1;
-        let (want, end) = (Want::Permits(permits), timeout.map(|ms| self.now + ms));
+        let (want, end) = (asked(request).want, timeout.map(|ms| self.now + ms));
         let (by, lease_ms, timeout) = (owner.as_bytes(), Millis(lease), timeout.map(Millis));
         let join = Join { owner: by, want, lease: lease_ms, timeout };
         let (id, replaced) = self.table.enqueue(&at, &join, self.clients);
-        let wait = Wait { owner, permits, lease, client: self.clients, id, end };
+        let wait = Wait { owner, permits, holds, lease, client: self.clients, id, end };
         let old = match place {
             Some(place) => {
                 prop_assert_eq!(self.waits[place].id, id);
@@ -103,7 +103,7 @@ impl World {
             _ if self.in_quarantine() => TakeReply::Refused,
             _ => TakeReply::Holds(had + free),
         };
-        let want = Want::Permits(Permits::MAX);
+        let want = Want::Permits { more: Permits::MAX, holds };
         let request = Acquire { owner: owner.as_bytes(), want, lease: Millis(lease), holds };
         let (reply, change) = self.table.drain_permits(&at, &request);
         prop_assert_eq!(reply, expected);
@@ -187,6 +187,6 @@ impl World {
 
 fn asked(request: Request) -> Acquire<'static> {
     let Request { owner, permits, lease, holds } = request;
-    let want = Want::Permits(permits);
+    let want = Want::Permits { more: permits, holds };
     Acquire { owner: owner.as_bytes(), want, lease: Millis(lease), holds }
 }

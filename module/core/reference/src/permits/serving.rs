@@ -1,6 +1,6 @@
 //! Serves waiters for permits, and takes back grants that reach no client.
 
-use kvlock_core::{Cause, Dismissal, PermitsChange, Served};
+use kvlock_core::{AcquireReply, Cause, Dismissal, PermitsChange, Served};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -32,7 +32,8 @@ impl World {
                 self.table.serve_soon(KEY, cause, self.now());
                 return Ok(());
             }
-            let (owner, permits, lease) = (first.owner, first.permits, first.lease);
+            let (owner, permits, lease, holds) =
+                (first.owner, first.permits, first.lease, first.holds);
             if self.key == Key::Unset {
                 // They are sent away.
                 let client = self.waits.remove(0).client;
@@ -46,8 +47,12 @@ impl World {
             let at = self.at_with(owner, permits);
             let free = self.free();
             match self.table.serve_permits(&at, cause) {
-                Served::TooMany(client) => {
-                    prop_assert!(self.limit().is_some_and(|limit| had + permits > limit));
+                Served::Dismissed(client, why) => {
+                    let misfit = Dismissal::Misfit(AcquireReply::Mismatch);
+                    let is_misfit = holds.is_some_and(|n| n != had + permits);
+                    prop_assert_eq!(why, if is_misfit { misfit } else { Dismissal::TooMany });
+                    let too_many = self.limit().is_some_and(|limit| had + permits > limit);
+                    prop_assert!(is_misfit || too_many);
                     prop_assert_eq!(client, Some(self.waits.remove(0).client));
                 }
                 Served::NotYet => {
@@ -57,6 +62,10 @@ impl World {
                 }
                 Served::Granted(hand_off, share, used) => {
                     prop_assert!(free >= permits, "I12");
+                    prop_assert!(
+                        holds.is_none_or(|n| n == had + permits),
+                        "not what was asked for"
+                    );
                     prop_assert!(!self.in_quarantine(), "I13");
                     prop_assert_eq!(hand_off.client, Some(self.waits.remove(0).client));
                     prop_assert_eq!(hand_off.until.0, self.now + lease);

@@ -35,6 +35,7 @@ pub enum Key {
 pub struct Wait {
     pub owner: Owner,
     pub permits: u64,
+    pub holds: Option<u64>,
     pub lease: u64,
     pub client: u32,
     pub id: WaiterId,
@@ -264,7 +265,8 @@ impl World {
     fn compare(&mut self) -> TestCaseResult {
         let in_line =
             self.table.queue_of(KEY).filter_map(|waiter| Some((*waiter.client?, waiter.want)));
-        let expected = self.waits.iter().map(|wait| (wait.client, Want::Permits(wait.permits)));
+        let want = |wait: &Wait| Want::Permits { more: wait.permits, holds: wait.holds };
+        let expected = self.waits.iter().map(|wait| (wait.client, want(wait)));
         prop_assert_eq!(Vec::from_iter(in_line), Vec::from_iter(expected));
         let first = self.waits.first().map(|wait| (wait.owner.as_bytes(), wait.permits));
         prop_assert_eq!(self.table.first_for_permits(KEY), first);
