@@ -113,7 +113,7 @@ impl Options {
         self.times.unwrap_or(times)
     }
 
-    /// Those to run: at least one.
+    /// The suites to run: at least one.
     fn suites(&self) -> Vec<Suite> {
         let begins = |suite: &Suite, name: &String| {
             let rest = suite.name.strip_prefix(name.as_str());
@@ -179,7 +179,7 @@ fn render() {
     }
 }
 
-/// The row of each, and whether all was as it is promised.
+/// Runs the suites. Returns the row of each, and whether its promises held.
 fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     let todo = Mutex::new(suites.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -217,7 +217,7 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     done.into_iter().map(|(_, row, right)| (row, right)).collect()
 }
 
-/// The name and version of the server that the runs are on.
+/// Name and version of the server under test.
 fn server() -> String {
     let (kind, threads) = (Kind::chosen(), chosen_io_threads());
     let threads = threads.map(|number| format!(" with {number} I/O threads")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Results that one client computes and all get: each value that is found was made by work that succeeded,
-//! and no client waits for long while there is no fault.
+//! Results that one client computes for all. Checks that each value was made by successful work,
+//! and that no client waits for long without a fault.
 
 use super::{Tasks, Turn, Work};
 use crate::notes::{Seen, Shown};
@@ -32,7 +32,7 @@ impl From<Error> for Failed {
 }
 
 impl Turn<'_> {
-    /// Wants a result, and makes it if no other client does. The owner of the turn is the value.
+    /// Gets a result, and computes it if no other client does. The owner of the turn is the value.
     async fn want_result(self) {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);
@@ -56,7 +56,7 @@ impl Turn<'_> {
                     recorder.believed(call, recorder.now() + guard.lease_left());
                     sleep(Duration::from_millis(2)).await;
                 }
-                // Now, since a value that is stored is found at once.
+                // Recorded before it is stored, because other tasks may read it at once.
                 notes.show(&key, &owner, if fails { Shown::Failed } else { Shown::Made });
                 release = Some(recorder.sent(&lock, &owner, Request::Release));
                 if fails { Err(Failed::Work) } else { Ok(owner.clone()) }

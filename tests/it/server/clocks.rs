@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The server may not have seen yet that the date went back; the lease has to run all the same.
+/// The server may not have read the new date yet. The lease has to start nevertheless.
 fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
@@ -58,7 +58,7 @@ fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
         let late: Vec<_> = late.collect();
         assert!(late.iter().any(|late| *late < 1000), "{late:?} ms late at {step}");
         worst.push((step, late.into_iter().max()));
-        // And back, which is a step as well.
+        // Stepping back is a step as well.
         clock.set(0);
         eye.run("LOCK.FORCERELEASE k");
     }
