@@ -1,5 +1,5 @@
-//! With all safeguards no promise is broken in some hundred seeds. With one of them off, the hole that it closes is
-//! found, and it is this safeguard that closes it. Bugs of the module and of the crate that the simulation
+//! With all safeguards, several hundred seeds break no promise. With one safeguard off, a seed shows the violation that
+//! it prevents, and the same seed passes with the safeguard on. Bugs of the module and of the crate that the simulation
 //! finds are patches in `tests/planted`.
 
 #![allow(
@@ -13,15 +13,15 @@
 use kvlock_simulation::{Counts, Keeping, Rule, Safeguard, Scene, Settings, run, shrink};
 
 const STEPS: u64 = 1_000;
-/// How many seeds may be tried. The rarest hole shows in 4 of 1,000 seeds, and without `tokio_unstable` chance
-/// takes part: fewer would let a test fail now and then.
+/// Largest number of seeds to try. The rarest violation shows in 4 of 1,000 seeds, and runs without `tokio_unstable`
+/// are partly random. With fewer seeds a test would sometimes fail.
 const SEEDS: u64 = 5_000;
 
-/// Finds a seed that shows the hole, and checks that the safeguard closes it.
+/// Finds a seed that shows the violation, and checks that the safeguard prevents it.
 fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     let with = Settings { scene: Some(scene), keeping: Some(keeping), ..Settings::default() };
     let without = Settings { off: Some(off), ..with.clone() };
-    // Leases that outlast a replaced primary take long to end.
+    // Leases that outlast a replaced primary need more steps to end.
     let steps = if keeping == Keeping::Quarantine { 4 * STEPS } else { STEPS };
     let shows = |seed: &u64| {
         let found = run(*seed, steps, &without, false).violation;
@@ -35,7 +35,7 @@ fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     assert_eq!(report.violation, None, "seed {seed}, with {off:?}");
 }
 
-/// What is off, where that matters, what keeps grants there, and the promise that is broken.
+/// Makes a test for each safeguard: the scene in which it matters, the setting that keeps grants, and the broken rule.
 macro_rules! holes {
     ($($name:ident: $off:ident, $scene:ident, $keeping:ident, $rule:ident;)*) => {
         $(
@@ -85,7 +85,7 @@ fn with_all_safeguards_nothing_is_wrong() {
         counts.add(&report.counts);
     }
     println!("{counts:?}");
-    // A world in which nothing happens proves nothing.
+    // A run in which nothing happens proves nothing.
     let Counts { promotions, crashes, handed_off, reentered, renewed, .. } = counts;
     for happened in [promotions, crashes, handed_off, reentered, renewed] {
         assert!(happened > 0, "{counts:?}");
