@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_believe_at_once_are_counted_and_wrong_where_that_is_promised_not_to_be() {
+    fn overlapping_beliefs_are_counted_and_are_violations_where_excluded() {
         let round = round();
         for (owner, token) in [("one", 1), ("other", 2)] {
             let lease = Duration::from_secs(1);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_lock_that_outlives_its_client_is_found_unless_a_server_took_over() {
+    fn a_bound_lock_that_outlives_its_client_is_a_violation_without_a_failover() {
         let (lease, at) = (Duration::from_secs(60), Duration::from_secs(3));
         let request = Request::Acquire { lease, timeout: None };
         let then = |after| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_token_that_was_asked_for_later_is_wrong_unless_a_primary_was_deposed() {
+    fn a_smaller_token_requested_later_is_a_violation_unless_a_primary_was_replaced() {
         let (round, ms) = (round(), Duration::from_millis);
         let granted = |owner, token, sent: u64| {
             let (request, answer) = (

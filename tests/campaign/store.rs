@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_notices_when_tokens_let_a_stale_write_in() {
+    fn an_accepted_stale_write_is_reported() {
         let store = Store::default();
         let write = |writer: &Writer| store.open().write("k", writer);
         let first = writer("a", 3, 0, 1);

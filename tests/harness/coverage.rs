@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_meets_what_is_under_way_and_nothing_else() {
+    fn a_fault_meets_only_operations_in_flight() {
         let granted = |token| Outcome::Granted { token, holds: 1 };
         let acquire = |timeout| Request::Acquire { lease: ms(100), timeout };
         let calls = [

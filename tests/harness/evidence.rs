@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_its_control_beside_it_and_all_else_of_a_page_stays() {
+    fn a_row_has_its_control_beside_it_and_other_text_does_not_change() {
         let records = [record("pair/default", &[]), record("pair/default/control", &[])];
         let page = "before\n<!-- campaign suites -->\nold\n<!-- end -->\nafter\n";
         let text = rendered(page, &records);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_bold() {
+    fn promised_cells_are_bold() {
         let counts = [(TRIES, 3), (DOUBLED, 0), (PROMISED, 1)];
         let records = [
             record("stale/all_replicas", &counts),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_violations_or_no_commit_is_not_published() {
+    fn a_run_with_violations_or_without_a_commit_is_not_published() {
         let wrong = Record { violations: vec!["Belief: two".to_owned()], ..record("a", &[]) };
         assert!(wrong.publish().is_err());
         let changed = Record { commit: "1234567 with changes".to_owned(), ..record("a", &[]) };

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_seen_may_be_a_wait_before_that_broke_off() {
+    fn a_queue_entry_may_belong_to_an_earlier_wait_that_broke_off() {
         let recorder = Recorder::new();
         let wait = || {
             let time = Duration::from_secs(1);

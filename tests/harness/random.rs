@@ -109,7 +109,7 @@ mod tests {
     use super::Seed;
 
     #[test]
-    fn parts_of_a_run_have_seeds_of_their_own() {
+    fn parts_of_a_run_have_different_seeds() {
         let seed = Seed { number: 71 };
         let of = |name| seed.of_part(name).number;
         assert_eq!(of("pair/default"), of("pair/default"));

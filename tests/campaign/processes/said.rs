@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_belief_ends_with_its_end_the_lease_or_the_process_and_its_own_process_sees_to_it() {
+    fn a_belief_ends_with_a_release_its_lease_or_its_process() {
         let ms = Duration::from_millis;
         for (looked, released, lost, killed, until, kind) in [
             (15, Some(20), None, 30, Some(20), ""),

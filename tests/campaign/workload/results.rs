@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_work_has_made_is_wrong() {
+    fn a_value_without_successful_work_is_a_violation() {
         let mut seen = Seen::default();
         let name = |value: &str| ("k".to_owned(), value.to_owned());
         seen.results.insert(name("a"), vec![Shown::Made, Shown::Found]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_too_long_is_wrong_unless_a_fault_is_near() {
+    fn a_client_that_waits_too_long_is_a_violation_without_a_fault() {
         let mut seen = Seen { late_results: vec![at(10, 15)], ..Seen::default() };
         assert_eq!(wrong_results(&seen).len(), 1);
         seen.faults.push(("kill", at(2, 6)));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_escaped_splits_back() {
+    fn escaped_text_splits_into_the_original() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(split(&format!("\"{}\"", escape(&all))).unwrap(), [all]);
     }

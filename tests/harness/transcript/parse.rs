@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn scenes_loops_and_stories_are_told_out() {
+    fn scenes_loops_and_stories_are_expanded() {
         let text = "!> replica\n!> finally a> PING\n== one\na> TIME -> _\n== two\n!> story set\na>> SET k v -> OK\n!> end\n\
                     !> for X ; Y\n!> | 1 ; 2\n!> | 3 ; 4\n!> set\n!> for Z in 1..2\na> GET $X$Z -> [$Y,\n    5]\n!> end\n!> end\n!> pass 7\n";
         assert!(Transcript::parse("t", text).unwrap().has("replica"));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_line_is_told_out() {
+    fn line_and_served_are_expanded() {
         let text = "!> line k alice bob carol\n!> served k bob carol\n";
         let told = "a> LOCK.ACQUIRE k alice 600000 -> [{k1}, 1]\nb> LOCK.WAIT k bob 600000 0 -> (blocked)\n\
                     c> LOCK.WAIT k carol 600000 0 -> (blocked)\nb< [{k2 > k1}, 1]\nc< (waits)\na> LOCK.RELEASE k bob -> 0\n\
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_transcript_is_refused_with_its_line() {
+    fn an_invalid_transcript_is_refused_with_its_line() {
         for (text, line) in [
             ("1) x", 1),
             ("a> PING\n\nPONG", 3),

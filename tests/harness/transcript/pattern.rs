@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_in_a_word_are_none_and_three_dots_are_anything() {
+    fn braces_inside_a_word_are_text_and_three_dots_match_anything() {
         let names = &mut Names::new();
         let mut fits = |expected, seen| matches(expected, seen, names);
         assert!(fits("[\"channel:{k}\", \"t{t}\"]", "[\"channel:{k}\", \"t12\"]"));

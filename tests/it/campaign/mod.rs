@@ -179,7 +179,7 @@ fn a_server_that_sleeps_past_leases() {
 
 /// The same faults without a setting against them must cause violations. So the zeros above are not for lack of checks.
 #[test]
-fn it_sees_two_holders_where_nothing_is_done_against_it_and_still_nothing_stale_is_written() {
+fn it_sees_two_holders_without_a_setting_and_no_stale_write() {
     let two = "two believed to hold a lock";
     let cut = ["--fault", "cut off, replaced", "--seconds", "3", "--until", two];
     let text = right(&[&["sentinel/default"], &cut[..]].concat());
@@ -259,7 +259,7 @@ fn said(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are() {
+fn documents_name_existing_suites_and_suites_name_existing_rows() {
     let mut named = 0;
     for file in [
         "docs/evidence.md",
@@ -318,7 +318,7 @@ fn is_of_the_client(name: &str) -> bool {
 }
 
 #[test]
-fn the_evidence_names_tests_that_there_are() {
+fn the_evidence_names_existing_tests() {
     let this = std::env::current_exe().unwrap();
     let list = Command::new(this).arg("--list").output().unwrap().stdout;
     let list = String::from_utf8(list).unwrap();

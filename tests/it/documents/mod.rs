@@ -46,7 +46,7 @@ fn examples(page: &str) -> Option<String> {
 }
 
 #[test]
-fn every_example_shows_what_happens() {
+fn every_example_matches_a_real_server() {
     for page in pages() {
         let of_command = page.parent().is_some_and(|folder| folder.ends_with("commands"));
         let Some(text) = examples(&read(&page)) else {
@@ -62,7 +62,7 @@ fn every_example_shows_what_happens() {
 
 /// `scripts/test languages` runs the examples: it needs those languages and their registries.
 #[test]
-fn the_page_of_other_languages_shows_every_example_as_it_is() {
+fn the_page_of_other_languages_contains_every_example() {
     let folder = workspace().join("docs/languages");
     let page = read(&folder.with_extension("md"));
     for file in ["bell/lock.mjs", "go/lock.go", "java/Lock.java", "node/lock.mjs", "python/lock.py"]
@@ -152,7 +152,7 @@ fn every_command_has_a_page_with_its_syntax() {
 
 /// The transcript has a row for each number argument of each command, one for each name, and one with all option keywords.
 #[test]
-fn every_argument_is_tried_with_what_is_wrong() {
+fn every_argument_is_tried_with_wrong_values() {
     let tried = read(&workspace().join("tests/transcripts/arguments.txt"));
     for command in docs::ours(&mut Server::start().connect()) {
         let row = format!("!> | {} ", command.name.to_uppercase());
@@ -196,7 +196,7 @@ fn the_changelog_knows_this_version() {
 
 /// `scripts/campaign --render` writes these tables from the runs under `docs/evidence/`.
 #[test]
-fn the_tables_of_runs_are_rendered_and_of_commits_that_there_are() {
+fn tables_of_runs_are_rendered_and_name_existing_commits() {
     for (path, text, rendered) in evidence::pages() {
         assert!(text == rendered, "{}: run `scripts/campaign --render`", path.display());
     }

@@ -130,7 +130,7 @@ fn check_cut(past: &Past, length: usize) {
 }
 
 #[test]
-fn what_is_loaded_is_what_there_was_after_a_command() {
+fn a_cut_file_loads_the_state_after_a_complete_command() {
     let mut past = Past::new();
     for number in 0..LOCKS {
         past.do_a_bit_of_everything(number);

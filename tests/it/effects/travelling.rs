@@ -72,7 +72,7 @@ fn all(server: &Server, keys: &[String]) -> Vec<Vec<String>> {
 
 /// A replica has the same values, and so has a server without the module that reads the files in any format. A server
 /// with the module can continue to use the locks.
-fn what_arrives_and_what_is_in_the_files_is_what_is_here(kind: Kind) {
+fn a_replica_and_the_files_have_the_same_locks(kind: Kind) {
     for (files, preamble, end) in [
         (true, "no", "PING"),
         (true, "yes", "PING"),
@@ -141,6 +141,6 @@ fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
 
 on_each_server!(
     a_server_that_has_renamed_what_is_replicated_refuses_the_module,
-    what_arrives_and_what_is_in_the_files_is_what_is_here,
+    a_replica_and_the_files_have_the_same_locks,
     a_replica_of_a_newer_version_has_the_same
 );

@@ -135,7 +135,7 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
 }
 
 /// Some servers store ACL rules as text and crash if a rule names a command that is removed.
-fn while_a_rule_names_a_command_it_stays_loaded(kind: Kind) {
+fn a_module_named_in_an_acl_rule_stays_loaded(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let control = &mut server.connect();
     for rule in ["+lock.acquire", "+session.list", "+@all -sem.set", "-@all -lock.info"] {
@@ -156,7 +156,7 @@ fn while_a_rule_names_a_command_it_stays_loaded(kind: Kind) {
 }
 
 /// A server has room for a few dozen categories.
-fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Kind) {
+fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
     if kind.is_redis_7_0() {
         // Redis 7.0 puts no command of a module in a category.
         return;
@@ -174,7 +174,7 @@ fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Ki
 
 /// In RESP3 a reply with names is a map. The transcripts do not distinguish a map from an array.
 #[test]
-fn what_has_names_is_a_map_in_resp3() {
+fn replies_with_names_are_maps_in_resp3() {
     let server = Server::start();
     let (mut a, mut b) = (server.connect_resp(3), server.connect());
     for line in ["LOCK.ACQUIRE k alice 60000", "SEM.SET s 1", "LATCH.SET l 1", "SESSION.OPEN 60000"]
@@ -214,7 +214,7 @@ fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
 on_each_server!(
     command_info_tells_flags_keys_and_categories,
     a_category_has_what_an_application_needs_and_another_the_rest,
-    where_others_have_all_categories_commands_are_in_those_of_the_server,
-    while_a_rule_names_a_command_it_stays_loaded,
+    without_free_categories_commands_are_in_the_servers_categories,
+    a_module_named_in_an_acl_rule_stays_loaded,
     nil_in_resp2_is_the_null_bulk,
 );

@@ -28,7 +28,7 @@ fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
 
 /// A machine that is busy may be late with one of two waits; the figures are printed.
 #[expect(clippy::print_stdout, reason = "the figure, for whoever asks with --nocapture")]
-fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
+fn waits_end_soon_after_their_timeout_when_the_date_jumps(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
     let mut eye = server.connect();
@@ -67,5 +67,5 @@ fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
 
 on_each_server!(
     a_lease_that_is_set_while_the_clock_goes_back_is_not_over,
-    waits_end_soon_after_their_time_whatever_the_date_does,
+    waits_end_soon_after_their_timeout_when_the_date_jumps,
 );

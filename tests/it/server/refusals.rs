@@ -83,7 +83,7 @@ fn permits_of_the_dead_are_given_to_the_next(kind: Kind) {
 }
 
 /// A waiter is killed in the turn of its grant. The next waiter gets the lock at once, not when that lease ends.
-fn a_grant_that_nobody_gets_is_taken_back(kind: Kind) {
+fn a_grant_to_a_killed_waiter_is_revoked(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();
     for round in 0..15 {
@@ -124,6 +124,6 @@ on_each_server!(
     each_lease_ends_before_the_next_grant,
     a_deleted_lock_passes_on_and_is_written,
     permits_of_the_dead_are_given_to_the_next,
-    a_grant_that_nobody_gets_is_taken_back,
+    a_grant_to_a_killed_waiter_is_revoked,
     what_is_bound_is_released_when_its_session_is_gone,
 );

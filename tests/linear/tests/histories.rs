@@ -90,7 +90,7 @@ fn explains(calls: &[Call]) {
 }
 
 #[test]
-fn what_a_server_answers_can_be_explained_although_some_answers_are_lost() {
+fn real_histories_are_explained_although_some_replies_are_lost() {
     // Few breaks, because calls with unknown outcomes make the search long.
     let calls = history(7, 40, 1);
     let unknown = |call: &&Call| matches!(call.answer, Some((_, Outcome::Unknown)));
@@ -148,7 +148,7 @@ const PLANTED: &[Planted] = &[
 ];
 
 #[test]
-fn what_a_server_must_not_answer_cannot_be_explained() {
+fn impossible_replies_are_not_explained() {
     let calls = history(8, 250, 0);
     explains(&calls);
     let last = calls.iter().map(|call| call.answer.unwrap().0).max().unwrap();

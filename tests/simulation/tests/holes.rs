@@ -49,17 +49,17 @@ macro_rules! holes {
 }
 
 holes! {
-    who_counts_from_the_answer_believes_too_long: FromSending, Single, Nothing, Belief;
-    who_does_not_look_at_its_clock_believes_too_long: LooksAtClock, Single, Nothing, Belief;
-    whose_clock_is_slower_than_allowed_for_believes_too_long: RateMargin, Single, Nothing, Belief;
-    who_counts_on_what_was_not_answered_believes_too_long: UnansweredIsNothing, Single, Nothing, Belief;
-    whose_session_is_shorter_than_it_asked_for_believes_too_long: WholeTtl, Single, Nothing, Belief;
-    who_repeats_itself_without_saying_holds_holds_twice: Holds, Single, Nothing, Holds;
-    who_counts_from_when_it_was_told_believes_too_long: GrantedAt, Single, Nothing, Belief;
+    a_lease_counted_from_the_reply_is_believed_too_long: FromSending, Single, Nothing, Belief;
+    a_holder_that_does_not_check_its_clock_believes_too_long: LooksAtClock, Single, Nothing, Belief;
+    a_client_with_a_slow_clock_believes_too_long: RateMargin, Single, Nothing, Belief;
+    a_renewal_without_a_reply_is_believed_too_long: UnansweredIsNothing, Single, Nothing, Belief;
+    a_client_of_a_shortened_session_believes_too_long: WholeTtl, Single, Nothing, Belief;
+    a_repeated_command_without_holds_holds_twice: Holds, Single, Nothing, Holds;
+    a_grant_counted_from_its_outcome_is_believed_too_long: GrantedAt, Single, Nothing, Belief;
     a_shorter_renewal_that_arrives_late_is_counted_on: CountsLate, Single, Nothing, Belief;
     a_resource_that_does_not_look_takes_late_writes: Fence, Single, Nothing, Stale;
-    a_server_that_forgets_grants_again_unless_it_waits: Quarantine, Crashes, Quarantine, Belief;
-    who_takes_over_grants_again_unless_it_waits: Quarantine, Failovers, Quarantine, Belief;
+    a_server_without_its_data_grants_again_without_a_quarantine: Quarantine, Crashes, Quarantine, Belief;
+    a_promoted_replica_grants_again_without_a_quarantine: Quarantine, Failovers, Quarantine, Belief;
     a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas: MinReplicas, Failovers, Quarantine, Belief;
     a_primary_that_is_cut_off_together_with_a_replica_goes_on: NoReplicaAlong, Failovers, Quarantine, Belief;
     grants_that_no_replica_has_are_granted_again: ReplicasConfirm, Failovers, Replicas, Belief;
@@ -113,7 +113,7 @@ fn a_seed_decides_everything() {
 
 #[test]
 #[cfg(tokio_unstable)]
-fn a_run_is_shortened_to_what_shows_it() {
+fn a_run_is_shortened_to_its_first_violation() {
     let without =
         Settings { off: Some(Safeguard::Fence), scene: Some(Scene::Single), ..Settings::default() };
     let fails = |seed: &u64| run(*seed, STEPS, &without, false).violation.is_some();
