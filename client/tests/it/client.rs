@@ -61,7 +61,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// A task that waits for a lock.
 type Waiter = JoinHandle<Result<Guard, Error>>;
 
-/// A clock that a test moves on, as if the machine had been suspended: no timer notices.
+/// A clock that a test advances, as after a suspend of the machine. Timers do not advance with it.
 #[derive(Clone, Debug)]
 struct Suspended {
     start: Instant,
