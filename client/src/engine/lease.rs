@@ -537,7 +537,7 @@ impl Lease {
         ReleaseAction::Release { give_back, strays }
     }
 
-    /// The longest lease that any guard has wanted so far.
+    /// The longest lease that any guard has requested so far.
     pub(crate) fn longest_ever(&self) -> Duration {
         self.state().longest_ever
     }

@@ -166,7 +166,7 @@ pub enum WaitReply<R> {
 pub enum Full {
     /// One of the server, or of a key.
     Server,
-    /// What one user may take of a limit of the server.
+    /// One user's share of a limit of the server.
     User,
 }
 
