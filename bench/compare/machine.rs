@@ -32,7 +32,7 @@ impl Used {
     }
 }
 
-/// The processor time of all cores, busy and in all, in ticks.
+/// Processor time of all cores in ticks: the busy time, and the total time.
 pub(crate) fn busy() -> [f64; 2] {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);

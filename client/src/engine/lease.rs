@@ -486,7 +486,7 @@ impl Lease {
         Some(Turn(self.clone()))
     }
 
-    /// Whether a share is left, held or lost.
+    /// Whether a share exists, held or lost.
     pub(crate) fn is_alive(&self) -> bool {
         !self.state().shares.is_empty()
     }

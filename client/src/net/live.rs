@@ -1,4 +1,4 @@
-//! An open connection, and the time for which its server is the right one.
+//! An open connection, and the time until which its server counts as the right one without another check.
 
 use crate::net::connection::Connection;
 use crate::net::pace::Pace;

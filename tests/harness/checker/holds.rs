@@ -27,7 +27,7 @@ pub(super) struct Hold<'a> {
     pub grant: &'a Call,
     /// When its answer came.
     pub granted: Duration,
-    /// Least number of units that it has of the lock or the semaphore, each from a time on.
+    /// The certain number of units of the lock or the semaphore, and the time from which it applies.
     pub units: Vec<(Duration, u64)>,
     /// Re-entries and renewals after the grant, in order of sending.
     pub sets: Vec<Touch<'a>>,

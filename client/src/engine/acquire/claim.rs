@@ -181,7 +181,7 @@ impl Claim {
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
-    /// Makes a lease of a grant. From then on the watchdog renews it.
+    /// Creates a lease from a grant. The watchdog then renews it.
     pub(crate) fn hold(&self, granted: Granted, term: LeaseSpec) -> Result<Held, Error> {
         let Granted { grant, since, runs } = granted;
         let held_lock = HeldLock {
