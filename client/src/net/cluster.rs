@@ -152,7 +152,7 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// Some node that has been connected to.
+    /// The runtime of any connected node.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }

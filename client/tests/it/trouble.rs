@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 const EVERY: [Moment; 4] =
     [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer, Moment::AfterTheAnswer];
 
-/// A lease, if nothing else is said.
+/// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What a client sends and repeats, whatever became of it, and where.
+/// Commands that a client sends and repeats after any failure, with their keys.
 const REPEATED: [(&str, &str); 10] = [
     ("LOCK.ACQUIRE", ALONE),
     ("LOCK.ACQUIRE", SHARED),

@@ -214,7 +214,7 @@ impl Claim {
         let _ended = undone.await;
     }
 
-    /// A guard has it from here on.
+    /// Ends the claim: a guard now has the lock.
     pub(crate) fn keep(mut self) {
         self.state = State::Over;
     }
