@@ -77,7 +77,7 @@ struct Options {
     /// Inject only faults whose names contain these words
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
-    /// Go on until this counter is above zero, for at most ten minutes more
+    /// Continue until this counter is above zero, for at most ten minutes more
     #[arg(long, value_name = "WORDS")]
     until: Option<String>,
     /// Write each run into docs/evidence/, and the tables of the documents
@@ -89,7 +89,7 @@ struct Options {
     /// Do not demand that each fault of a suite comes: for a run of seconds
     #[arg(long)]
     some: bool,
-    /// Go on until each fault has met each operation in progress at least N times
+    /// Continue until each fault has met each operation in progress at least N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
     /// Check only what must be zero, not that locks were granted twice where that is expected: for a
