@@ -103,7 +103,7 @@ impl Stranger<'_> {
             Ok(())
         })?;
         for db in dbs {
-            // After a failover at this moment, no floor of the tokens would be left.
+            // The floor was deleted too. A grant writes it again, so that tokens also grow after a failover.
             self.say(cmd!["SELECT", db])?;
             self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
         }
