@@ -1,4 +1,4 @@
-//! The same two commands as the crate sends, over plain redis-rs.
+//! The two commands of the crate, sent through plain redis-rs.
 
 use driver::{Args, Session};
 use kvlock::{AcquireOptions, AsyncLockCommands as _, ReleaseOptions};
@@ -13,8 +13,8 @@ struct ByHand {
     lease: Duration,
 }
 
-/// Without `TCP_NODELAY` small commands of many tasks travel together, and each of them waits for
-/// an acknowledgement.
+/// Without `TCP_NODELAY` the kernel sends small commands of many tasks in one packet, and delays each until
+/// the previous packet is acknowledged.
 pub(crate) async fn run(args: Args, nodelay: bool) {
     let tcp = TcpSettings::default().set_nodelay(nodelay);
     let address = args.text("url").into_connection_info().unwrap().set_tcp_settings(tcp);

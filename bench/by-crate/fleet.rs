@@ -1,4 +1,4 @@
-//! A client process of a fleet: many tasks that wait for one lock, whatever becomes of the server.
+//! A client process of a fleet: many tasks that wait for one lock, also over a restart of the server.
 
 use crate::LONG;
 use driver::Args;

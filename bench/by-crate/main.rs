@@ -9,7 +9,7 @@
 //! | `election` | elections: an acquisition is a campaign, a release a resignation |
 //! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
-//! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them; `bound=yes`: bound ones |
+//! | `watchdog` | holds `tasks` locks, and does nothing but renew them; `bound=yes`: bound locks |
 //!
 //! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With `mode=fleet` all
 //! tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all want one result (`once.rs`):
@@ -42,13 +42,13 @@ struct ByCrate {
     client: Client,
     args: Args,
     how: fn(Lock, &Args) -> Lock,
-    /// Guards that must not be dropped: their leases are to end by themselves.
+    /// Guards that are not dropped, so that their leases end without a release.
     abandoned: Vec<Guard>,
 }
 
-// The load has one core, and releaser and waiter are one process here but in nothing else: a runtime
-// of many threads would work off the reply to the releaser, and all that follows from it, before the
-// grant that has come with it, whichever was first.
+// The load has one core, and the releasing and the waiting task share a process only in this benchmark. A runtime
+// with many threads would first handle the reply to the release and everything after it, and then the
+// grant, even if the grant arrived first.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();

@@ -1,4 +1,4 @@
-//! Tasks that all want a result that another program makes.
+//! Tasks that all need a result that another program produces.
 
 use driver::{Args, now};
 use kvlock::{Client, Error};

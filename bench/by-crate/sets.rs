@@ -1,12 +1,12 @@
-//! Tasks that need several locks at the same time, as the philosophers at their table need two forks. With `proto=crate` they take
-//! them in one step, with `proto=sorted` one after the other in the order of their names.
+//! Tasks that need several locks at the same time, like the dining philosophers. With `proto=crate` they acquire
+//! all locks in one step, with `proto=sorted` one after the other in the order of their names.
 
 use driver::{Args, Session};
 use kvlock::{Client, Guard};
 
 struct Sets {
     client: Client,
-    /// Number of locks in all, and of those that a task needs.
+    /// Total number of locks, and number of locks of a task.
     keys: usize,
     width: usize,
     one_step: bool,
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: Args) -> ! {
 }
 
 impl Sets {
-    /// The lock of that name, the next one at the table, and the one opposite.
+    /// The lock with that name, the next one in the circle, and the one halfway round.
     fn names(&self, key: &str) -> Vec<String> {
         let (table, seat) = key.rsplit_once(':').unwrap();
         let seat: usize = seat.parse().unwrap();

@@ -1,11 +1,11 @@
-//! What it costs a process to keep many locks: it acquires them and goes on holding.
+//! The cost of holding many locks: a process acquires them and renews them.
 
 use crate::LONG;
 use driver::Args;
 use kvlock::{Client, Guard};
 use tokio::task::JoinSet;
 
-/// Acquiring one after the other would take longer than a lease.
+/// Number of concurrent acquires. One after the other would take longer than a lease.
 const AT_ONCE: usize = 100;
 
 /// Prints `ready`, and at the next line of input how many of the locks were lost.

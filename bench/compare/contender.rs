@@ -1,15 +1,15 @@
 //! The contenders.
 
-/// What a contender needs to run against.
+/// The server that a contender needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Needs {
-    /// A Redis with the module, as it is by default.
+    /// A Redis with the module and default options.
     Module,
     /// The same with `kvlock.redisson-channel no`.
     SilentModule,
     /// The same as [`Module`](Self::Module) with three I/O threads.
     ThreadedModule,
-    /// A Redis without it.
+    /// A Redis without the module.
     Redis,
     Etcd,
     Postgres,
@@ -21,7 +21,7 @@ pub(crate) enum Needs {
 pub(crate) enum Program {
     /// A program of this package.
     Ours(&'static str),
-    /// What `scripts/bench` brought under this name.
+    /// A program that `scripts/bench` has installed under this name.
     Peer(&'static str),
 }
 
@@ -30,22 +30,22 @@ pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) program: Program,
-    /// Which of the program's protocols.
+    /// The protocol that the program uses.
     pub(crate) proto: &'static str,
     pub(crate) needs: Needs,
-    /// The commands that clients send, as far as they are not sent by scripts as well.
+    /// The commands that clients send, except those that scripts also call.
     pub(crate) sends: &'static [&'static str],
-    /// More processes than that would take longer to start than to measure; each then has several
-    /// clients, which share nothing but the process.
+    /// Largest number of processes. More would take longer to start than to measure; each process then has several
+    /// clients, which share only the process.
     pub(crate) processes: usize,
-    /// How many waiters it is measured with at most.
+    /// Largest number of waiters with which it is measured.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
-    /// How many seconds of contention do not count,
+    /// Seconds of contention that are not counted.
     pub(crate) settle: f64,
-    /// and how many get in line in a second of those.
+    /// Number of clients that start to wait in a second.
     pub(crate) in_line_per_s: f64,
-    /// All its tasks are one client, whatever is asked for: to wait together is what it is for.
+    /// All its tasks are one client in every scenario, because a session is shared by waits.
     pub(crate) is_one_client: bool,
 }
 

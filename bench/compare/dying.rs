@@ -10,10 +10,10 @@ use crate::server::{Backend, Setting};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// For how long the processor time of keeping locks is counted.
+/// Time for which the processor time of holding locks is measured.
 const KEPT: Duration = Duration::from_secs(2);
-/// How many locks the holder acquires at the same time: one that wants 100,000 at once has no time to
-/// renew the first of them.
+/// Number of locks that the holder acquires at the same time. With 100,000 concurrent acquires, it would have no time
+/// to renew the first locks.
 const AT_ONCE: usize = 100;
 const LEADER_LEASE_MS: u64 = 3_000;
 const LEASE_MS: u64 = 2_000;
@@ -37,7 +37,7 @@ pub(crate) fn elections(cells: &mut Cells, effort: Effort) {
     }
     for (name, clients) in [("1,000 observers", 1_000), ("1,000 observers in one process", 1)] {
         for who in who {
-            // Without a client to share, it is the same again.
+            // It has no client to share, so it would be the same measurement.
             if clients == 1 && who == "SET NX poller" {
                 continue;
             }
@@ -61,7 +61,7 @@ pub(crate) fn locks(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Starts a process whose tasks keep their locks.
+/// Starts a process whose tasks hold their locks.
 fn keeper(
     contender: &'static Contender,
     url: &str,
@@ -80,14 +80,14 @@ fn keeper(
     Ok((process, version))
 }
 
-/// When the first of its tasks had what it wants, and the last.
+/// Times at which its first and its last task had their locks.
 fn kept(process: &Process) -> Result<[u64; 2], String> {
     let line = process.line()?;
     let (first, last) = line.split_once(' ').ok_or_else(|| line.clone())?;
     Ok([first, last].map(|moment| moment.parse().unwrap_or(0)))
 }
 
-/// Adds durations in milliseconds to those in microseconds: these are longer than in other scenarios.
+/// Adds durations in milliseconds to those in microseconds. They are longer than in other scenarios.
 fn in_ms(mut figures: Figures) -> Figures {
     for (name, us) in figures.clone() {
         if let Some(name) = name.strip_suffix("_us") {
@@ -101,7 +101,7 @@ fn milliseconds(since: u64, until: u64) -> f64 {
     until.saturating_sub(since) as f64 / 1e6
 }
 
-/// One holder that is killed, and another process that waits for all of its locks.
+/// Kills a holder while another process waits for all of its locks.
 fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();
@@ -128,13 +128,13 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     Ok((figures.map(|(name, value)| (name.to_owned(), value)).into(), version))
 }
 
-/// Long enough for that number of waiters to get in line; at a moment that has nothing to do with renewals.
+/// Waits until that number of waiters is queued, and then for a random time, so that the kill does not depend on renewals.
 fn in_line(tasks: usize) {
     let any = driver::now() % 700;
     sleep(Duration::from_millis(1_000 + tasks as u64 / 20 + any));
 }
 
-/// Candidates, one process each, of which the leader is killed again and again.
+/// Kills the leader repeatedly. Each candidate is a process.
 fn killed_leaders(contender: &'static Contender, kills: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();

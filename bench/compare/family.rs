@@ -1,5 +1,5 @@
-//! Shares and permits; a thousand readers that are let in at once, and a writer behind them, which
-//! `bench/raw/crowd.rs` does turn by turn.
+//! Shared locks and permits; and a thousand readers that are granted a lock at once, followed by a writer, repeatedly
+//! (`bench/raw/crowd.rs`).
 
 use crate::contender::named;
 use crate::figures::{self, Figures};
@@ -35,7 +35,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// What a turn took, as the load generator prints it.
+/// The times of a turn, as printed by the load generator.
 struct Turn {
     probed: bool,
     granted: u64,

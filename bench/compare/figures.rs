@@ -1,4 +1,4 @@
-//! From what happened to figures.
+//! Computes figures from records.
 
 use crate::measure::Outcome;
 use crate::process::Cycle;
@@ -27,7 +27,7 @@ pub(crate) fn percentiles(figures: &mut Figures, name: &str, durations: impl Ite
     figures.insert(format!("{name}_max_us"), histogram.max() as f64 / 1_000.0);
 }
 
-/// How much was done and what it cost: for every scenario.
+/// Rates and costs, for every scenario.
 pub(crate) fn common(outcome: &Outcome) -> Figures {
     let mut figures = Figures::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
@@ -79,7 +79,7 @@ pub(crate) fn hand_off(outcome: &Outcome) -> Figures {
     figures
 }
 
-/// How long after the end of a lease the next owner had the lock.
+/// Time from the end of a lease until the next owner has the lock.
 pub(crate) fn lateness(outcome: &Outcome) -> Figures {
     let mut figures = common(outcome);
     let lease = outcome.plan.lease_ms * 1_000_000;
@@ -112,7 +112,7 @@ pub(crate) fn fairness(outcome: &Outcome) -> Figures {
     figures
 }
 
-/// Of the tasks from `first` on, also of those that were still waiting when time was up.
+/// The longest wait of the tasks from `first` on, including tasks that were still waiting at the end.
 pub(crate) fn longest_wait_ms(outcome: &Outcome, first: usize, tasks: usize) -> f64 {
     let mine = |cycle: &&Cycle| (first..first + tasks).contains(&cycle.task);
     let until = |c: &Cycle| if c.got == 0 { outcome.end } else { c.got.min(outcome.end) };

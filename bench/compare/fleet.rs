@@ -1,5 +1,5 @@
-//! A fleet of client processes whose server restarts: at once, or with a time in which it loads and
-//! answers `LOADING`. Measures the time until all wait in line again, and the cost.
+//! A fleet of client processes whose server restarts: it is ready at once, or loads for a while and
+//! answers `LOADING`. Measures the time until all are queued again, and the cost.
 
 use crate::contender::named;
 use crate::figures::Figures;
@@ -11,15 +11,15 @@ use harness::{Connection, Server, Value, cmd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The key of [`Plan::arguments`], which all wait for, and the lease of its holder.
+/// The key of [`Plan::arguments`], for which all tasks wait, and the lease of its holder.
 const KEY: &str = "bench";
 const LEASE_MS: u64 = 3_600_000;
 
-/// Keys that make loading last, and the size of their values: the server looks at its clients after each.
+/// Number of keys that make loading slow, and the size of their values. The server serves its clients after each key.
 const KEYS: u64 = 1_000;
 const VALUE_BYTES: usize = 2_000;
 
-/// Longest time for anything, and the time from one look to the next.
+/// Time limit of each step, and the polling interval.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -33,12 +33,12 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// What was seen of the server from its start until all were in line.
+/// Observations of the server from its start until all tasks were queued.
 #[derive(Default)]
 struct Seen {
-    /// Connections that were accepted so far, each time it was looked.
+    /// Number of accepted connections at each poll.
     connects: Vec<(Duration, f64)>,
-    /// When it answered something else than `LOADING`.
+    /// Time of the first reply other than `LOADING`.
     loaded: Duration,
     in_line: Duration,
 }
@@ -98,7 +98,7 @@ fn measure(processes: usize, waits: usize, loading: Duration) -> Measured {
     Ok((figures, versions.into_iter().next().unwrap_or_default()))
 }
 
-/// A server with a lock that is held, and as much to load when it starts again as takes that long.
+/// A server with a held lock, and with enough data that loading takes `loading` after a restart.
 fn server(loading: Duration) -> Server {
     let delay = u64::try_from(loading.as_micros()).unwrap_or(0) / KEYS;
     let server = Server::options()
@@ -118,7 +118,7 @@ fn server(loading: Duration) -> Server {
     server
 }
 
-/// Number of waiters in line, if the server says.
+/// Number of queued waiters, if the server reports it.
 fn in_line(connection: &mut Connection) -> Option<usize> {
     let info = connection.ask(cmd!["LOCK.INFO", KEY]).ok()?;
     let Value::Array(_) = info else { return None };
@@ -158,7 +158,7 @@ fn number(info: &str, field: &str) -> Option<f64> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
 }
 
-/// Calls that the fleet made to wait.
+/// Number of wait commands that the fleet has sent.
 fn calls(connection: &mut Connection) -> f64 {
     let info = connection.call(cmd!["INFO", "commandstats"]).text();
     let of = |name: &str| {

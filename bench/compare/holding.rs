@@ -1,4 +1,4 @@
-//! What it costs to keep locks.
+//! The cost of holding locks.
 
 use crate::contender::{Contender, Needs};
 use crate::figures::Figures;
@@ -21,7 +21,7 @@ const RENEW_TEXT: &str = "if redis.call('get', KEYS[1]) == ARGV[2] then return r
 const TAKE_HASH: &str =
     "redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return nil";
 
-/// Fills a server with keys that have nothing to do with locks, and expire at some time.
+/// Fills a server with keys that are not locks and that have a TTL.
 pub(crate) fn populate(server: &Server, keys: usize) {
     let script = "for i = ARGV[1], ARGV[2] do redis.call('set', 'other:' .. i, 'a value', 'px', 3600000 + i) end";
     let mut connection = server.connect();
@@ -91,7 +91,7 @@ fn pipeline(
     }
 }
 
-/// One process keeps that number of locks with the crate, for one round of the watchdog's renewals.
+/// One process holds that number of locks with the crate, for one round of the watchdog's renewals.
 pub(crate) fn watchdog(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();

@@ -1,4 +1,4 @@
-//! The machine: processor time of processes, which cores they run on, what it is.
+//! The machine: processor time of processes, their cores, and a description.
 
 use crate::server::brought;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -25,14 +25,14 @@ impl Used {
         Self(pids.iter().filter_map(|pid| clock(*pid)).collect())
     }
 
-    /// What they have used since then; those that have ended in between are left out.
+    /// Processor time used since then. Processes that have ended in between are left out.
     pub(crate) fn since(&self, before: &Self) -> f64 {
         let earlier = |pid| before.0.get(pid).copied().unwrap_or(0.0);
         self.0.iter().map(|(pid, now)| now - earlier(pid)).sum()
     }
 }
 
-/// The processor time of all cores, busy and in all, in ticks.
+/// Processor time of all cores in ticks: the busy time, and the total time.
 pub(crate) fn busy() -> [f64; 2] {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);
@@ -42,15 +42,15 @@ pub(crate) fn busy() -> [f64; 2] {
     [all - idle, all]
 }
 
-/// The share of the machine that was used in between by others than `ours` microseconds are of.
+/// Share of the machine that other processes used in between. `ours` is our own use in microseconds.
 pub(crate) fn elsewhere(before: [f64; 2], after: [f64; 2], ours: f64) -> f64 {
-    // A hundredth of a second is what the kernel counts in.
+    // The kernel counts in hundredths of a second.
     const TICK_US: f64 = 10_000.0;
     let [busy, all] = [after[0] - before[0], (after[1] - before[1]).max(1.0)];
     ((busy - ours / TICK_US) / all).max(0.0)
 }
 
-/// A process and all that it started.
+/// A process and all its descendants.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -80,20 +80,20 @@ fn threads(pid: u32) -> Vec<u32> {
     folder.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect()
 }
 
-/// Where the server runs and where the load: the last core is the server's alone.
+/// The cores of the server and of the load. The last core belongs to the server alone.
 pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
     static ALL: OnceLock<usize> = OnceLock::new();
     let all = *ALL.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
     if all == 1 { (vec![0], vec![0]) } else { (vec![all - 1], (0..all - 1).collect()) }
 }
 
-/// Limits processes that are started from now on to the cores of the load. A runtime with more
-/// threads than cores would have to wake one through another.
+/// Limits later processes to the cores of the load. A runtime with more
+/// threads than cores would need additional wake-ups between threads.
 pub(crate) fn pin_children() {
     pin(&[std::process::id()], &cores().1);
 }
 
-/// Keeps these processes on these cores, with threads that they have and will have.
+/// Pins these processes to these cores, with their current and future threads.
 pub(crate) fn pin(pids: &[u32], cores: &[usize]) {
     let mut set = CpuSet::new();
     for core in cores {
@@ -105,7 +105,7 @@ pub(crate) fn pin(pids: &[u32], cores: &[usize]) {
     }
 }
 
-/// What the figures depend on.
+/// Facts about the machine and software on which the figures depend.
 pub(crate) fn describe() -> BTreeMap<String, String> {
     let field = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -152,20 +152,20 @@ fn kvlock() -> String {
             .unwrap_or_default()
     };
     let commit = git(&["rev-parse", "--short", "HEAD"]);
-    // Results and documents are what a measurement itself changes.
+    // Results and documents do not count, because a measurement itself changes them.
     let changed =
         git(&["status", "--porcelain", "--", "module", "client", "bench/raw", "bench/compare"]);
     if changed.is_empty() { commit } else { format!("{commit}, with changes") }
 }
 
-/// What a program answers when it is asked for its version; nothing if it is not there.
+/// First line of a program's output for that argument, such as its version; empty if there is no such program.
 fn first_line(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The word of a program's output that begins so.
+/// The first word of a program's output with that prefix.
 fn word(program: &str, arguments: &[&str], begin: &str) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

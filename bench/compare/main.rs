@@ -1,8 +1,8 @@
-//! Measures kvlock side by side with what people use today. `scripts/bench` runs it.
+//! Measures kvlock beside common alternatives. `scripts/bench` runs it.
 //!
 //! ```text
 //! compare                     all scenarios, as many rounds as fit into 15 minutes, at most 5
-//! compare --quick             one short round of less, in two minutes
+//! compare --quick             one short round with fewer scenarios, in two minutes
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
 //! compare --whom 'kvlock;BLPOP' only these contenders; likewise
 //! compare --cells '1 waiter'  only tables with that name; likewise
@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `contender.rs` | contenders |
 //! | `scenario.rs` | scenarios |
-//! | `measure.rs` | one measurement: a fresh server, load generators, one stretch of time |
+//! | `measure.rs` | one measurement: a new server, load generators, one period of time |
 //! | `process.rs`, `server.rs`, `machine.rs` | processes, and their processor time |
 //! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs`, `dying.rs`, `noisy.rs`, `fleet.rs` | from events to figures |
 //! | `results.rs`, `table.rs`, `plot.rs`, `publish.rs` | from figures to documents |
@@ -63,7 +63,7 @@ struct Options {
     whom: Option<Vec<String>>,
     cells: Option<Vec<String>>,
     rounds: usize,
-    /// A round is begun only if it will end before that.
+    /// A round starts only if it will end before this.
     minutes: f64,
 }
 
@@ -119,7 +119,7 @@ impl Options {
         let is_in = |list: &Option<Vec<String>>, name: &str| {
             list.as_ref().is_none_or(|list| list.iter().any(|listed| listed == name))
         };
-        // A million waits beside others take minutes, and are measured on demand.
+        // The measurement with a million waits takes minutes, and runs on demand only.
         let on_demand = cell.scenario == "14" && cell.name.starts_with("1,000,000");
         (self.only.is_some() || !on_demand)
             && is_in(&self.only, cell.scenario)
@@ -227,12 +227,12 @@ fn one(cell: &Cell, results: &mut Results) {
     }
     eprint!("round {} scenario {scenario}, {name}: {} … ", results.rounds + 1, contender.name);
     let begun = Instant::now();
-    // What goes wrong with one of them is reported, and the others go on.
+    // A failure of one measurement is reported, and the others continue.
     let measured = catch_unwind(AssertUnwindSafe(|| (cell.measure)()));
     match measured.unwrap_or_else(|_| Err("it failed".to_owned())) {
         Ok((figures, version)) => {
             eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
-            // The raw load generator is as old as the rest.
+            // The raw load generator has no version of its own.
             if cell.has_version() && !version.is_empty() {
                 results.versions.insert(contender.name.to_owned(), version);
             }

@@ -1,4 +1,4 @@
-//! One measurement: a fresh server, load generators, one stretch of time.
+//! One measurement: a new server, load generators, one period of time.
 
 use crate::contender::Contender;
 use crate::machine::{self, Used};
@@ -17,21 +17,21 @@ pub(crate) enum Mode {
     Share,
     /// One permit of a semaphore.
     Permit,
-    /// Shares by all at once, and the lock by a writer in between.
+    /// Shares of all readers at once, and in between the lock of a writer.
     Crowd,
-    /// The lock, by a blocked client and through a session in turn.
+    /// Two locks: one for blocked clients, and one for a session, in turn.
     Pairs,
-    /// Something by each task, until its process is killed.
+    /// A lock of each task, which it holds until its process is killed.
     Keep,
-    /// News of two leaders in turn, for observers.
+    /// Changes between two leaders, seen by observers.
     Observe,
-    /// Requests of other clients, beside a crowd of waits.
+    /// Requests of other clients during work for a crowd of waits.
     Noisy,
-    /// A lock by each task, over a restart of the server.
+    /// One lock for which all tasks wait over a restart of the server.
     Fleet,
-    /// One result that all want.
+    /// One result that all tasks need.
     Once,
-    /// Several locks by each task.
+    /// Several locks of each task.
     Set,
 }
 
@@ -49,12 +49,12 @@ pub(crate) struct Plan {
     pub(crate) lease_ms: u64,
     /// Commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
-    /// Whether a task that has released waits until another one has the lock before it asks again.
+    /// Whether a task waits after its release until another one has the lock, before its next request.
     pub(crate) yields: bool,
     /// Whether locks are released; otherwise their leases end.
     pub(crate) releases: bool,
     pub(crate) setting: Setting,
-    /// How long everybody contends before it counts: compilers warm up, queues fill.
+    /// Time of contention that is not counted, in seconds: compilers warm up and queues fill.
     pub(crate) settle: f64,
     pub(crate) seconds: f64,
 }
@@ -83,12 +83,12 @@ pub(crate) enum Clients {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) plan: Plan,
-    /// Before the load generators started, when it began to count, and at the end.
+    /// Snapshots before the start of the load generators, at the start of the measurement, and at its end.
     pub(crate) looks: [Snapshot; 3],
     pub(crate) load_cpu_us: f64,
     /// The share of the machine's processor time that neither server nor load used.
     pub(crate) elsewhere: f64,
-    /// When it began to count.
+    /// Start of the measurement.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) cycles: Vec<Cycle>,
@@ -120,7 +120,7 @@ impl Plan {
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);
-        // A thousand clients take their time to get in line.
+        // Many clients need more time until all are queued.
         let settle = contender.settle + tasks as f64 / contender.in_line_per_s;
         Self { parts: vec![part], keys: 1, settle, ..plan }
     }
@@ -199,7 +199,7 @@ impl Plan {
         let mut running = self.start(&backend.url());
         let versions =
             running.iter().map(|(_, process)| process.ready()).collect::<Result<_, _>>()?;
-        // What began to run when clients connected.
+        // Pins processes that the server started for new connections.
         backend.pin();
         let pids: Vec<u32> = running.iter().map(|(_, process)| process.pid()).collect();
 
@@ -231,7 +231,7 @@ impl Outcome {
         (self.end - self.begin) as f64 / 1e9
     }
 
-    /// The cycles that were done in time.
+    /// The cycles that ended before the end of the measurement.
     pub(crate) fn done(&self) -> impl Iterator<Item = &Cycle> {
         self.cycles.iter().filter(|cycle| (self.begin..=self.end).contains(&cycle.released))
     }

@@ -1,4 +1,4 @@
-//! What other clients notice of a crowd of waits of one session, beside the same on a quiet server:
+//! Delays of other clients during work for many waits of one session, and on a quiet server.
 //! `bench/raw/crowd/noisy.rs` is all of these clients.
 
 use crate::contender::named;
@@ -9,7 +9,7 @@ use crate::process::Process;
 use crate::scenario::{Cells, Effort, Measured};
 use crate::server::{Backend, Setting};
 
-/// What happens to the waits: the name for people, and for the load generator.
+/// Events of the waits: the name in tables, and the name for the load generator.
 const PHASES: [(&str, &str); 6] = [
     ("made", "made"),
     ("opened by one latch", "opened"),
@@ -19,7 +19,7 @@ const PHASES: [(&str, &str); 6] = [
     ("left away, then closed", "left-away"),
 ];
 
-/// What the clients beside the crowd do.
+/// Requests of the other clients.
 const KINDS: [&str; 4] = ["ping", "set", "hand_off", "late"];
 
 pub(crate) fn add(cells: &mut Cells, effort: Effort) {
@@ -39,7 +39,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// For that time, or longer if what happens to the crowd takes longer.
+/// Measures for that time, or until the event of the waits is complete.
 fn measure(waits: usize, phase: &'static str, seconds: f64) -> Measured {
     let contender = named("kvlock, crowd");
     let backend = Backend::start(contender.needs, Setting::Memory);

@@ -1,5 +1,5 @@
-//! Many tasks that want one result, which another program makes while it holds the lock. Measures the time from the
-//! release of that lock until the last task has the result, and what it costs.
+//! Many tasks that need one result, which another program produces while it holds the lock. Measures the time from the
+//! release of that lock until the last task has the result, and the cost.
 
 use crate::contender::{Needs, Program, named};
 use crate::figures::Figures;
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 const KEY: &str = "bench";
 const LOCK: &str = "{bench}:lock";
 const CHANNEL: &str = "redisson_lock__channel:{{bench}:lock}";
-/// Redisson's own, which puts no second braces around a name that has some.
+/// Redisson's channel for the lock. Redisson adds no braces to a name that has some.
 const OWN_CHANNEL: &str = "redisson_lock__channel:{bench}:lock";
 const LEASE_MS: u64 = 600_000;
 
-/// Longest time until all wait, and the time from one look to the next.
+/// Longest time until all tasks wait, and the polling interval.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Tasks, and the processes in which they are.
+/// Names, numbers of tasks, and numbers of processes.
 const SIZES: [(&str, usize, usize); 7] = [
     ("1 task", 1, 1),
     ("100 tasks in one process", 100, 1),
@@ -64,7 +64,7 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let mut control = server.connect();
     let by = if matches!(contender.needs, Needs::Module) { "kvlock" } else { contender.proto };
     take(&mut control, by);
-    // A JVM takes long to start: then a program has several clients, as so many processes have.
+    // A JVM starts slowly, so a program has several clients, as that number of processes would have.
     let programs = match contender.program {
         Program::Ours(_) => processes,
         Program::Peer(_) => processes.min(contender.processes),
@@ -107,7 +107,7 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let load_used = Used::of(&pids).since(&load);
     let figures = [
         ("last_ms", (last - begun) as f64 / 1e6),
-        // The one that has stored the result, and those that did not find it.
+        // The program that stored the result, and tasks that did not find it.
         ("works", (1 + worked) as f64),
         ("commands_per_task", (commands(&mut control) - before) / tasks as f64),
         ("server_cpu_ms", server_used / 1e3),
@@ -127,7 +127,7 @@ fn server(needs: Needs) -> Server {
     options.module_config("max-waiters-per-key", 100_000).start()
 }
 
-/// Takes the lock as a program with that protocol does that will make the result.
+/// Acquires the lock with that protocol, for the program that produces the result.
 fn take(control: &mut Connection, by: &str) {
     match by {
         "kvlock" => control.call(cmd!["LOCK.ACQUIRE", LOCK, "maker", LEASE_MS]),
@@ -151,12 +151,12 @@ fn store_and_release(control: &mut Connection, by: &str) {
     };
 }
 
-/// Number of tasks of which the server knows that they wait.
+/// Number of tasks that wait, according to the server.
 fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
     let count = match proto {
         "lua" => control.call(cmd!["PUBSUB", "NUMSUB", CHANNEL])[1].integer(),
         "redisson" => {
-            // One subscription for all threads of a process. Each thread tries before it and after it.
+            // All threads of a process share a subscription. Each thread tries before and after it.
             let heard = control.call(cmd!["PUBSUB", "NUMSUB", OWN_CHANNEL])[1].integer();
             let all = heard >= i64::try_from(processes).unwrap_or(i64::MAX);
             let tries = ["eval", "evalsha"].map(|command| calls(control, command));
@@ -169,7 +169,7 @@ fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Commands that the server has carried out.
+/// Number of commands that the server has executed.
 fn commands(control: &mut Connection) -> f64 {
     let info = control.call(cmd!["INFO", "stats"]).text();
     let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));

@@ -1,4 +1,4 @@
-//! Figures as pictures.
+//! Plots of the figures.
 
 use crate::results::{Results, Spread};
 use crate::table::number;
@@ -88,7 +88,7 @@ fn text(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// A number on an axis.
+/// Label of a number on an axis.
 fn whole(value: f64) -> String {
     let digits = number(value);
     digits.split_once('.').map_or(digits.as_str(), |(whole, _)| whole).to_owned()
@@ -159,7 +159,7 @@ fn draw_lines(results: &Results, path: &Path) -> Drawn {
 fn lines(root: &DrawingArea<SVGBackend<'_>, Shift>, series: &[(&str, Vec<(f64, f64)>)]) -> Drawn {
     let values = series.iter().flat_map(|(_, points)| points).map(|(_, value)| *value);
     let (least, most) = values.fold((f64::MAX, f64::MIN), |(l, m), v| (l.min(v), m.max(v)));
-    // Names stand at the ends of the lines.
+    // Names are at the ends of the lines.
     let mut chart = ChartBuilder::on(root)
         .caption(
             "From a release to the next owner, us (p50), against the number of waiters",
@@ -188,7 +188,7 @@ fn lines(root: &DrawingArea<SVGBackend<'_>, Shift>, series: &[(&str, Vec<(f64, f
     ends.sort_by_key(|(_, (_, y))| *y);
     let mut lowest = i32::MIN / 2;
     for (contender, (x, y)) in ends {
-        // Names must not lie on each other.
+        // Names must not overlap.
         let y = (y - 6).max(lowest + 14);
         lowest = y;
         let style = ("sans-serif", 12).into_font().color(&colour(contender));

@@ -9,12 +9,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Longer than any of them takes to start, and shorter than anybody's patience.
+/// Longest time for the start of a load generator.
 const START: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(30);
 
-/// When a task wanted the lock, got it, gave it back, and was done, in nanoseconds; 0 for what did
-/// not happen any more.
+/// Times at which a task requested the lock, got it, sent its release, and had the reply, in nanoseconds; 0 for
+/// events after the end of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) task: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Process {
     lines: Receiver<String>,
 }
 
-/// The program of a contender; `Err` says why it, or the server that it needs, is absent.
+/// The program of a contender. `Err` is the reason if it, or the server that it needs, is absent.
 pub(crate) fn program(contender: &Contender) -> Result<PathBuf, String> {
     let place = match contender.program {
         Program::Ours(name) => std::env::current_exe().unwrap().with_file_name(name),
@@ -72,7 +72,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until it is ready, keeps it on its cores, and returns its version.
+    /// Waits until it is ready, pins it to its cores, and returns its version.
     pub(crate) fn ready(&self) -> Result<String, String> {
         let line = self.lines.recv_timeout(START).map_err(|_| "it did not start")?;
         machine::pin(&[self.pid()], &machine::cores().1);
@@ -80,7 +80,7 @@ impl Process {
     }
 
     pub(crate) fn go(&mut self, start: u64, end: u64) {
-        // If it is gone, its records are missing, and that is reported.
+        // If the process has ended, its records are missing, which is reported.
         let _gone = writeln!(self.input, "go {start} {end}");
     }
 
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    /// What it measured. Its tasks are numbered from `first` on.
+    /// Its records. Its tasks are numbered from `first` on.
     pub(crate) fn records(&self, first: usize) -> Result<Vec<Cycle>, String> {
         self.lines()?.iter().map(|line| parse(line, first).ok_or_else(|| line.clone())).collect()
     }

@@ -1,4 +1,4 @@
-//! Writes results to where people look: `bench/results/`, README and `docs/performance.md`.
+//! Writes results to `bench/results/`, README and `docs/performance.md`.
 
 use crate::results::Results;
 use crate::{plot, table};
@@ -9,7 +9,7 @@ use std::path::Path;
 /// The figures, the tables and the pictures.
 pub(crate) fn write(results: &Results, folder: &Path) {
     fs::create_dir_all(folder).unwrap();
-    // A row a line: a change of one figure is then seen as one.
+    // One line for each row, so that a diff shows single changes.
     let rows: Vec<String> =
         results.rows.iter().map(|row| serde_json::to_string(row).unwrap()).collect();
     let head = Results { rows: Vec::new(), ..copy(results) };

@@ -30,7 +30,7 @@ pub(crate) struct Origin {
     pub(crate) at: String,
     pub(crate) on: String,
     pub(crate) processor: String,
-    /// The share of the machine that others used.
+    /// Share of the machine that other programs used.
     pub(crate) elsewhere: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) contender: String,
     /// By name, one value for each round.
     pub(crate) figures: BTreeMap<String, Vec<f64>>,
-    /// What went wrong, for each round that is missing.
+    /// The error of each missing round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trouble: Vec<String>,
 }
@@ -66,7 +66,7 @@ impl Row {
 }
 
 impl Spread {
-    /// Of some values, if there are any.
+    /// The spread of these values; `None` without values.
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
@@ -127,7 +127,7 @@ impl Results {
 impl Row {
     pub(crate) fn add(&mut self, figures: Figures) {
         for (name, value) in figures {
-            // Four digits are more than the spread leaves sure; infinities are no JSON.
+            // Four digits are more than the spread justifies. JSON has no infinities.
             if value.is_finite() {
                 self.figures.entry(name).or_default().push(rounded(value));
             }
@@ -139,7 +139,7 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// What stood there, with the scenarios of `newer` instead of their like.
+/// The old results, with the scenarios of `newer` replaced.
 pub(crate) fn merged(mut old: Results, newer: Results) -> Results {
     let fact = |name: &str| newer.machine.get(name).cloned().unwrap_or_default();
     let (at, on) = (fact("kvlock at"), fact("day"));

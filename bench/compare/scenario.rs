@@ -6,15 +6,15 @@ use crate::measure::{Clients, Mode, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
 use crate::{dying, family, fleet, holding, noisy, once, waiting};
 
-/// How much is asked for.
+/// Size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) quick: bool,
-    /// How long one measurement takes, unless it needs more.
+    /// Duration of one measurement in seconds, unless the scenario needs more.
     pub(crate) seconds: f64,
 }
 
-/// What one measurement gives: figures, and the version of the contender's library.
+/// Result of one measurement: figures, and the version of the contender's library.
 pub(crate) type Measured = Result<(Figures, String), String>;
 
 /// One measurement, to be repeated in every round.
@@ -74,7 +74,7 @@ impl Cells {
 
 fn measured(plan: &Plan, figures: impl Fn(&Outcome) -> Figures) -> Measured {
     let outcome = plan.run()?;
-    // The last part is the one that is measured beside the others.
+    // The last part is the contender itself; others are its competition.
     Ok((figures(&outcome), outcome.versions.last().cloned().unwrap_or_default()))
 }
 
@@ -121,7 +121,7 @@ fn takes_long(cell: &Cell) -> bool {
         "12" | "13" | "14" | "16" | "17" => false,
         // A server that loads takes twenty seconds.
         "15" => true,
-        // A thousand readers that leave take the scripts seconds.
+        // With scripts, the release of a thousand readers takes seconds.
         "10" => library || (cell.name.starts_with("1,000") && who == "Lua + pub/sub"),
         _ if BEYOND.contains(&who) => true,
         _ => cell.name == "one at a time" && library && who != "kvlock crate",
@@ -179,7 +179,7 @@ fn uncontended(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// The holder's 2 ms let everybody else get in line again.
+/// The holder keeps the lock for 2 ms, so that all others are queued again.
 fn hand_off(cells: &mut Cells, effort: Effort) {
     let names = [
         ("1 waiter", 1),
@@ -230,7 +230,7 @@ fn contended(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Philosophers, who need the two forks beside them, and more tasks than locks, each of which needs three.
+/// Philosophers, each of which needs two neighbouring locks; and more tasks than locks, each of which needs three.
 fn sets(cells: &mut Cells, effort: Effort) {
     let names = [
         ("5 philosophers", 5, 5, 2),
@@ -291,7 +291,7 @@ fn expiry(cells: &mut Cells, effort: Effort) {
             if effort.quick && ["rslock", "redlock (npm)"].contains(&who) {
                 continue;
             }
-            // A client that polls is late by its own pauses, with any number of keys.
+            // The delay of a client that polls depends on its pauses, not on the number of keys.
             let polls = ["redsync", "redis-py Lock", "rslock", "redlock (npm)"].contains(&who);
             if others > 0 && polls {
                 continue;
@@ -355,7 +355,7 @@ fn waited_for(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Hand-offs through a session, each beside one to a blocked client.
+/// Hand-offs through a session, alternating with hand-offs to a blocked client.
 fn in_turn(cells: &mut Cells, effort: Effort) {
     for (name, waiters) in [
         ("1 waiter", 1),

@@ -1,4 +1,4 @@
-//! The servers, each with a folder and a port of its own, ended when they are dropped.
+//! The servers. Each has its own folder and port, and ends when it is dropped.
 
 use crate::contender::Needs;
 use crate::machine::{self, Used};
@@ -25,11 +25,11 @@ pub(crate) enum Backend {
     Other(Other),
 }
 
-/// What a server has done so far.
+/// Counters of a server at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) used: Used,
-    /// The memory of its processes, what they share counted once, in bytes.
+    /// Memory of its processes in bytes. Shared memory counts once.
     pub(crate) resident: f64,
     /// The fields of `INFO`, as far as they are numbers.
     info: HashMap<String, f64>,
@@ -43,7 +43,7 @@ impl Snapshot {
         self.used.since(&before.used)
     }
 
-    /// Whether this is a Redis, which tells more of itself.
+    /// Whether this is a Redis, which reports more counters.
     pub(crate) fn is_redis(&self) -> bool {
         !self.info.is_empty()
     }
@@ -79,7 +79,7 @@ impl Snapshot {
 impl Backend {
     pub(crate) fn start(needs: Needs, setting: Setting) -> Self {
         match needs {
-            // A million wait, and one has the lock.
+            // Room for a million waiters and the holder.
             Needs::Module => {
                 let options = Server::options().module_config("max-waiters", 2_000_000);
                 let options = options.module_config("user-share", 100);
@@ -106,7 +106,7 @@ impl Backend {
             let replica = Server::options().without_module().replica_of(&server).start();
             let mut primary = server.connect();
             observe::wait_for_replica(&mut primary, &mut replica.connect());
-            // The stream starts only when the replica has said, once a second, how far it is.
+            // The stream starts only after the replica's first acknowledgement, and it sends one each second.
             primary.call(cmd!["SET", "a write", "to be followed"]);
             assert_eq!(primary.call(cmd!["WAIT", 1, 4_000]).integer(), 1, "the replica follows");
             primary.call(cmd!["DEL", "a write"]);
@@ -122,7 +122,7 @@ impl Backend {
         }
     }
 
-    /// The Redis that this is.
+    /// The Redis server.
     pub(crate) fn server(&self) -> &Server {
         match self {
             Self::Redis { server, .. } => server,
@@ -191,8 +191,8 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
-    /// Its ticks are as short as sessions of two seconds let them be and a little shorter: it looks once
-    /// a tick for sessions that are over.
+    /// Starts ZooKeeper. It checks for ended sessions once a tick, so its ticks are shorter than sessions of two
+    /// seconds require.
     fn zookeeper() -> Self {
         let (folder, port) = (TempDir::with_prefix("kvlock-zookeeper-").unwrap(), free_port());
         let mut command = ending_with_us(&brought("zookeeper").join("server"), None);
@@ -231,7 +231,7 @@ impl Other {
     }
 }
 
-/// Making one takes longer than measuring with it.
+/// Cached, because creating one takes longer than a measurement.
 static EMPTY_POSTGRES: OnceLock<TempDir> = OnceLock::new();
 
 fn empty_postgres(bin: &Path, user: Option<&str>) -> TempDir {
@@ -253,7 +253,7 @@ fn give_to(user: Option<&str>, folder: &Path) {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // PostgreSQL ends its children only when it is asked to end.
+        // PostgreSQL ends its children only on a normal shutdown.
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         let _gone = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         let _status = self.child.wait();
@@ -275,7 +275,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Where `scripts/bench` puts what it brings.
+/// The folder into which `scripts/bench` installs a program.
 pub(crate) fn brought(name: &str) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// The table of a scenario.
 pub(crate) struct Layout {
     pub(crate) scenario: &'static str,
-    /// The figure whose ratio to kvlock's is the first column, and the heading of that column.
+    /// The figure for the first column, which is a ratio to kvlock's figure, and the heading of that column.
     ratio: Option<(&'static str, &'static str)>,
     columns: &'static [(&'static str, &'static str)],
 }
@@ -296,13 +296,13 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     text
 }
 
-/// How many times kvlock's figure a row has, in each round that has both.
+/// Ratios of a row's figure to kvlock's, in each round that has both.
 fn ratios(row: &Row, figure: &str, ours: &[f64]) -> Option<Spread> {
     let theirs = row.figures.get(figure)?;
     Spread::of(theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())
 }
 
-/// A column of README's table: what it shows, and whether a ratio to kvlock's comes first.
+/// A column of a summary table: its figure, and whether it starts with a ratio to kvlock's figure.
 struct Headline {
     title: &'static str,
     at: [&'static str; 3],
@@ -343,7 +343,7 @@ pub(crate) fn front(results: &Results) -> String {
     overview(results, |name| FRONT.contains(&name))
 }
 
-/// All in one table.
+/// The summary table of all contenders.
 pub(crate) fn summary(results: &Results) -> String {
     overview(results, |_| true)
 }
@@ -386,8 +386,8 @@ fn overview(results: &Results, is_wanted: impl Fn(&str) -> bool) -> String {
     text
 }
 
-/// What the crate costs beside plain redis-rs that sends the same two commands: of each round, how
-/// many times as long a cycle takes.
+/// The cost of the crate: the time of its cycle as a multiple of plain redis-rs with the same two commands, in each
+/// round.
 pub(crate) fn client(results: &Results) -> String {
     let mut text =
         String::from("| | redis-rs, `TCP_NODELAY` | redis-rs default |\n|---|---:|---:|\n");
@@ -404,7 +404,7 @@ pub(crate) fn client(results: &Results) -> String {
     text
 }
 
-/// Where, with what and how the figures were measured.
+/// The origin of the figures: machine, versions and settings.
 pub(crate) fn provenance(results: &Results) -> String {
     let elsewhere = results.elsewhere(None).unwrap_or(f64::NAN);
     let mut text = format!(
@@ -436,7 +436,7 @@ fn bold(name: &str) -> String {
     if name.starts_with("kvlock") { format!("**{name}**") } else { name.to_owned() }
 }
 
-/// What stands where nothing was measured.
+/// Text for a missing figure.
 fn none() -> String {
     "–".to_owned()
 }
@@ -446,7 +446,7 @@ fn spread(spread: Spread) -> String {
     if least == most { median } else { format!("{median} ({least}–{most})") }
 }
 
-/// Three digits are what the spread leaves.
+/// Formats a number with three digits, as the spread allows.
 pub(crate) fn number(value: f64) -> String {
     let places = if value.abs() >= 100.0 {
         0

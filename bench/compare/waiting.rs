@@ -10,7 +10,7 @@ use crate::server::{Backend, Setting};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Until everybody waits, at least.
+/// Shortest time until all clients wait.
 const SETTLE_S: f64 = 1.0;
 
 /// One client holds the lock all the time, the others wait.
@@ -50,7 +50,7 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     Ok((figures, versions.into_iter().next().unwrap_or_default()))
 }
 
-/// How long hand-offs take through a session, and to blocked clients in between.
+/// Times of hand-offs through a session, and to blocked clients in turn.
 pub(crate) fn in_turn(waiters: usize, seconds: f64) -> Measured {
     let contender = named("kvlock session");
     let backend = Backend::start(contender.needs, Setting::Memory);
@@ -77,7 +77,7 @@ pub(crate) fn in_turn(waiters: usize, seconds: f64) -> Measured {
     Ok((figures, version))
 }
 
-/// What the server spends on each of the plain commands.
+/// The server's time for each of the plain commands.
 pub(crate) fn per_command(outcome: &Outcome) -> Figures {
     let mut all = figures::common(outcome);
     let [_, before, after] = &outcome.looks;
@@ -86,13 +86,13 @@ pub(crate) fn per_command(outcome: &Outcome) -> Figures {
         let microseconds = after.microseconds(command) - before.microseconds(command);
         all.insert(format!("{command}_us"), microseconds / calls);
     }
-    // A cycle of theirs is four commands.
+    // A cycle of plain commands has four of them.
     let per_cycle = all.get("server_cpu_us").copied().unwrap_or(f64::NAN);
     all.insert("server_cpu_per_command_us".to_owned(), per_cycle / 4.0);
     all
 }
 
-/// How fast plain commands are answered: two `SET` and `GET`, or `HSET` and `DEL`.
+/// Reply times of plain commands: `SET` and `GET`, or `HSET` and `DEL`.
 pub(crate) fn of_others(outcome: &Outcome) -> Figures {
     let mut all = figures::common(outcome);
     let others = outcome.plan.parts.iter().map(|part| part.tasks).sum::<usize>() - 1;

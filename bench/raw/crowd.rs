@@ -1,5 +1,5 @@
-//! A crowd of readers that is let in when a writer releases, and a writer that waits until the
-//! last reader has left; repeatedly. It is one thread that never sleeps, so it measures
+//! Repeatedly, a writer releases a lock and many readers are granted it; then the writer waits until the
+//! last reader has released. One thread that never sleeps is all clients, so it measures
 //! the server and not the wake-up of its own threads.
 //!
 //! In every other turn a separate connection always has a `PING` in flight: its longest round trip
@@ -20,11 +20,11 @@ use talk::Talk;
 
 /// No lease ends during the measurement.
 const LEASE_MS: &str = "600000";
-/// Turns that are taken even if there is no time for them, with and without the probe.
+/// Least number of turns, with and without the probe.
 const TURNS: usize = 2;
 const KEY: &str = "crowd";
 
-/// One that takes part, and what it hears of the lock by.
+/// A client of the lock, with its subscription.
 struct Member {
     owner: String,
     line: Line,
@@ -32,14 +32,14 @@ struct Member {
     news: Option<Line>,
 }
 
-/// What one turn took, in nanoseconds.
+/// Times of one turn, in nanoseconds.
 #[derive(Default)]
 struct Turn {
     probed: bool,
     /// From the release to the last reader's grant.
     granted: u64,
     stall: u64,
-    /// The longest `PING` in as long a time in which nothing happened.
+    /// The longest `PING` in an equally long time without load.
     quiet: u64,
     /// From the first reader's release until all but one have left.
     leaving: u64,
@@ -117,7 +117,7 @@ impl Crowd {
         turn.leaving = now() - begun;
         turn.leaving_stall = probe.end();
 
-        // What the others have left behind does not count.
+        // Wait until earlier work of the server is done: it does not count.
         probe.settle();
         let begun = now();
         talk.leave_to(last, writer, probe);

@@ -1,5 +1,5 @@
-//! The scripts with which Redisson's read-write lock and its semaphores do what `LOCK.* … SHARED`
-//! and `SEM.*` do, in words of our own, and the commands of one acquisition and release of each.
+//! Scripts that do the same as those of Redisson's read-write lock and semaphores, for comparison with
+//! `LOCK.* … SHARED` and `SEM.*`, and the commands of one acquisition and release of each.
 //!
 //! - Each hold of each reader is a separate key that expires. A reader that leaves reads the keys of all
 //!   other readers, for the end of the longest lease.
@@ -11,7 +11,7 @@ use crate::floors::load;
 use crate::wire::{Wire, request};
 use std::time::{Duration, SystemTime};
 
-/// How long the outcome of a release is kept for a repeated call.
+/// Time for which the outcome of a release is stored for a repeated call.
 const OUTCOME_MS: &str = "13500";
 /// More than one task can use, so no task ever waits.
 const PERMITS: &str = "10";
@@ -149,7 +149,7 @@ pub(crate) fn leave(sha: &str, key: &str, owner: &str) -> Vec<u8> {
     request(&[["EVALSHA", sha, "5"].as_slice(), &keys, &arguments].concat())
 }
 
-/// Takes away what a release has left for a repeated call.
+/// Deletes the stored outcome of a release.
 pub(crate) fn forget(key: &str, owner: &str) -> Vec<u8> {
     request(&["DEL", &outcome(key, owner)])
 }
@@ -162,7 +162,7 @@ pub(crate) fn outcome(key: &str, owner: &str) -> String {
     format!("redisson_unlock_latch:{{{key}}}:{owner}")
 }
 
-/// Where it is announced that a read-write lock is free.
+/// The channel on which a free read-write lock is announced.
 pub(crate) fn channel(key: &str) -> String {
     format!("redisson_rwlock:{{{key}}}")
 }
@@ -183,7 +183,7 @@ pub(crate) async fn shares(
     vec![share(&take, key, owner, lease_ms), leave(&give_back, key, owner), forget(key, owner)]
 }
 
-/// The commands of taking one permit and giving it back, of a semaphore that is set here.
+/// The commands that acquire and release one permit. Creates the semaphore.
 pub(crate) async fn permits(
     wire: &mut Wire,
     proto: &str,

@@ -1,4 +1,4 @@
-//! What the server can do at best: commands of its own that look like locking.
+//! Lower bounds: the server's own commands, used like a lock.
 
 use crate::Connect;
 use crate::native::owner;
@@ -8,7 +8,7 @@ use driver::{Args, Session};
 pub(crate) const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// Loads a script and returns what `EVALSHA` calls it by.
+/// Loads a script and returns its name for `EVALSHA`.
 pub(crate) async fn load(wire: &mut Wire, script: &str) -> String {
     let reply = wire.call(&[b"SCRIPT", b"LOAD", script.as_bytes()]).await;
     let Reply::Text(sha) = reply else { panic!("{reply:?}") };
@@ -106,7 +106,7 @@ impl Session for List {
     fn abandon(&mut self, _: String) {}
 }
 
-/// Commands that have nothing to do with locks.
+/// Commands without locks.
 pub(crate) struct Plain {
     wire: Wire,
 }
@@ -117,7 +117,7 @@ impl Connect for Plain {
     }
 }
 
-/// What others ask the server for, encoded.
+/// The encoded commands of clients without locks.
 pub(crate) fn plain(key: &str) -> [Vec<u8>; 4] {
     let (key, hash) = (format!("others:{key}"), format!("others:{key}:hash"));
     [

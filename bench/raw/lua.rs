@@ -1,5 +1,5 @@
-//! The protocol of scripts and pub/sub that Redisson's locks speak, as a process with one waiter
-//! speaks it. The scripts do what its do, in words of our own.
+//! The protocol of scripts and pub/sub of Redisson's locks, as used by a process with one waiter. The scripts are
+//! rewritten, with the same effect.
 //!
 //! - An acquire is a script: it writes the hash, or returns the rest of the lease.
 //! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free in
@@ -88,7 +88,7 @@ impl Session for Lua {
 }
 
 impl Lua {
-    /// How long the lease still runs if it is another's.
+    /// Tries once. Returns the rest of the lease if another owner has the lock.
     async fn attempt(&mut self, key: &str, owner: &str) -> Option<Duration> {
         let eval = ["EVALSHA", &self.take, "1", key, &self.lease_ms, owner].map(str::as_bytes);
         match self.wire.call(&eval).await {

@@ -1,15 +1,15 @@
 //! The raw load generator: locks without a client library, one connection per task.
 //!
-//! Each protocol sends the commands of a perfect client, and parses no more than it must, so
+//! Each protocol sends the commands of a perfect client, and parses as little as possible, so
 //! that the server is measured. It runs on one thread.
 //!
 //! | `proto` | |
 //! |---|---|
 //! | `kvlock` | `LOCK.WAIT` and `LOCK.RELEASE` |
 //! | `session` | the same through sessions: `session.rs` |
-//! | `lua` | scripts and pub/sub, as Redisson's locks do it: `lua.rs` |
+//! | `lua` | scripts and pub/sub, like Redisson's locks: `lua.rs` |
 //! | `set-cad` | `SET NX PX` and a script that compares and deletes |
-//! | `set-del` | `SET NX PX` and `DEL`: no lock, it would delete another's |
+//! | `set-del` | `SET NX PX` and `DEL`: no lock, because it can delete the lock of another owner |
 //! | `blpop` | `LPUSH` and `BLPOP`: the cheapest hand-off that the server has |
 //! | `ping` | two `PING`s |
 //! | `plain` | `SET`, `GET`, `HSET`, `DEL` of a client without locks |
@@ -19,8 +19,8 @@
 //! `mode` is the kind of object: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
 //! only in pipelines, except kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
 //! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`). With `observe`,
-//! observers get news of the leader (`poller.rs`). With `noisy`, other clients are measured beside a crowd of waits
-//! of one session (`crowd/noisy.rs`). With `once`, all tasks want one result (`once.rs`).
+//! observers follow the leader (`poller.rs`). With `noisy`, other clients are measured during work for many waits
+//! of one session (`crowd/noisy.rs`). With `once`, all tasks need one result (`once.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(
@@ -72,7 +72,7 @@ async fn main() {
     }
 }
 
-/// A session that one connects as the arguments say.
+/// A session that is created from the arguments.
 trait Connect: driver::Session + Sized {
     async fn connect(args: &Args, task: usize) -> Self;
 }

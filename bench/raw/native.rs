@@ -9,7 +9,7 @@ pub(crate) struct Native {
     task: usize,
     acquired: u64,
     lease_ms: String,
-    /// Whether it shares locks instead of holding them alone.
+    /// Whether it acquires shared locks.
     shares: bool,
 }
 
@@ -45,7 +45,7 @@ impl Session for Native {
     fn abandon(&mut self, _: Self::Held) {}
 }
 
-/// As long as the owners of real clients are.
+/// The name of an owner, as long as names of real clients.
 pub(crate) fn owner(task: usize, acquired: u64) -> String {
     format!("285475da-9152-4c83-822a-{task:012x}:{acquired}")
 }

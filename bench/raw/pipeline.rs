@@ -1,5 +1,5 @@
-//! A pipeline of acquisitions and releases on a key of one's own, written once and sent again and
-//! again: all that is left to do is to parse the replies.
+//! A pipeline of acquisitions and releases on a separate key. It is encoded once and sent repeatedly, so
+//! only replies are parsed.
 
 use crate::Connect;
 use crate::family;
@@ -13,7 +13,7 @@ pub(crate) struct Pipeline {
     wire: Wire,
     requests: Vec<u8>,
     replies: usize,
-    /// How the reply begins that says no.
+    /// First byte of a refusal.
     refusal: u8,
 }
 
@@ -24,9 +24,9 @@ impl Connect for Pipeline {
         let cycle = cycle(&mut wire, args, &key, &owner(task, 1)).await;
         let cycles = args.number::<usize>("depth") / 2;
         let requests = cycle.iter().flatten().copied().collect::<Vec<u8>>().repeat(cycles);
-        // A script of the Lua protocol answers nil or OK when it has the lock, `SET` says OK, kvlock
-        // answers an array; a number would be how long another still has it. Permits that can be
-        // counted are answered by a number, and by nil if there are none.
+        // For a grant, a script of the Lua protocol answers nil or OK, `SET` answers OK, and kvlock answers an array. A
+        // number would be the rest of another owner's lease. Requests for permits are answered with a number, or with nil
+        // if there are none.
         let counts = match args.text("proto") {
             "kvlock" => args.text("mode") == "permit",
             proto => proto == "counter",

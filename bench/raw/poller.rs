@@ -10,7 +10,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::AbortHandle;
 use tokio::time::{interval, sleep};
 
-/// As often as most do it.
+/// A common polling interval.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 
 const RENEW: &str = "\
@@ -25,7 +25,7 @@ pub(crate) struct Poller {
     args: Args,
     wire: Wire,
     name: String,
-    /// What sends the lease anew.
+    /// The task that renews the lease.
     renews: Option<AbortHandle>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn observe(args: &Args) -> ! {
                 }
             }
         });
-        // They did not all begin in the same moment.
+        // Observers start at different moments.
         sleep(POLL / args.number("tasks")).await;
     }
     observe::observe(args, env!("CARGO_PKG_VERSION"), candidates, heard).await

@@ -11,12 +11,12 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-/// Longer than anything here takes.
+/// Longer than the measurement takes.
 const TTL_MS: &str = "60000";
 
 type Waker = oneshot::Sender<Reply>;
 
-/// What the tasks of one client share.
+/// State that the tasks of one client share.
 struct Shared {
     id: String,
     commands: mpsc::UnboundedSender<(Vec<u8>, Waker)>,
@@ -78,7 +78,7 @@ async fn connection(url: &str) -> (OwnedReadHalf, OwnedWriteHalf) {
     stream.into_split()
 }
 
-/// Writes what all tasks ask, as much at once as there is.
+/// Writes the requests of all tasks, as many at once as there are.
 async fn write_all(
     mut queue: mpsc::UnboundedReceiver<(Vec<u8>, Waker)>,
     mut stream: OwnedWriteHalf,
@@ -95,7 +95,7 @@ async fn write_all(
     }
 }
 
-/// Reads what becomes of the waits: there is one `SESSION.NEXT` after the other.
+/// Reads the outcomes of the waits, with one `SESSION.NEXT` after the other.
 async fn read_outcomes(shared: Arc<Shared>, mut replies: Replies, mut stream: OwnedWriteHalf) {
     let mut ack = 0;
     loop {
@@ -152,7 +152,7 @@ impl driver::Session for Session {
         self.acquired += 1;
         let owner = owner(self.task, self.acquired);
         let (waker, granted) = oneshot::channel();
-        // It may be told of the grant before it is told that it waits.
+        // The grant may arrive before the reply `queued`.
         self.shared.waiting.lock().unwrap().insert(owner.clone().into_bytes(), waker);
         let command = ["LOCK.WAIT", key, &owner, &self.lease_ms, "0", "SESSION", &self.shared.id];
         let Reply::Array(parts) = self.ask(&command).await else { panic!("no answer") };

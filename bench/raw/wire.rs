@@ -13,14 +13,14 @@ pub(crate) enum Reply {
     Array(Vec<Self>),
 }
 
-/// The replies of a pipeline fit in.
+/// Size of a buffer for the replies of a pipeline.
 const PIPELINE: usize = 16_384;
 
 pub(crate) struct Wire {
     stream: TcpStream,
     buffer: Vec<u8>,
     read: usize,
-    /// Messages that came while another reply was waited for.
+    /// Messages that arrived before an awaited reply.
     messages: VecDeque<Reply>,
 }
 
@@ -41,7 +41,7 @@ impl Wire {
         self.exchange(&encode(command)).await
     }
 
-    /// The same with a command that is encoded already.
+    /// Sends an encoded command and returns its reply.
     pub(crate) async fn exchange(&mut self, command: &[u8]) -> Reply {
         self.send(command).await;
         self.reply().await
@@ -59,8 +59,8 @@ impl Wire {
         }
     }
 
-    /// Reads `replies` replies, and looks at nothing but the first byte of the first. It copies
-    /// nothing: the load must cost less than the server's work.
+    /// Reads `replies` replies, and checks only the first byte of the first. It copies
+    /// nothing, because the load must cost less than the server's work.
     pub(crate) async fn skip_replies(&mut self, replies: usize) -> u8 {
         self.buffer.reserve(PIPELINE);
         let mut first = 0;
@@ -85,7 +85,7 @@ impl Wire {
         assert!(more > 0, "the server closed the connection");
     }
 
-    /// The next reply that is no message to a subscriber: those are kept for
+    /// The next reply that is not a message to a subscriber. Messages are stored for
     /// [`message`](Self::message).
     pub(crate) async fn reply_between_messages(&mut self) {
         loop {
@@ -129,7 +129,7 @@ pub(crate) fn request(command: &[&str]) -> Vec<u8> {
     encode(&parts)
 }
 
-/// The reply that starts at `at`, if it is all there; `at` then is behind it.
+/// The reply that starts at `at`, if it is complete. Moves `at` behind it.
 pub(crate) fn parse(bytes: &[u8], at: &mut usize) -> Option<Reply> {
     let kind = bytes.get(*at)?;
     let rest = bytes.get(*at + 1..)?;

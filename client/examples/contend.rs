@@ -24,7 +24,7 @@ use tokio::time::sleep;
 const KEY: &str = "orders:42";
 const LEASE: Duration = Duration::from_secs(10);
 const SHORT_LEASE: Duration = Duration::from_millis(500);
-/// Between the scenes, so that a reader can follow.
+/// Pause between the scenes, so that a reader can follow the output.
 const BREATH: Duration = Duration::from_millis(250);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

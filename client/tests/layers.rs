@@ -1,4 +1,4 @@
-//! Each folder of the crate uses only itself and those before it.
+//! Each folder of the crate uses only itself and earlier folders.
 
 use std::path::Path;
 use std::{fs, io};

@@ -1,4 +1,4 @@
-//! What the documents show is what is compiled.
+//! The code in the documents is the compiled code.
 
 #[test]
 fn the_example_of_the_readme_is_the_example() {

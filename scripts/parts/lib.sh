@@ -1,15 +1,15 @@
 # shellcheck shell=bash disable=SC2034 # what is set here is used elsewhere
-# Shared by all scripts: those in this folder are what `scripts/test` and `scripts/release` run.
-# Goes to the root of the repository and names the folders that all agree on.
+# Functions shared by all scripts. `scripts/test` and `scripts/release` run the scripts in this folder.
+# Goes to the root of the repository and defines the folders that all scripts use.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 
-# What cargo builds, and kvlock.so beside it.
+# The output of cargo, and kvlock.so beside it.
 target=${CARGO_TARGET_DIR:-$root/target}
 
-# The brought servers. They are no output of cargo, so they stay where they are even with another target folder.
+# The installed servers. They are no output of cargo, so their folder does not depend on the target folder.
 servers=$root/target/servers
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -23,23 +23,23 @@ part() {
     [ -z "$part_name" ] || say "$part_name"
 }
 
-# The first of these programs that there is.
+# The first of these programs that is installed.
 first_of() {
     local name
     for name; do command -v "$name" && return; done
     return 1
 }
 
-# packages_to_build: sets $packages to what cargo needs and is missing.
+# packages_to_build: sets $packages to missing packages that cargo needs.
 packages=()
 packages_to_build() {
     command -v cargo >/dev/null || die "needs Rust 1.88 or later, with rustfmt and clippy: https://rustup.rs"
     command -v cc >/dev/null || packages+=(build-essential)
-    # libclang-cpp alone is another library.
+    # libclang-cpp alone is not enough: it is another library.
     [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || packages+=(libclang-dev)
 }
 
-# install_packages: $packages, as root or by sudo; without either it says what to install.
+# install_packages: installs $packages, as root or with sudo; without either it prints them.
 install_packages() {
     local sudo=()
     [ ${#packages[@]} -gt 0 ] || return 0
@@ -69,8 +69,8 @@ free_port() {
     die "no port is free"
 }
 
-# serve SERVER CLI FOLDER ARGUMENT...: starts a private server on some free port, and
-# sets $pid and $port. Nothing of it outlives it: no snapshot, no append-only file.
+# serve SERVER CLI FOLDER ARGUMENT...: starts a private server on a free port, and
+# sets $pid and $port. It leaves no files: no snapshot, no append-only file.
 serve() {
     local server=$1 cli=$2 folder=$3
     for port in $(shuf -i 20000-30000 -n 5); do
@@ -78,7 +78,7 @@ serve() {
             "${@:4}" </dev/null >/dev/null 2>&1 &
         pid=$!
         for _ in $(seq 100); do
-            # It is ours that answers, not another one on a port we thought was free.
+            # Check that this server replies, and not another one that has bound the port first.
             [ "$("$cli" -p "$port" info server 2>/dev/null | tr -d '\r' | sed -n 's/^process_id://p')" != "$pid" ] || return 0
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.1

@@ -1,4 +1,4 @@
-//! What was seen in a round, judged by what is promised.
+//! Judges the records of a round by the promises of its suite.
 
 use crate::notes::{Notes, Seen};
 use crate::round::{OVERLAPS, Round};
@@ -13,23 +13,22 @@ use std::time::Duration;
 /// How exact clocks are.
 const SLACK: Duration = Duration::from_millis(2);
 
-/// How late a hand-off may be where that is promised: longer than any fault keeps the server from its
-/// work.
+/// Longest delay of a hand-off where promptness is promised: longer than any fault stops the server.
 const PROMPT: Duration = Duration::from_secs(3);
 
 /// Duration of an offer to a waiter, if its lease is longer.
 const OFFER: Duration = Duration::from_secs(2);
 
-/// Of a renewal the tasks know when they saw it.
+/// Tasks record a renewal when they notice it, up to this time later.
 const STALE_SLACK: Duration = Duration::from_millis(100);
 
-/// How late a client may hear that a latch is open: it may have to connect again.
+/// Longest time until a client knows that a latch is open. It may have to reconnect.
 const LATE_LATCH: Duration = Duration::from_millis(500);
 
 /// A limit for rounds in which no time is judged.
 const AGES: Duration = Duration::from_secs(86_400);
 
-/// What of it was promised not to be.
+/// Returns the violations of the promises.
 pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<String> {
     let mut violations = Vec::new();
     let notes = &round.notes;
@@ -50,12 +49,12 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             }
             Rule::TokenOrder => {
                 notes.add("a later grant had the smaller token", 1);
-                // The deposed primary gives the smaller one.
+                // A replaced primary issued the smaller token.
                 let is_of_two = |(told, asked): (Duration, Duration)| {
                     let apart = asked.saturating_sub(told);
                     notes.report.took("two servers granted the same lock", apart);
                     let meets = |at| seen.apart.iter().any(|it| (it.from..=it.to).contains(&at));
-                    // One that is started again after it was replaced begins ahead of its successor.
+                    // A server that restarts after it was replaced starts with tokens ahead of its successor's.
                     if meets(told) && !meets(asked) {
                         notes.add("tokens below one of a primary that was started again", 1);
                     }
@@ -67,13 +66,13 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                 }
             }
             Rule::Answered | Rule::Latch => violations.push(violation.to_string()),
-            // Grants are not given again before their lease can have ended, where beliefs do not overlap.
+            // Where beliefs do not overlap, a lock is not granted again before its lease can have ended.
             Rule::Exclusion | Rule::Permits | Rule::Reentry => {
                 if promises >= Promises::NoOverlap {
                     violations.push(violation.to_string());
                 }
             }
-            // Looked at below, with the renewals.
+            // Checked below, with the renewals.
             Rule::Stale => {}
             // The tasks record too little for these rules. A guard is released in the background, late after a
             // cut, and no task reads the queue.
@@ -182,8 +181,8 @@ fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call>
     calls.iter().filter(|call| !latches.contains_key(call.key.as_str())).cloned().collect()
 }
 
-/// A bound lock of a client that was gone then and that is kept for long, for no reason: a server that
-/// takes over knows of no binding.
+/// A violation if the bound lock of a vanished client stays held for long without a reason. A failover is a
+/// reason: the new primary has no binding.
 fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> {
     let refused = |call: &&Call| match call.answer {
         Some((answered, Outcome::Refused)) => call.key == key && answered > at + BEYOND,
@@ -201,8 +200,8 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
 }
 
-/// A bound lock that was not free soon after its session could be over, though a client waited for it all the time
-/// and no fault was near.
+/// A violation if a bound lock was not free soon after its session must have ended, although a client waited for it
+/// and there was no fault.
 fn outlived(
     calls: &[Call],
     seen: &Seen,
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_believe_at_once_are_counted_and_wrong_where_that_is_promised_not_to_be() {
+    fn overlapping_beliefs_are_counted_and_are_violations_where_excluded() {
         let round = round();
         for (owner, token) in [("one", 1), ("other", 2)] {
             let lease = Duration::from_secs(1);
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_lock_that_outlives_its_client_is_found_unless_a_server_took_over() {
+    fn a_bound_lock_that_outlives_its_client_is_a_violation_without_a_failover() {
         let (lease, at) = (Duration::from_secs(60), Duration::from_secs(3));
         let request = Request::Acquire { lease, timeout: None };
         let then = |after| {
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_token_that_was_asked_for_later_is_wrong_unless_a_primary_was_deposed() {
+    fn a_smaller_token_requested_later_is_a_violation_unless_a_primary_was_replaced() {
         let (round, ms) = (round(), Duration::from_millis);
         let granted = |owner, token, sent: u64| {
             let (request, answer) = (

@@ -77,7 +77,7 @@ struct Options {
     /// Inject only faults whose names contain these words
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
-    /// Go on until this counter is above zero, for at most ten minutes more
+    /// Continue until this counter is above zero, for at most ten minutes more
     #[arg(long, value_name = "WORDS")]
     until: Option<String>,
     /// Write each run into docs/evidence/, and the tables of the documents
@@ -89,7 +89,7 @@ struct Options {
     /// Do not demand that each fault of a suite comes: for a run of seconds
     #[arg(long)]
     some: bool,
-    /// Go on until each fault has met each operation in progress at least N times
+    /// Continue until each fault has met each operation in progress at least N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
     /// Check only what must be zero, not that locks were granted twice where that is expected: for a
@@ -113,7 +113,7 @@ impl Options {
         self.times.unwrap_or(times)
     }
 
-    /// Those to run: at least one.
+    /// The suites to run: at least one.
     fn suites(&self) -> Vec<Suite> {
         let begins = |suite: &Suite, name: &String| {
             let rest = suite.name.strip_prefix(name.as_str());
@@ -179,7 +179,7 @@ fn render() {
     }
 }
 
-/// The row of each, and whether all was as it is promised.
+/// Runs the suites. Returns the row of each, and whether its promises held.
 fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     let todo = Mutex::new(suites.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -217,7 +217,7 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     done.into_iter().map(|(_, row, right)| (row, right)).collect()
 }
 
-/// The name and version of the server that the runs are on.
+/// Name and version of the server under test.
 fn server() -> String {
     let (kind, threads) = (Kind::chosen(), chosen_io_threads());
     let threads = threads.map(|number| format!(" with {number} I/O threads")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the tasks and the faults of a round note for the judgement at its end.
+//! Records that the tasks and faults of a round make for the judgement at its end.
 
 use crate::report::Report;
 use crate::suites::Promises;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much of what was sent last is shown when something is wrong.
+/// Number of recent messages that are shown after a violation.
 const REMEMBERED: usize = 4_000;
 
 #[derive(Debug, Default)]
@@ -18,28 +18,28 @@ pub(crate) struct Notes {
     seen: Mutex<Seen>,
 }
 
-/// What the judgement at the end of a round needs.
+/// Records for the judgement at the end of a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) faults: Vec<(&'static str, Span)>,
     pub(crate) cancels: Vec<Span>,
-    /// When two servers may have taken themselves for the primary.
+    /// Times in which two servers may both have acted as primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog, from when they were due.
+    /// Renewals by the watchdog, each from the time at which it was due.
     pub(crate) renewals: Vec<Call>,
-    /// Clients that were gone with a bound lock: its name, and when.
+    /// Bound locks of clients that vanished, with the time.
     pub(crate) gone: Vec<(String, Duration)>,
-    /// What was seen of each value of a result, by its key and the value.
+    /// Observations of each value of a result, by key and value.
     pub(crate) results: BTreeMap<(String, String), Vec<Shown>>,
     /// Calls that got neither a result nor its lock in time.
     pub(crate) late_results: Vec<Span>,
-    /// What was sent last that is in no history.
+    /// The last messages that are in no history.
     pub(crate) said: VecDeque<String>,
-    /// What tasks saw that must not be, where that is promised at least.
+    /// Violations that tasks saw, each with the least promise that excludes it.
     pub(crate) violations: Vec<(Promises, String)>,
 }
 
-/// What a task has seen of a value.
+/// An observation of a value by a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// Work was about to return it.
@@ -76,7 +76,7 @@ impl Notes {
         self.open().cancels.push(Span { from, to });
     }
 
-    /// Counts that, and keeps it for the judgement.
+    /// Increments a counter, and records something for the judgement.
     pub(crate) fn keep(&self, what: &str, keep: impl FnOnce(&mut Seen)) {
         self.add(what, 1);
         keep(&mut self.open());
@@ -103,12 +103,12 @@ impl Notes {
         self.keep("renewals seen", |seen| seen.renewals.push(renewal));
     }
 
-    /// Counts what must not be where that is promised at least.
+    /// Counts and records a violation, with the least promise that excludes it.
     pub(crate) fn broken(&self, what: &str, least: Promises, violation: String) {
         self.keep(what, |seen| seen.violations.push((least, violation)));
     }
 
-    /// Notes what nothing explains.
+    /// Records an unexplained event.
     pub(crate) fn surprise(&self, what: String) {
         self.open().violations.push((Promises::Nothing, format!("Surprise: {what}")));
     }

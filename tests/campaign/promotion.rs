@@ -1,5 +1,5 @@
-//! How much later than a client that asks all the time knows of the next primary, after the death of one,
-//! others have locks of it.
+//! After the death of a primary, measures the time from the moment at which a polling client can write to the next
+//! primary until other clients get locks from it.
 
 use crate::report::Report;
 use harness::cluster::Cluster;
@@ -24,12 +24,12 @@ const LATE_US: i64 = 200_000;
 
 const LONGEST: Duration = Duration::from_secs(120);
 
-// What is measured.
+// Names of measured times.
 const GRANT: &str = "first grant";
 const KNOWN: &str = "a plain write for a client that asks all the time";
 const LATER: &str = "first grant, later than could be known";
 
-/// What replaces a primary.
+/// The component that replaces a primary.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// Sentinels that give it up after a second.
@@ -57,7 +57,7 @@ fn of_sentinel(count: u64, report: &Report) {
         sentinel.connect().call(cmd!["SENTINEL", "SET", NAME, "failover-timeout", 3000]);
     }
     for _ in 0..count {
-        // The next begins after twice the failover timeout only.
+        // The next failover can begin only after twice the failover timeout.
         sleep(Duration::from_secs(7));
         site.wait_until_in_order();
         let before = site.primary();
@@ -77,7 +77,7 @@ fn of_cluster(count: u64, report: &Report) {
         cluster.wait_until_agreed();
         let master = cluster.node_for("k");
         let replica = cluster.replica_of(master);
-        // Any of these may be asked: each server says which one has a key.
+        // Any node works: it redirects to the node that has the key.
         kill(&cluster.url(), master, "k", || Some(replica), report);
         cluster.wait_for_takeover(replica);
         master.restart();
@@ -87,7 +87,7 @@ fn of_cluster(count: u64, report: &Report) {
 /// The grants of each client.
 type Grants = [Mutex<Vec<Instant>>; CLIENTS];
 
-/// When each client was first granted something after that, if all were.
+/// The time of each client's first grant after that moment; `None` if a client had none.
 fn granted_after(grants: &Grants, moment: Instant) -> Option<[Instant; CLIENTS]> {
     let mut first = [moment; CLIENTS];
     for (first, grants) in first.iter_mut().zip(grants) {
@@ -141,7 +141,7 @@ fn kill<'a>(
     report.took(LATER, first.saturating_sub(known));
 }
 
-/// Whether it takes a plain write now.
+/// Whether the server accepts a plain write now.
 fn writes(server: &Server, tag: &str) -> bool {
     let Ok(mut connection) = Connection::open(server.port()) else { return false };
     connection.send(cmd!["SET", format!("{{{tag}}}plain"), "x"]);

@@ -45,7 +45,7 @@ impl Report {
         self.seen().counts.keys().filter(|what| what.starts_with("fault: ")).count()
     }
 
-    /// Notes a time in microseconds.
+    /// Records a time in microseconds.
     pub(crate) fn time(&self, what: &str, us: i64) {
         self.seen().times.entry(what.to_owned()).or_default().push(us);
     }
@@ -55,7 +55,7 @@ impl Report {
         self.time(what, i64::try_from(time.as_micros()).expect("not for centuries"));
     }
 
-    /// Where the times of that lie.
+    /// Minimum, median, 99th percentile and maximum of the recorded times, as text.
     pub(crate) fn spread(&self, what: &str) -> String {
         let mut times = self.seen().times.get(what).cloned().unwrap_or_default();
         times.sort_unstable();
@@ -89,7 +89,7 @@ impl Report {
         }
     }
 
-    /// There are such times, and half of them at least are below that. A machine may be busy.
+    /// Requires that at least half of the recorded times are below a limit. The others may be late on a busy machine.
     pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
         let late = {
             let seen = self.seen();
@@ -119,8 +119,8 @@ impl Report {
         self.seen().kept.push(said);
     }
 
-    /// The row of the scoreboard: what the suite is evidence of, from which code, servers and seed,
-    /// its figure, and how to have it again.
+    /// The row of the scoreboard: the claim, the commit, server and seed, the figure, and the command that
+    /// repeats it.
     pub(crate) fn row(&self, what: &str, origin: &str, again: &str) -> String {
         let seen = self.seen();
         let (figure, count) = (&seen.figure, seen.violations.len());
@@ -128,7 +128,7 @@ impl Report {
         format!("| {what} | {origin} | {figure}{colon}{count} violations | `{again}` |")
     }
 
-    /// Fills a record of the run with what was seen.
+    /// Fills a record of the run with its results.
     pub(crate) fn fill(&self, record: &mut Record) {
         let seen = self.seen();
         for (what, count) in &seen.counts {
@@ -146,7 +146,7 @@ impl Report {
         record.violations.clone_from(&seen.violations);
     }
 
-    /// All of it, a line for each.
+    /// Prints all results, a line for each.
     pub(crate) fn print(&self) {
         let mut seen = self.seen();
         for (what, count) in &seen.counts {
@@ -173,7 +173,7 @@ fn percentile(sorted: &[i64], percent: usize) -> i64 {
     sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(0)
 }
 
-/// Where the smallest, the middle, 99 of a hundred and the largest of sorted times are.
+/// Minimum, median, 99th percentile and maximum of sorted times, as text.
 fn spread(sorted: &[i64]) -> String {
     let at = |percent| percentile(sorted, percent);
     let ms = |us: i64| format!("{}.{:03} ms", us / 1000, us.unsigned_abs() % 1000);

@@ -1,4 +1,4 @@
-//! Rounds of load on one topology: tasks on fresh locks, some faults, and what came of it.
+//! Rounds of load on one topology: tasks on new locks, some faults, and the judgement.
 
 use crate::Options;
 use crate::faults::{self, BESIDE, Beside, Fault};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// A task that gets nowhere for that long is stuck: no failover, lease or quarantine takes as long.
+/// A task without progress for that long is stuck: no failover, lease or quarantine takes as long.
 const STUCK: Duration = Duration::from_secs(90);
 
 /// Longest extension of a suite whose required counts are not reached.
@@ -34,7 +34,7 @@ const AWAITED: Duration = Duration::from_secs(600);
 /// Probability that a second fault overlaps with one, in percent.
 const BESIDE_PERCENT: u64 = 30;
 
-/// Counts faults that began while another was going on.
+/// Counts faults that began during another.
 const AT_ONCE: &str = "faults that overlapped with another";
 
 /// Counts moments at which two clients believed to hold the same lock.
@@ -43,7 +43,7 @@ pub(crate) const OVERLAPS: &str = "two believed to hold a lock";
 /// Number of tasks that share each way.
 const TASKS: usize = 6;
 
-/// What all tasks of a round share.
+/// State that all tasks of a round share.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) keys: Vec<String>,
@@ -186,7 +186,7 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     report.figure(topology.sum_up(report).unwrap_or_else(|| figure(report)));
 }
 
-/// Notes what had to come, or had to be found, and did not.
+/// Records a violation for each required fault or finding that is missing.
 fn demand(
     rounds: &Rounds,
     options: &Options,
@@ -209,7 +209,7 @@ fn demand(
     rounds.finds.into_iter().for_each(|what| report.wants(what, 1));
 }
 
-/// What the locks of clients were granted, and under what.
+/// The figure of a run: its grants and its faults.
 fn figure(report: &Report) -> String {
     let count = |what| report.count(what);
     format!(
@@ -230,15 +230,15 @@ struct One<'a> {
     rounds: &'a Rounds,
     topology: &'a dyn Topology,
     faults: &'a [&'static Fault],
-    /// What can overlap with them.
+    /// Faults that can overlap with them.
     beside: &'a [&'static Beside],
-    /// Faults that have to come: the last is next.
+    /// Faults that still have to happen. The last is next.
     due: &'a RefCell<Vec<&'static Fault>>,
     random: Random,
 }
 
 impl One<'_> {
-    /// Runs it, and ends it in time.
+    /// Runs the round for that time.
     fn run(&self, number: u64, time: Duration, report: &Arc<Report>, coverage: &mut Coverage) {
         let runtime = Runtime::new().expect("a runtime");
         let ways = self.topology.ways(&runtime);
@@ -290,7 +290,7 @@ impl One<'_> {
             self.wait_for_progress(round);
         }
         for number in 0..pace.faults {
-            // On a busy machine the time may be over before anything happened.
+            // On a busy machine the time may be over before any fault, so the first one is always made.
             if number > 0 && Instant::now() >= end {
                 break;
             }
@@ -321,7 +321,7 @@ impl One<'_> {
         note_replaced(round, topology, &mut known);
     }
 
-    /// Sometimes, and the first time: what happens beside the next fault.
+    /// Chooses a fault that overlaps with the next one: always the first time, then sometimes.
     fn beside<'r>(
         &'r self,
         round: &'r Round,
@@ -345,7 +345,7 @@ impl One<'_> {
         round.wait_for_progress(&self.topology.servers(), |way| self.topology.follows(way));
     }
 
-    /// What is still there when all have gone and the last lease is over.
+    /// State that is left when all clients have disconnected and the last lease has ended.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let end = Instant::now() + STUCK;
         loop {
@@ -358,9 +358,9 @@ impl One<'_> {
     }
 }
 
-/// On a busy machine servers are replaced unasked, too, and once more right after. Where another is the
-/// primary than when it was last asked for, notes that two may have taken themselves for it until the
-/// servers were in order, and asks again.
+/// On a busy machine, servers are also replaced without a fault, sometimes twice. If the primary has
+/// changed since the last check, records that two servers may have acted as primary until the
+/// servers recovered, and checks again.
 fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, Vec<u16>)) {
     let next = (round.recorder.now(), topology.primaries());
     let (from, before) = replace(known, next);
@@ -371,7 +371,7 @@ fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, 
     }
 }
 
-/// When a fault happens, as opposed to all that it takes to get over it.
+/// The time of a fault itself, without the recovery from it.
 pub(crate) struct Moment<'a> {
     pub(crate) round: &'a Round,
     span: Option<Span>,
@@ -379,7 +379,7 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// Runs the fault itself. Of several parts the span is from the first to the last.
+    /// Runs the fault itself. If it has several parts, the span is from the first to the last.
     pub(crate) fn is<T>(&mut self, what: impl FnOnce() -> T) -> T {
         let from = self.span.map_or_else(|| self.round.recorder.now(), |before| before.from);
         let result = what();
@@ -387,20 +387,20 @@ impl Moment<'_> {
         result
     }
 
-    /// Until the servers are in order again two may take themselves for the primary.
+    /// Records that two servers may act as primary until the servers have recovered.
     pub(crate) fn leaves_two(&mut self) {
         self.apart = true;
     }
 
-    /// Extends the fault by that time from now on.
+    /// Extends the fault to that time from now.
     pub(crate) fn lasts(&mut self, time: Duration) {
         let from = self.round.recorder.now();
         self.span = Some(Span { from, to: from + time });
     }
 }
 
-/// All tasks end, and what they have left to be done is done. Then the clients go, which would keep
-/// sessions open for a while.
+/// Waits until all tasks have ended and their background work is done. Then drops the clients, which would
+/// otherwise keep sessions open.
 fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String> {
     let ended = runtime.block_on(async {
         // Waits for all tasks before looking for state that they have left.
@@ -430,7 +430,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// The second server is the primary, and once they have been in order the third.
+    /// A topology for tests: the second server is the primary, and after the first recovery the third.
     struct Replaced {
         round: Arc<Round>,
         in_order: Mutex<Vec<Duration>>,

@@ -1,4 +1,4 @@
-//! The settings against lost grants that are compared.
+//! The compared settings against lost grants.
 
 use harness::{Options, Server};
 use kvlock::{Builder, Client, Clock};
@@ -11,16 +11,16 @@ const MAX_LAG: u64 = 2;
 /// Longest time for replicas to confirm.
 const CONFIRM: Duration = Duration::from_millis(500);
 
-/// Time to live of sessions that bind locks: shorter than Sentinels need to give a server up.
+/// Time to live of sessions that bind locks: shorter than the time after which Sentinels replace a server.
 pub(crate) const SESSION: Duration = Duration::from_millis(600);
 
 /// Leases with a quarantine: longer than one and a half times [`MAX_LAG`] and two seconds.
 const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
 
-/// The time to live of such a session with a quarantine: as long as leases have to be there.
+/// Time to live of such a session with a quarantine: as long as leases must be then.
 const LONG_SESSION: Duration = Duration::from_millis(5500);
 
-/// What is done against lost grants.
+/// A setting against lost grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Default,
@@ -28,19 +28,19 @@ pub(crate) enum Setting {
     AllReplicas,
     MinReplicasToWrite,
     Quarantine,
-    /// Nothing, and the clocks of clients run at half their speed: each believes in its lease too long.
+    /// No setting, and clients whose clocks run at half speed: each believes in its lease for too long.
     SlowClock,
-    /// Nothing, and servers read and write with several threads.
+    /// No setting, and servers with several I/O threads.
     IoThreads,
 }
 
-/// A clock that runs at half the speed of time.
+/// A clock that runs at half speed.
 #[derive(Debug)]
 struct Slow(Instant);
 
 impl Clock for Slow {
     fn now(&self) -> Duration {
-        // Far from the start, where a client may take a moment for long ago.
+        // Not near zero: a client could subtract a duration from it.
         Duration::from_secs(1000) + self.0.elapsed() / 2
     }
 }
@@ -66,7 +66,7 @@ impl Setting {
         }
     }
 
-    /// The leases that are asked for where they are usually these, in milliseconds.
+    /// The leases for this setting in milliseconds, where the usual ones are `usual`.
     pub(crate) fn leases_ms(self, usual: &'static [u64]) -> &'static [u64] {
         if self == Self::Quarantine { &LONG_LEASES_MS } else { usual }
     }
@@ -76,13 +76,13 @@ impl Setting {
         if self == Self::Quarantine { LONG_SESSION } else { SESSION }
     }
 
-    /// What a server is started with, where leases are at most that long and a primary has that
-    /// many replicas.
+    /// The options of a server, for leases of at most that duration and that number of replicas of
+    /// a primary.
     pub(crate) fn options(self, lease: Duration, replicas: u32) -> Options {
         self.extend(Server::options(), lease, replicas)
     }
 
-    /// Adds what the setting needs to those options.
+    /// Adds the options of the setting.
     pub(crate) fn extend(self, options: Options, lease: Duration, replicas: u32) -> Options {
         let few = |options: Options, replicas: u32| {
             options
@@ -101,7 +101,7 @@ impl Setting {
         }
     }
 
-    /// How a client is made, where there are that many replicas.
+    /// The builder of a client, for that number of replicas.
     pub(crate) fn builder(self, replicas: u32) -> Builder {
         let builder = Client::builder().session_ttl(SESSION);
         match self {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A grant, and when it was asked for and given.
+/// A grant, with the times of its request and reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     pub(crate) owner: String,
@@ -17,7 +17,7 @@ pub(crate) struct Writer {
 #[derive(Debug, Default)]
 pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 
-/// What was written under one lock.
+/// The writes under one lock.
 #[derive(Debug)]
 struct Row {
     /// The writer with the largest token.
@@ -28,24 +28,24 @@ struct Row {
     youngest: Writer,
 }
 
-/// What came of a write.
+/// Result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Accepted,
-    /// Another has written with a larger token, or with the same.
+    /// Refused: another owner has written with a larger token, or with the same.
     Refused,
-    /// It was accepted, although a later holder has written: that one.
+    /// Accepted, although a later holder has written: its owner.
     Stale(String),
 }
 
 impl Store {
-    /// For what has to be done at the same moment as a write.
+    /// Locks the store, so that other steps happen together with a write.
     pub(crate) fn open(&self) -> Open<'_> {
         Open(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The locked store: other tasks wait for it.
+/// The locked store. Other tasks wait for it.
 pub(crate) struct Open<'a>(MutexGuard<'a, HashMap<String, Row>>);
 
 impl Open<'_> {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_notices_when_tokens_let_a_stale_write_in() {
+    fn an_accepted_stale_write_is_reported() {
         let store = Store::default();
         let write = |writer: &Writer| store.open().write("k", writer);
         let first = writer("a", 3, 0, 1);

@@ -1,7 +1,7 @@
-//! The table of all suites: what is loaded how, what happens to it, and what is promised of that.
+//! The table of all suites: their load, their faults and their promises.
 //!
-//! It is the scoreboard of `docs/evidence.md`: a suite says which of its rows it is evidence of, and
-//! the report of a suite is a row again.
+//! It belongs to the scoreboard in `docs/evidence.md`: each suite names the rows that it is evidence for, and
+//! its report is a new version of a row.
 
 use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, STEP, STOPPED};
@@ -18,21 +18,21 @@ use crate::{Options, promotion, round};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What holds whatever happens, each with those before it.
+/// Promises that hold under all faults of a suite. Each level includes the previous ones, except as its text says.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Promises {
     /// Each call is answered, clients acquire locks again after each fault, and no server crashes.
     Nothing,
-    /// No two clients believe to hold the same lock. Tokens may go back.
+    /// No two clients believe at once that they hold the same lock. Tokens may decrease.
     Beliefs,
-    /// Nothing stale is written, and none but a primary that was deposed gives a smaller token later.
+    /// No stale write is accepted, and only a replaced primary may issue a smaller token later.
     /// Beliefs may overlap.
     Tokens,
-    /// No two believe to hold the same lock, and a later grant has the larger token.
+    /// No two clients believe at once that they hold the same lock, and a later grant has the larger token.
     NoOverlap,
     /// No client loses its lock before the lease has ended.
     NoLoss,
-    /// Clients see each rule kept that a server has: waiters are served in order, and soon.
+    /// All rules of a server hold: for example, waiters are served in order and in time.
     EveryRule,
 }
 
@@ -45,19 +45,19 @@ pub(crate) struct Rounds {
     pub(crate) work: Work,
     pub(crate) promises: Promises,
     pub(crate) pace: Pace,
-    /// Faults that can happen there and are not drawn.
+    /// Faults that are excluded, although the topology allows them.
     pub(crate) without: &'static [&'static str],
     /// Faults of that class are drawn besides the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
-    /// What has to be counted at least once: the suite shows that the judge sees it.
+    /// Counter that must be at least one, in suites that show that the judge finds violations.
     pub(crate) finds: Option<&'static str>,
 }
 
-/// Faults that have to come at least once in a run.
+/// Faults that must happen at least once in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
-    /// Each that is drawn.
+    /// All faults that can be drawn.
     All,
     /// Faults that replace a primary, and faults of the suite's class.
     Failovers,
@@ -86,9 +86,9 @@ impl Rounds {
 /// How faults follow each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Time after which a round begins no other fault.
+    /// Time after which no new fault begins in a round.
     pub(crate) round: Duration,
-    /// Number of faults in a round, at most.
+    /// Largest number of faults in a round.
     pub(crate) faults: usize,
     /// The servers are healthy and each task makes progress before the next fault.
     pub(crate) settles: bool,
@@ -111,12 +111,12 @@ const STORM: Pace = Pace {
     rest: Duration::from_millis(50),
 };
 
-/// Faults after which a server of a quorum has lost its leases, or takes them to be over.
+/// Faults after which a server of a quorum has lost its leases or treats them as expired.
 const FORGETS: [&str; 5] = [JUMP, HOUR, KILLS[0], KILLS[1], KILLS[2]];
 
 type Start = fn(Setting) -> Box<dyn Topology>;
 
-/// How a suite is played.
+/// The function that runs a suite.
 type Play = Box<dyn Fn(&Options, &Arc<Report>) + Send + Sync>;
 
 /// A row of the table.
@@ -129,7 +129,7 @@ pub(crate) struct Suite {
     pub(crate) play: Play,
 }
 
-/// How the name of a control ends: the same suite without its safeguard.
+/// Suffix of the name of a control: the same suite without its safeguard.
 const CONTROL: &str = "/control";
 
 impl Suite {
@@ -151,7 +151,7 @@ pub(crate) fn all() -> Vec<Suite> {
         .collect()
 }
 
-/// What most suites have in common.
+/// Values that most suites share.
 const USUAL: Rounds = Rounds {
     on: Single::start,
     setting: Setting::Default,
@@ -164,7 +164,7 @@ const USUAL: Rounds = Rounds {
     finds: None,
 };
 
-/// Whatever there is on the wire, under whatever can be done to keys, clients and servers.
+/// All commands on the wire, under all faults of keys, clients and servers.
 fn chaos() -> Suite {
     let rounds = Rounds {
         on: Strangers::start,
@@ -172,14 +172,14 @@ fn chaos() -> Suite {
         work: WIRE,
         promises: EveryRule,
         pace: STORM,
-        // It takes as long as twenty other faults.
+        // Excluded: it takes as long as twenty other faults.
         without: &[STOPPED],
         ..USUAL
     };
     suite("chaos/pair", "1, 3, 24, F4, F8, F20, F21", rounds)
 }
 
-/// Whatever a server may be told.
+/// Random commands and bytes for a server.
 fn fuzz() -> Suite {
     let rounds = Rounds {
         on: Target::start,
@@ -192,7 +192,7 @@ fn fuzz() -> Suite {
     suite("fuzz/single", "20", rounds)
 }
 
-/// Locks that are held alone, and the control of each suite that promises that beliefs do not overlap.
+/// Exclusive locks, and the control of each suite that promises that beliefs do not overlap.
 fn rounds() -> Vec<Suite> {
     use Setting::{
         AllReplicas, Default, IoThreads, MinReplicas, MinReplicasToWrite, Quarantine, SlowClock,
@@ -217,7 +217,7 @@ fn rounds() -> Vec<Suite> {
         ("pair/min-replicas-to-write", "15, F18", Pair::start, MinReplicasToWrite, NoOverlap, &[], None),
         ("pair/quarantine", "15, F18", Pair::start, Quarantine, NoOverlap, &[], None),
         ("sentinel/all_replicas", "2", Watched::start, AllReplicas, NoLoss, &[], Some(Default)),
-        // A grant may be lost; but it is not granted again while the quarantine lasts.
+        // A grant may be lost, but the lock is not granted again during the quarantine.
         ("sentinel/quarantine", "2", Watched::start, Quarantine, NoOverlap, &[], Some(Default)),
         ("sentinel/default", "2, F16", Watched::start, Default, Tokens, &[], None),
         ("cluster/all_replicas", "2", Nodes::start, AllReplicas, NoLoss, &[], Some(Default)),
@@ -240,7 +240,7 @@ fn rounds() -> Vec<Suite> {
     table.into_iter().flat_map(of).chain(emptied()).chain([strangers()]).collect()
 }
 
-/// A primary that is killed and comes back at once and empty. Only a quarantine helps.
+/// A primary that is killed and restarts at once without data. Only a quarantine prevents overlaps.
 fn emptied() -> impl Iterator<Item = Suite> {
     use Setting::{AllReplicas, Quarantine};
     let places: [(&str, Start); 3] = [
@@ -267,7 +267,7 @@ fn strangers() -> Suite {
     suite("strangers/single", "F20", rounds)
 }
 
-/// All that is not a lock held alone, on each sort of servers.
+/// All workloads other than exclusive locks, on each topology.
 fn others() -> Vec<Suite> {
     use Setting::{AllReplicas, Default, Quarantine};
     type Row = (&'static str, Work, Promises);
@@ -280,7 +280,7 @@ fn others() -> Vec<Suite> {
         ("results", RESULTS, NoLoss),
         ("sets", SETS, NoLoss),
         ("elections", ELECTIONS, NoLoss),
-        // A session that is gone is a loss before the lease is over.
+        // The end of a session is a loss of the lock before the end of its lease.
         ("bound", BOUND, NoOverlap),
     ];
     let places: [On; 6] = [
@@ -298,9 +298,9 @@ fn others() -> Vec<Suite> {
                 (_, Default | Quarantine) => NoOverlap,
                 _ => promises,
             };
-            // Their leases are longer than all steps.
+            // Their leases are longer than all clock steps.
             let without = if what == "bound" { &[] } else { without };
-            // What happens to one server: all of it; else what replaces a primary.
+            // On a single server all faults must happen; elsewhere those that replace a primary.
             let wants = if place == "single/default" { Wants::All } else { Wants::Failovers };
             let rounds = Rounds { on, setting, work, promises, without, wants, ..USUAL };
             suite(&format!("{what}/{place}"), "2", rounds)

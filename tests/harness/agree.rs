@@ -14,8 +14,8 @@ pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> 
     all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
-/// Waits until both servers have the same keys with the same values and ends; what was sent is on
-/// its way, what was not will never come.
+/// Waits until both servers have the same keys with the same values and expiry times. Replicated
+/// commands may still be in flight; a command that was not replicated makes this fail.
 pub fn expect_same_data(one: &Server, other: &Server) {
     wait::until("both have the same data", SOON, || {
         let (ours, theirs) = (data(one), data(other));
@@ -23,7 +23,7 @@ pub fn expect_same_data(one: &Server, other: &Server) {
     });
 }
 
-/// The keys of the databases that tests use, with their ends, and a digest of all values.
+/// The keys of the databases that tests use, with their expiry times, and a digest of all values.
 pub fn data(server: &Server) -> Vec<String> {
     let connection = &mut server.connect();
     let mut data = vec![connection.run("DEBUG DIGEST").text()];

@@ -1,4 +1,4 @@
-//! A wall clock of a process's own, which a test can set.
+//! A wall clock for single processes, which a test can set.
 //!
 //! The date of the machine cannot be changed for one process, and tools that try make Redis hang.
 //! `machine_shim.c` beside this file is compiled when a test needs it and preloaded into the process,
@@ -13,13 +13,13 @@ use std::time::Duration;
 /// Valkey 9 looks at the clock once in a millisecond.
 const LAG: Duration = Duration::from_millis(2);
 
-/// A clock that can be set, of all processes that it was given to: by [`Options::clock`] servers,
-/// by [`show_to`](Self::show_to) others.
+/// A clock that a test can set. Servers get it by [`Options::clock`], other processes by
+/// [`show_to`](Self::show_to).
 #[derive(Debug, Default)]
 pub struct Clock(Machine);
 
 impl Clock {
-    /// One that shows the time of the machine.
+    /// A clock with the machine's time.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,14 +36,14 @@ impl Clock {
         self.0.set(Number::DateAheadUs, ahead_ms * 1000);
     }
 
-    /// Lets that program see this clock, which must outlive it.
+    /// Gives this clock to that program. The clock must outlive the program.
     pub fn show_to(&self, command: &mut Command) {
         command.envs(self.0.variables.clone());
     }
 }
 
 impl Options {
-    /// Starts the server with that clock, which must outlive it.
+    /// Starts the server with that clock. The clock must outlive the server.
     pub fn clock(self, clock: &Clock) -> Self {
         self.machine(&clock.0)
     }

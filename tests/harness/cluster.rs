@@ -23,13 +23,13 @@ impl Cluster {
         Self::start_with(&Server::options(), masters, replicas)
     }
 
-    /// The same with nodes that are started with these options.
+    /// Like [`start`](Self::start), with these options for all nodes.
     pub fn start_with(options: &Options, masters: usize, replicas: usize) -> Self {
         let count = masters * (1 + replicas);
         Self::start_each((0..count).map(|_| options.clone()), replicas)
     }
 
-    /// The same with a node for each of these options.
+    /// Like [`start`](Self::start), with a node for each of these options.
     pub fn start_each(options: impl IntoIterator<Item = Options>, replicas: usize) -> Self {
         let nodes: Vec<Server> = options.into_iter().map(|o| o.cluster().start()).collect();
         let cluster = Self { nodes };
@@ -44,7 +44,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// Its address as the client takes it, with all nodes.
+    /// The cluster's URL for the client, with all nodes.
     pub fn url(&self) -> String {
         format!("redis-cluster://{}", self.addresses(","))
     }
@@ -101,13 +101,13 @@ impl Cluster {
         }
     }
 
-    /// Lets its replica take over from a master in order. Returns the replica.
+    /// Runs a coordinated failover from a master to its replica. Returns the replica.
     pub fn fail_over(&self, master: &Server) -> &Server {
         let replica = self.replica_of(master);
         let mut there = replica.connect();
         let mut asked: Option<Instant> = None;
         wait::until("the replica has taken over", AGREEMENT, || {
-            // It gives up after five seconds if the two do not come together.
+            // The replica gives up after five seconds if its master does not agree.
             if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(6)) {
                 asked = Some(Instant::now());
                 there.run("CLUSTER FAILOVER");
@@ -195,10 +195,10 @@ impl Cluster {
         self.wait_for_one_view();
     }
 
-    /// Every node believes the same of every other: only then is no request redirected twice, and
-    /// only then does a replica get the votes to take over. That includes the epochs: a node that
-    /// has not heard of the latest would give its next slots one that is taken, and one of the two
-    /// owners would lose them again.
+    /// Waits until all nodes have the same view of all nodes. Before that, a request may be redirected
+    /// twice, and a replica may not get the votes to take over. The view includes the epochs: a node that
+    /// does not know the latest epoch would reuse it for its next slots, and one of the two
+    /// owners would lose its slots again.
     fn wait_for_one_view(&self) {
         wait::until("all nodes see the same roles and slots", AGREEMENT, || self.has_one_view());
     }
@@ -249,7 +249,7 @@ fn roles_as_seen_by(node: &Server) -> Vec<String> {
     })
 }
 
-/// What is said of each node in `CLUSTER NODES`, with the latest epoch.
+/// The latest epoch, and a text for each node made by `of` from its line of `CLUSTER NODES`.
 fn nodes_as_seen_by(node: &Server, of: impl Fn(&[&str]) -> String) -> Vec<String> {
     let mut connection = node.connect();
     let text = connection.run("CLUSTER NODES").text();

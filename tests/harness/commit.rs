@@ -1,4 +1,4 @@
-//! Which commit of the project this is.
+//! The commit of the project that is tested.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ fn git(words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// As short as git makes it, and whether files other than documents differ from it. The first call looks.
+/// The commit, abbreviated by git, with a mark if files other than documents differ from it. Cached after the first call.
 pub fn commit() -> &'static str {
     static FIRST: OnceLock<String> = OnceLock::new();
     FIRST.get_or_init(look)

@@ -24,7 +24,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether they have a moment in common.
+    /// Whether the two spans have a moment in common.
     pub fn meets(self, other: Self) -> bool {
         self.from <= other.to && other.from <= self.to
     }
@@ -35,12 +35,12 @@ impl Span {
 pub struct Coverage(BTreeMap<&'static str, [u64; OPERATIONS.len()]>);
 
 impl Coverage {
-    /// All these faults, which have met nothing yet.
+    /// A table of these faults with all counts at zero.
     pub fn of(faults: impl Iterator<Item = &'static str>) -> Self {
         Self(faults.map(|name| (name, [0; OPERATIONS.len()])).collect())
     }
 
-    /// Counts for each fault the operations that it met, each once.
+    /// Adds the operations that were in flight during each fault. Each operation counts once for each fault.
     pub fn add(&mut self, faults: &[(&'static str, Span)], calls: &[Call], cancels: &[Span]) {
         let spans = spans(calls, cancels);
         for (name, fault) in faults {
@@ -56,7 +56,7 @@ impl Coverage {
         self.0.get(fault).and_then(|met| met.iter().copied().min()).unwrap_or(0)
     }
 
-    /// The least of all.
+    /// The smallest count of all.
     pub fn least(&self) -> u64 {
         self.0.values().flatten().copied().min().unwrap_or(0)
     }
@@ -118,7 +118,7 @@ fn hand_offs(calls: &[&Call]) -> Vec<Span> {
     let hand_off = |wait: &&Call| {
         let to = granted_at(wait)?;
         let from = *freeing[..freeing.partition_point(|sent| *sent <= to)].last()?;
-        // One that came after it was free was handed nothing.
+        // A wait that was sent when the lock was free got it without a hand-off.
         (from > wait.sent).then_some(Span { from, to })
     };
     let waits = calls.iter().filter(|call| waits(&call.request));
@@ -138,7 +138,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
             (granted..to).contains(&other.sent) && (frees(other) || renews(&other.request))
         };
         let prevented = later.get(&*call.owner)?.iter().any(prevents);
-        // When it was granted is between the two.
+        // The server granted it between the sending and the reply.
         let from = call.sent.max(granted.saturating_sub(NOTICES)) + lease;
         (!prevented).then_some(Span { from, to: to + NOTICES })
     };
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_meets_what_is_under_way_and_nothing_else() {
+    fn a_fault_meets_only_operations_in_flight() {
         let granted = |token| Outcome::Granted { token, holds: 1 };
         let acquire = |timeout| Request::Acquire { lease: ms(100), timeout };
         let calls = [
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(met(&calls, &[cancel], 11, 11), [1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(met(&calls, &[cancel], 30, 31), [0, 1, 0, 0, 0, 0, 0]);
         assert_eq!(met(&calls, &[cancel], 51, 60), [0, 1, 1, 0, 1, 0, 0]);
-        // The lease of b ends; that of a does not.
+        // The lease of b ends; the lease of a does not.
         assert_eq!(met(&calls, &[cancel], 110, 112), [0; 7]);
         assert_eq!(met(&calls, &[cancel], 153, 154), [0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(met(&calls, &[cancel], 290, 400), [0, 0, 0, 0, 0, 1, 0]);

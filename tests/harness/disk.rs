@@ -14,27 +14,27 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The disk of the one server that [`Options::disk`] was given it for.
+/// The disk of one server, passed to it by [`Options::disk`].
 #[derive(Debug, Default)]
 pub struct Disk(Machine);
 
 impl Disk {
-    /// One that is as fast as the machine's.
+    /// A disk as fast as the machine's.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Has each `fsync` that begins from now on take that much longer.
+    /// Delays each later `fsync` by that time.
     pub fn delay_syncs(&self, by: Duration) {
         let us = i64::try_from(by.as_micros()).expect("less than ages");
         self.0.set(Number::SyncDelayUs, us);
     }
 
-    /// Waits until all that the server has answered is safe, which takes a second with `everysec`.
+    /// Waits until the effects of all answered commands are on disk. With `everysec` that takes a second.
     pub fn wait_until_synced(&self, server: &Server) {
         let (file, mut eye) = (append_only_file(server.dir()), server.connect());
         wait::until("the append-only file is synced", LIMIT, || {
-            // While a sync is under way, the server puts off even to write.
+            // During a sync the server also delays writes.
             let unwritten = observe::info_number(&mut eye, "aof_buffer_length");
             let (size, synced) = (fs::metadata(&file).expect("its size").len(), self.synced());
             let seen = format!("{synced} of {size} bytes, {unwritten} to write");
@@ -46,20 +46,20 @@ impl Disk {
         self.0.get(Number::Synced).cast_unsigned()
     }
 
-    /// Ends the server as a loss of power would: nothing is left of its append-only file but what
-    /// was synced. For servers that have not rewritten that file.
+    /// Ends the server as a loss of power would: only the synced part of its append-only file is left.
+    /// For servers that have not rewritten that file.
     pub fn cut_power(&self, server: &Server) {
         server.kill9();
         let file = append_only_file(server.dir());
         let file = File::options().write(true).open(file).expect("open the append-only file");
-        // A server that finds its file torn makes it shorter.
+        // A server that finds a truncated command at the end of the file cuts it off.
         let size = file.metadata().expect("its size").len();
         file.set_len(self.synced().min(size)).expect("cut the append-only file");
     }
 }
 
 impl Options {
-    /// Starts the server with that disk, which must outlive it; not together with a clock.
+    /// Starts the server with that disk, which must outlive the server. Cannot be combined with a clock.
     pub fn disk(self, disk: &Disk) -> Self {
         self.machine(&disk.0)
     }

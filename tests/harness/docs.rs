@@ -20,7 +20,7 @@ pub struct Argument {
     pub name: String,
     /// Its type: `key`, `string`, `integer`, `pure-token`, `oneof`, …
     pub kind: String,
-    /// The word before it, or that it is.
+    /// The keyword: before the value, or in place of it.
     pub token: Option<String>,
     /// Whether it may be left out.
     pub optional: bool,
@@ -30,7 +30,7 @@ pub struct Argument {
     pub parts: Vec<Self>,
 }
 
-/// All commands that `COMMAND DOCS` tells of.
+/// All commands in the reply to `COMMAND DOCS`.
 pub fn commands(connection: &mut Connection) -> Vec<Command> {
     let mut all = Vec::new();
     for (name, command) in pairs(&connection.call(cmd!["COMMAND", "DOCS"])) {

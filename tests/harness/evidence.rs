@@ -1,8 +1,8 @@
-//! What campaigns saw: a file for each run under `docs/evidence/`, and the tables of the documents that are
+//! Results of campaigns: a file for each run under `docs/evidence/`, and the tables of the documents that are
 //! rendered from these files.
 //!
-//! A table stands between two lines of its page, `<!-- campaign NAME -->` and `<!-- end -->`. Nothing there is typed:
-//! `scripts/campaign --render` writes it, and a test compares.
+//! A table is between two lines of its page, `<!-- campaign NAME -->` and `<!-- end -->`.
+//! `scripts/campaign --render` writes it, and a test compares the page with the files.
 
 use crate::commit::exists;
 use crate::kind::workspace;
@@ -20,7 +20,7 @@ const PAGES: [&str; 2] = ["docs/evidence.md", "docs/guarantees.md"];
 pub struct Record {
     /// Name of the suite.
     pub suite: String,
-    /// Rows of the scoreboard that it is evidence of.
+    /// Rows of the scoreboard that the run is evidence for.
     pub rows: String,
     /// Commit of the project, as short as git makes it.
     pub commit: String,
@@ -32,17 +32,17 @@ pub struct Record {
     pub again: String,
     /// Duration in seconds.
     pub wall_s: u64,
-    /// Whether each fault of the suite's list had to come.
+    /// Whether the run had to include each fault of the suite's list.
     pub complete: bool,
     /// The figure of its row.
     pub figure: String,
-    /// Number of grants, calls and whatever else was counted.
+    /// Counters by name: grants, calls and others.
     pub counts: BTreeMap<String, u64>,
-    /// Number of times that each fault came.
+    /// Number of times that each fault was made.
     pub faults: BTreeMap<String, u64>,
-    /// Minimum, median, 99th percentile and maximum of what was timed, in microseconds.
+    /// Minimum, median, 99th percentile and maximum of each measured time, in microseconds.
     pub times_us: BTreeMap<String, [i64; 4]>,
-    /// What was found and is not as promised.
+    /// The violations that were found.
     pub violations: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// If it is no evidence: something was wrong, or no commit has the code that ran.
+    /// If the run found violations, or if its code is not in any commit.
     pub fn publish(&self) -> Result<(), String> {
         if !self.violations.is_empty() {
             return Err(format!("{}: not published, for it has violations", self.suite));
@@ -82,7 +82,7 @@ fn folder() -> PathBuf {
 ///
 /// # Panics
 ///
-/// If a file is none.
+/// If a file is not a record.
 #[must_use]
 pub fn records() -> Vec<Record> {
     let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
@@ -98,11 +98,11 @@ pub fn records() -> Vec<Record> {
     records
 }
 
-/// Each page as it is, and as it should be.
+/// Returns each page with its current text and the text that it should have.
 ///
 /// # Panics
 ///
-/// If a page is not there, or names a table that there is not.
+/// If a page is missing, or names an unknown table.
 #[must_use]
 pub fn pages() -> Vec<(PathBuf, String, String)> {
     let records = records();
@@ -115,7 +115,7 @@ pub fn pages() -> Vec<(PathBuf, String, String)> {
     PAGES.iter().map(page).collect()
 }
 
-/// That page with the tables of these runs.
+/// Returns the page with its tables rendered from these runs.
 fn rendered(page: &str, records: &[Record]) -> String {
     let (mut text, mut inside) = (String::new(), false);
     for line in page.lines() {
@@ -139,7 +139,7 @@ fn rendered(page: &str, records: &[Record]) -> String {
     text
 }
 
-/// Runs with their faults, each with what its control found.
+/// The table of runs with their faults, each beside the result of its control.
 fn suites(records: &[Record]) -> String {
     let mut text = "| suite | server | commit, seed | figure | faults | control | seconds |\n|---|---|---|---|---|---|---|\n".to_owned();
     let control_of = |record: &Record| {
@@ -188,14 +188,14 @@ const SETTINGS: [(&str, &str); 5] = [
     ("quarantine", "quarantine"),
 ];
 
-/// What is counted in a run of a script.
+/// Name of the counter of tries in a run of a script.
 pub const TRIES: &str = "tries";
 /// Tries in which two clients believed at once to hold the same lock.
 pub const DOUBLED: &str = "tries in which two believed";
-/// The same: 1 where that is promised never to be.
+/// Name of the counter that is 1 if such tries must not happen.
 pub const PROMISED: &str = "promised to be none";
 
-/// Table of tries, on all servers together, in which two clients believed.
+/// Table of the tries in which two clients believed at once to hold the same lock, over all servers.
 fn failovers(records: &[Record]) -> String {
     let names = SETTINGS.map(|(_, name)| name).join(" | ");
     let mut text = format!("| what happens | {names} |\n|---|---|---|---|---|---|\n");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_its_control_beside_it_and_all_else_of_a_page_stays() {
+    fn a_row_has_its_control_beside_it_and_other_text_does_not_change() {
         let records = [record("pair/default", &[]), record("pair/default/control", &[])];
         let page = "before\n<!-- campaign suites -->\nold\n<!-- end -->\nafter\n";
         let text = rendered(page, &records);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_bold() {
+    fn promised_cells_are_bold() {
         let counts = [(TRIES, 3), (DOUBLED, 0), (PROMISED, 1)];
         let records = [
             record("stale/all_replicas", &counts),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_violations_or_no_commit_is_not_published() {
+    fn a_run_with_violations_or_without_a_commit_is_not_published() {
         let wrong = Record { violations: vec!["Belief: two".to_owned()], ..record("a", &[]) };
         assert!(wrong.publish().is_err());
         let changed = Record { commit: "1234567 with changes".to_owned(), ..record("a", &[]) };

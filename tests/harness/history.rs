@@ -53,7 +53,7 @@ pub enum Request {
     ReleasePermits,
     /// `LATCH.SET`, without `REPLACE`.
     SetLatch {
-        /// How much it is to count.
+        /// Number of countdowns that open it.
         count: u64,
     },
     /// `LATCH.COUNTDOWN` by the owner as a participant.
@@ -63,7 +63,7 @@ pub enum Request {
         /// Time to wait.
         timeout: Duration,
     },
-    /// What a script does that knows no line, as Redisson's do: it takes the lock if it is free.
+    /// An acquire by a script that does not use the queue, as Redisson's do: it takes the lock if it is free.
     Foreign {
         /// The lease that was asked for.
         lease: Duration,
@@ -97,12 +97,12 @@ impl Request {
         }
     }
 
-    /// Whether it asks for a lock, alone or to share it, or for permits.
+    /// Whether it requests a lock, exclusive or shared, or permits.
     pub fn asks(&self) -> bool {
         self.lease().is_some() && !matches!(self, Self::Renew { .. })
     }
 
-    /// The command that asks for this, of a lock that is held alone.
+    /// The command for this request, for an exclusive lock.
     pub fn command(&self, key: &str, owner: &str) -> Vec<Vec<u8>> {
         let ms = |time: &Duration| u64::try_from(time.as_millis()).expect("not for centuries");
         match self {
@@ -120,21 +120,21 @@ impl Request {
 /// The outcome of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has the lock.
+    /// The owner has the lock.
     Granted {
         /// The fencing token.
         token: u64,
         /// Number of holds of the owner.
         holds: u64,
     },
-    /// It has permits.
+    /// The owner has permits.
     Holds {
         /// Number of permits.
         permits: u64,
     },
-    /// It does not have the lock: nil. For a wait that is the timeout.
+    /// The owner does not have the lock: nil. For a wait this is the timeout.
     Refused,
-    /// Its wait was taken back by a `LOCK.CANCEL`: nil too.
+    /// Its wait was ended by a `LOCK.CANCEL`: also nil.
     Withdrawn,
     /// Released or counted down; `left` remain.
     Released {
@@ -143,10 +143,10 @@ pub enum Outcome {
     },
     /// The lease or the latch was set, the break was done, or the latch is open.
     Done,
-    /// A connection broke, or the client did not wait for the answer: it may have happened once, or
-    /// not, at any time from the sending on.
+    /// A connection broke, or the client did not wait for the reply. The call took effect once or not at all,
+    /// at any time after its sending.
     Unknown,
-    /// The server said that it was not done, with an error: `UNBLOCKED`, `TRYAGAIN`, `QUEUEFULL`.
+    /// The server replied with an error and did nothing: `UNBLOCKED`, `TRYAGAIN`, `QUEUEFULL`.
     Failed,
 }
 
@@ -191,17 +191,17 @@ pub struct Call {
     pub queued: Option<Duration>,
     /// Time of the last request that showed it in the queue, if the test looked.
     pub in_line_at: Option<Duration>,
-    /// When it may have been passed over, because the session through which it waits was away.
+    /// Times in which its session was away, and other waiters may have been granted the lock first.
     pub away: Vec<(Duration, Duration)>,
     /// Time of the reply, and the outcome.
     pub answer: Option<(Duration, Outcome)>,
-    /// Until when the client believed to hold the lock, by its own clock; set by the last grant or
-    /// renewal of a hold.
+    /// End of the time in which the client believed that it held the lock, by its own clock. Set in the last
+    /// grant or renewal of a hold.
     pub valid_until: Option<Duration>,
 }
 
 impl Call {
-    /// A call by that name of a lock and its owner, sent then, and answered then with that.
+    /// Makes a call of that owner on that lock, with its request, the time of sending and the reply.
     pub fn new(
         (key, owner): (&str, &str),
         request: Request,
@@ -236,7 +236,7 @@ impl fmt::Display for Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(usize);
 
-/// Takes down the calls of all threads in the order of sending.
+/// Records the calls of all threads in the order of sending.
 #[derive(Debug)]
 pub struct Recorder {
     start: Instant,
@@ -255,17 +255,17 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Begins now.
+    /// Starts a history now.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The time of the history.
+    /// The time since the start of the history.
     pub fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Notes that a call is about to be sent: to be called *before* the sending.
+    /// Records a call. Must be called *before* the request is sent.
     pub fn sent(&self, key: &str, owner: &str, request: Request) -> CallId {
         let mut latest = self.latest.lock().unwrap();
         let mut calls = self.calls.lock().unwrap();
@@ -297,24 +297,24 @@ impl Recorder {
         self.calls.lock().unwrap()[call.0].queued.get_or_insert(now);
     }
 
-    /// Notes when this call may have been passed over.
+    /// Records the times in which other waiters may have overtaken this call.
     pub fn passed_over(&self, call: CallId, away: &[(Duration, Duration)]) {
         self.calls.lock().unwrap()[call.0].away.extend_from_slice(away);
     }
 
-    /// Notes an answer: to be called *after* it has been received.
+    /// Records a reply. Must be called *after* it has been received.
     pub fn answered(&self, call: CallId, outcome: Outcome) {
         self.ended(call, outcome, self.now());
     }
 
-    /// Notes how a call ended, by then at the latest.
+    /// Records the outcome of a call, and the time by which it had ended.
     pub fn ended(&self, call: CallId, outcome: Outcome, at: Duration) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         call.answer = Some((at.max(call.sent), outcome));
     }
 
-    /// Makes a call for a lock that is held alone, and takes it down; [`Outcome::Unknown`] when the
-    /// server is gone.
+    /// Sends a request for an exclusive lock, and records the call. The outcome is [`Outcome::Unknown`] if the
+    /// connection breaks.
     pub fn call(
         &self,
         connection: &mut Connection,
@@ -346,12 +346,12 @@ impl Recorder {
         (call.queued, call.in_line_at) = (None, None);
     }
 
-    /// Notes until when the client believes that the hold of this call, a grant or a renewal, lasts.
+    /// Records the end of the time in which the client believes in the hold of this call, a grant or a renewal.
     pub fn believed(&self, call: CallId, valid_until: Duration) {
         self.calls.lock().unwrap()[call.0].valid_until = Some(valid_until);
     }
 
-    /// What has been taken down so far.
+    /// The calls recorded so far.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
     }
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_seen_may_be_a_wait_before_that_broke_off() {
+    fn a_queue_entry_may_belong_to_an_earlier_wait_that_broke_off() {
         let recorder = Recorder::new();
         let wait = || {
             let time = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Which servers the tests run on.
+//! The servers that the tests run on.
 //!
 //! `scripts/servers` brings each of them under a name, as a launcher at
 //! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER`
@@ -30,7 +30,7 @@ impl Kind {
         Self::named(&std::env::var("KVLOCK_SERVER").unwrap_or_else(|_| EACH[0].to_owned()))
     }
 
-    /// The name that it was asked for by.
+    /// Its name, as passed to [`named`](Self::named).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -50,7 +50,7 @@ impl Kind {
         self.program("redis-cli")
     }
 
-    /// The version that the server's program says it is.
+    /// The version that the server's program prints.
     pub fn version(&self) -> String {
         version_of(&self.server()).unwrap_or_else(|| panic!("{self} does not say its version"))
     }
@@ -60,7 +60,7 @@ impl Kind {
         if brought.exists() {
             return brought;
         }
-        // The distribution's own server needs no bringing.
+        // The distribution's own server does not have to be downloaded.
         if self.is_redis_7_0()
             && installed_version().is_some_and(|version| version.starts_with("7.0."))
         {
@@ -86,7 +86,7 @@ fn version_of(server: &Path) -> Option<String> {
     text.split(" v=").nth(1)?.split(' ').next().map(str::to_owned)
 }
 
-/// The folder of the servers: what `KVLOCK_SERVERS` names, else where they were brought to.
+/// The folder of the servers: `KVLOCK_SERVERS`, or the folder into which `scripts/servers` puts them.
 fn servers() -> PathBuf {
     let named = std::env::var_os("KVLOCK_SERVERS").map(PathBuf::from);
     named.unwrap_or_else(|| workspace().join("target/servers"))

@@ -11,8 +11,8 @@ struct Job {
     answer: Sender<io::Result<Child>>,
 }
 
-/// The kernel sends the parent-death signal when the *thread* that started the child ends, and
-/// every test is a thread: so one thread that never ends starts them all.
+/// The kernel sends the parent-death signal when the *thread* that started the child ends. Each test
+/// is a thread of its own, so one thread that never ends starts all children.
 static LAUNCHER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
     let (jobs, inbox) = channel::<Job>();
     thread::spawn(move || {
@@ -35,8 +35,8 @@ pub fn launch(command: Command) -> io::Result<Child> {
     result.recv().expect("the launching thread answers")
 }
 
-/// A command that runs `program` so that the kernel kills it when the test process ends in
-/// whatever way. The process keeps its id: `setpriv` replaces itself.
+/// A command that runs `program` and lets the kernel kill it when the test process ends for any reason.
+/// The process keeps its id, because `setpriv` replaces itself.
 pub fn killed_with_us(program: &std::path::Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);

@@ -20,26 +20,26 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | which servers there are | [`kind`] |
+//! | the servers that tests run on | [`kind`] |
 //! | a server process | [`server`], [`options`] |
 //! | any other process, which ends with the test | [`launch`] |
 //! | several of them as a cluster | [`cluster`] |
 //! | a port that is free | [`port`] |
 //! | a primary, its replicas and their Sentinels, each server behind a proxy | [`site`] |
-//! | something that cuts a server off | [`proxy`] |
+//! | a proxy that cuts a server off | [`proxy`] |
 //! | a wall clock that a test sets | [`clock`] |
 //! | a disk that a test slows down, and a loss of power | [`disk`] |
 //! | a connection that sees every byte | [`resp`] |
-//! | what a server shows of itself | [`observe`] |
-//! | what commands a server documents | [`docs`] |
-//! | that servers have the same data, and no harm | [`agree`] |
-//! | waiting for what a server shows | [`wait`] |
-//! | random numbers that a seed decides, and the option `--seed` | [`random`] |
+//! | the state that a server reports | [`observe`] |
+//! | the commands that a server documents | [`docs`] |
+//! | checks that servers have the same data and no internal error | [`agree`] |
+//! | waiting for an effect that a server shows | [`wait`] |
+//! | random numbers from a seed, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
-//! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
-//! | the waiters in line, while clients work | [`lines`] |
-//! | from which commit, server and seed a figure is | [`random::Seed::origin`] |
-//! | which fault met which operation | [`coverage`] |
+//! | calls of clients, and whether a correct lock allows them | [`history`], [`checker`] |
+//! | the queues while clients work | [`lines`] |
+//! | the commit, server and seed of a figure | [`random::Seed::origin`] |
+//! | the operations in flight during each fault | [`coverage`] |
 
 #![allow(
     clippy::unwrap_used,

@@ -7,10 +7,10 @@ use crate::{Value, cmd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Often enough to see most waits, seldom enough to leave the server to the clients.
+/// Short enough to see most waits, long enough to leave the server's time to the clients.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// Looks again and again until it is `over`, or the server is gone.
+/// Reads the queues repeatedly until `over` is set or the server has ended.
 pub fn watch(
     mut connection: Connection,
     keys: &[impl AsRef<str>],

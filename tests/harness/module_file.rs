@@ -1,4 +1,4 @@
-//! Where the module under test is.
+//! The file of the module under test.
 
 use crate::kind::workspace;
 use std::fs;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 #[path = "../../module/sources.rs"]
 mod sources;
 
-/// The `kvlock.so` that servers load: the file in `KVLOCK_MODULE`, else the one that `scripts/build` left in
+/// The `kvlock.so` that servers load: the file in `KVLOCK_MODULE`, else the file that `scripts/build` made in
 /// cargo's target folder. Panics with the command to run if the file is missing or older than the sources;
 /// never skips a test.
 pub fn path() -> PathBuf {
@@ -17,8 +17,8 @@ pub fn path() -> PathBuf {
     named("KVLOCK_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
-/// Returns the module with the feature `provoke`, which panics and refuses on request: the file that
-/// `KVLOCK_PROVOKE_MODULE` names, else the one that `scripts/build --provoke` left.
+/// Returns the module with the feature `provoke`, which panics and refuses on request: the file in
+/// `KVLOCK_PROVOKE_MODULE`, else the file that `scripts/build --provoke` made.
 pub fn provoke_path() -> PathBuf {
     static BUILT: LazyLock<PathBuf> =
         LazyLock::new(|| built(&target(), "kvlock-provoke.so", "scripts/build --provoke"));

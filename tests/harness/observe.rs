@@ -96,8 +96,8 @@ pub fn wait_for_replica_link(replica: &mut Connection) {
     });
 }
 
-/// Lets the server live for that long, with all its timers and its cron: how a test sees that
-/// something does *not* happen. The server counts the time, so a slow test does not shorten it. For
+/// Waits while the server runs for that long, with all its timers and its cron. Used to show that
+/// something does *not* happen. The server measures the time, so a slow test does not shorten it. For
 /// primaries only; works while clients are paused for writing.
 pub fn let_pass(connection: &mut Connection, time: Duration) {
     assert!(time >= Duration::from_millis(1), "zero would be without limit");
@@ -106,7 +106,7 @@ pub fn let_pass(connection: &mut Connection, time: Duration) {
     assert!(!reached.is_error(), "{reached}");
 }
 
-/// [`let_pass`] for as long as it takes every timer that is due to fire, and the cron to run.
+/// Calls [`let_pass`] for long enough that all due timers fire and the cron runs.
 pub fn wait_for_next_cron(connection: &mut Connection) {
     let_pass(connection, Duration::from_millis(150));
 }

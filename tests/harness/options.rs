@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What to start, before it is started. Made by [`Server::options`].
+/// Options of a server that is not started yet. Made by [`Server::options`].
 #[derive(Clone, Debug)]
 pub struct Options {
     kind: Kind,
@@ -57,7 +57,7 @@ impl Options {
         self
     }
 
-    /// Starts the server with that variable in its environment, as long as it lives.
+    /// Starts the server with that environment variable, also after a restart.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
@@ -114,19 +114,19 @@ impl Options {
         self.config("cluster-enabled", "yes").config("cluster-node-timeout", 2000)
     }
 
-    /// Is no server, but a Sentinel; its lines of configuration follow.
+    /// Starts a Sentinel instead of a server. Its lines of configuration follow.
     pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self.without_module()
     }
 
-    /// Listens there instead of on a free port.
+    /// Listens on that port instead of a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Works in that folder, and leaves it there afterwards, instead of in a temporary one.
+    /// Works in that folder instead of a temporary one. The folder is not deleted afterwards.
     pub fn dir(mut self, dir: &Path) -> Self {
         self.dir = Some(dir.to_owned());
         self

@@ -1,9 +1,9 @@
 //! Ports for servers.
 //!
-//! They come from below the range that the kernel gives to outgoing connections (32768 and up): a
-//! port found by binding to 0 is from that range, and may be some client's by the time that the
-//! server binds it. Another process may still be faster; the server's log tells, and
-//! [`Server`](crate::Server) then takes the next.
+//! They are below the range that the kernel uses for outgoing connections (32768 and up). A
+//! port found by binding to 0 is from that range, and a client may use it before the
+//! server binds it. If another process binds the port first, the server's log shows it, and
+//! [`Server`](crate::Server) then tries the next port.
 
 use std::net::TcpListener;
 use std::sync::OnceLock;
@@ -20,8 +20,8 @@ const BUS: u16 = 10_000;
 /// been given before in the last thousands of calls.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes that run at the same time begin far from each other: the port of a server that is killed is free
-    // until it is started again.
+    // Processes that run at the same time start far from each other, because the port of a killed server is free
+    // until the server is started again.
     let begin = || u64::from(std::process::id()).wrapping_mul(4_241) % u64::from(COUNT);
     let next = NEXT.get_or_init(|| AtomicU16::new(begin().try_into().unwrap_or(0)));
     for _ in 0..COUNT {

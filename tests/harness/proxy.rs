@@ -1,8 +1,7 @@
 //! A proxy between a server and its clients, which cuts them off, and resets connections around a command.
 //!
-//! Partitions need no administrator rights with it. Connections that a test may cut go through the proxy, and
-//! the others go straight to the server. Replicas report the port by which they are known, so that one of them
-//! can be cut off alone.
+//! It makes partitions without administrator rights. Connections that a test may cut use the proxy;
+//! the others connect directly to the server. Replicas announce their port, so a single replica can be cut off.
 //!
 //! It can also delay messages: each one by a random time, without reordering.
 //!
@@ -18,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How a replica begins to say by what port it is known.
+/// Start of the command by which a replica announces its port.
 const NAMES_ITSELF: &[u8] = b"listening-port\r\n$";
 
 /// Longest wait for replies to messages in flight.
@@ -29,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub enum Moment {
     /// The server never sees the command.
     BeforeTheServer,
-    /// The command is on its way for as long as the test likes: see [`Proxy::deliver`].
+    /// The command stays in flight until the test delivers it: see [`Proxy::deliver`].
     OnItsWay,
-    /// The server carries it out, and its answer is lost.
+    /// The server executes the command, and its reply is lost.
     BeforeTheAnswer,
     /// The first half of the answer arrives.
     InTheAnswer,
@@ -57,7 +56,7 @@ struct Ways {
     /// Resets for the next connections that carry these commands, in order. The number is how many of the
     /// command pass first.
     resets: Vec<(&'static str, usize, Moment)>,
-    /// A command that arrives when its connection is gone.
+    /// A command that reaches the server after its connection was closed.
     late: Vec<u8>,
     /// Shortest and longest delay of a message, in milliseconds.
     delay: [u64; 2],
@@ -72,7 +71,7 @@ struct Way {
     ends: Arc<[TcpStream; 2]>,
     replica: Option<u16>,
     reset: Option<Moment>,
-    /// What comes is thrown away.
+    /// Everything that arrives is dropped.
     cut: bool,
 }
 
@@ -83,7 +82,7 @@ impl Way {
 }
 
 impl Default for Proxy {
-    /// One that leads nowhere yet.
+    /// A proxy without a server yet.
     fn default() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a proxy");
         let port = listener.local_addr().expect("it is bound").port();
@@ -102,24 +101,24 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// One that leads to that server.
+    /// A proxy to that server.
     pub fn before(server: &Server) -> Self {
         let proxy = Self::default();
         proxy.lead_to(server);
         proxy
     }
 
-    /// Where to reach the server by this way.
+    /// The port of the proxy.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The address of the server by this way, as redis-rs takes it.
+    /// The proxy's address as a URL for redis-rs.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Leads to that server from here on; connections to another are closed.
+    /// Forwards new connections to that server. Connections to another server are closed.
     pub fn lead_to(&self, server: &Server) {
         let before = std::mem::replace(&mut lock(&self.ways).server, server.port());
         if before != server.port() {
@@ -127,14 +126,14 @@ impl Proxy {
         }
     }
 
-    /// Cuts the server off from all that come this way.
+    /// Cuts the server off from all connections through the proxy.
     pub fn cut(&self) {
         let mut ways = lock(&self.ways);
         ways.cut = true;
         ways.open.values_mut().for_each(|way| way.cut = true);
     }
 
-    /// Cuts the connections that are open now, as [`cut`](Self::cut) does; later ones are carried.
+    /// Cuts the connections that are open now, as [`cut`](Self::cut) does. Later connections are forwarded.
     pub fn cut_open(&self) {
         lock(&self.ways).open.values_mut().for_each(|way| way.cut = true);
     }
@@ -146,20 +145,20 @@ impl Proxy {
         ways.open.values_mut().for_each(|way| way.cut |= way.replica == Some(known_by));
     }
 
-    /// From now on what is sent takes a time between these two to arrive, in either direction; zero
-    /// and zero is the beginning.
+    /// Delays each later message by a random time between these two, in both directions. Zero and zero is the
+    /// default.
     pub fn delay(&self, least: Duration, most: Duration) {
         let ms = |time: Duration| u64::try_from(time.as_millis()).expect("not so long");
         lock(&self.ways).delay = [least, most].map(ms);
     }
 
-    /// Closes all connections that come this way; others may come at once.
+    /// Closes all connections. New connections are accepted at once.
     pub fn hang_up(&self) {
         std::mem::take(&mut lock(&self.ways).open).values().for_each(Way::close);
     }
 
-    /// Closes all connections for the clients, which may connect again; the server hears of
-    /// nothing until [`heal`](Self::heal).
+    /// Closes the clients' ends of all connections. Clients may connect again. The server does not notice until
+    /// [`heal`](Self::heal).
     pub fn forsake(&self) {
         for way in lock(&self.ways).open.values_mut() {
             way.cut = true;
@@ -167,7 +166,7 @@ impl Proxy {
         }
     }
 
-    /// All can come this way again. What was cut is closed: what was on its way is lost for good.
+    /// Ends all cuts. Connections that were cut are closed, and messages that were in flight are lost.
     pub fn heal(&self) {
         let mut ways = lock(&self.ways);
         ways.cut = false;
@@ -192,7 +191,7 @@ impl Proxy {
         lock(&self.ways).resets.is_empty()
     }
 
-    /// Delivers what was on its way when its connection was reset. Returns the answer.
+    /// Delivers the command that was in flight when its connection was reset. Returns the reply.
     pub fn deliver(&self) -> Value {
         let mut ways = lock(&self.ways);
         let mut server = Connection::open(ways.server).expect("the server listens");
@@ -255,7 +254,7 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     }
     let Ok(server) = TcpStream::connect(("127.0.0.1", ways.server)) else { return };
     for end in [&client, &server] {
-        // What was written has been sent when the connection is reset.
+        // Written data is sent before the connection is reset.
         end.set_nodelay(true).expect("TCP_NODELAY");
     }
     ways.last += 1;
@@ -271,8 +270,8 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     }
 }
 
-/// Carries what comes until one end is closed, and closes the other; unless it is cut, when the
-/// other end hears of nothing.
+/// Forwards data until one end is closed, then closes the other end. If the connection is cut, the
+/// other end stays open.
 fn pump(ways: &Mutex<Ways>, id: u64, to_server: bool, ends: &[TcpStream; 2]) {
     let [client, server] = ends;
     let (mut from, mut to) = if to_server { (client, server) } else { (server, client) };
@@ -290,7 +289,7 @@ fn pump(ways: &Mutex<Ways>, id: u64, to_server: bool, ends: &[TcpStream; 2]) {
             break;
         }
         if passes < length || moment == Some(Moment::AfterTheAnswer) && !to_server {
-            // RST instead of FIN, when the last that reads here has let go.
+            // Makes the last close of this socket send RST instead of FIN.
             let _gone = SockRef::from(client).set_linger(Some(Duration::ZERO));
             how = Shutdown::Read;
             break;

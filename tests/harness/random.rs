@@ -1,4 +1,4 @@
-//! Random numbers that a seed decides, so that a run can be repeated.
+//! Random numbers from a seed, so that a run can be repeated.
 
 use crate::commit::commit;
 use crate::kind::Kind;
@@ -15,7 +15,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of that seed.
+    /// Creates the stream of that seed.
     pub fn new(seed: u64) -> Self {
         Self { seed, numbers: Rng::with_seed(seed) }
     }
@@ -26,7 +26,7 @@ impl Random {
         Self::new(seed)
     }
 
-    /// A number below that, which is not 0.
+    /// A number from 0 to `end - 1`. `end` must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.numbers.u64(..end)
     }
@@ -36,7 +36,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// One of these.
+    /// A random one of these.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.numbers.usize(..choices.len())]
     }
@@ -46,7 +46,7 @@ impl Random {
         self.numbers.shuffle(all);
     }
 
-    /// One of these, which come as often as their weights say.
+    /// A random one of these, with a probability in proportion to its weight.
     pub fn weighted<'a, T>(&mut self, choices: &'a [T], weight: impl Fn(&T) -> u64) -> &'a T {
         let mut drawn = self.below(choices.iter().map(&weight).sum());
         let mut all = choices.iter();
@@ -81,7 +81,7 @@ impl Seed {
         Self { number: hash(&[name, Kind::chosen().name(), &self.number.to_string()]) }
     }
 
-    /// Where the figures of a run come from.
+    /// The commit, server and seed of a run, as text.
     pub fn origin(&self) -> String {
         let kind = Kind::chosen();
         let threads = chosen_io_threads().map(|n| format!(" with {n} I/O threads"));
@@ -98,7 +98,7 @@ fn hash(words: &[&str]) -> u64 {
     })
 }
 
-/// Another one each time, and short enough to be typed.
+/// A different seed each time, short enough to type.
 fn of_the_clock() -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::from(clock.subsec_nanos())
@@ -109,7 +109,7 @@ mod tests {
     use super::Seed;
 
     #[test]
-    fn parts_of_a_run_have_seeds_of_their_own() {
+    fn parts_of_a_run_have_different_seeds() {
         let seed = Seed { number: 71 };
         let of = |name| seed.of_part(name).number;
         assert_eq!(of("pair/default"), of("pair/default"));

@@ -38,7 +38,7 @@ impl Server {
         Self::options().start()
     }
 
-    /// What [`start`](Self::start) starts, to be changed first.
+    /// The options of [`start`](Self::start), to be changed before a start.
     pub fn options() -> Options {
         Options::new()
     }
@@ -69,7 +69,7 @@ impl Server {
         panic!("{PORTS_TO_TRY} free ports were all taken by the time they were bound");
     }
 
-    /// Which server this is.
+    /// The server program that this runs.
     pub fn kind(&self) -> &Kind {
         self.options.chosen_kind()
     }
@@ -89,7 +89,7 @@ impl Server {
         &self.dir
     }
 
-    /// The id of its process; another one after a restart.
+    /// The id of its process, which changes with a restart.
     pub fn pid(&self) -> u32 {
         self.child.lock().unwrap().id()
     }
@@ -107,7 +107,7 @@ impl Server {
         connection
     }
 
-    /// All that it has logged, across restarts.
+    /// Its log, including the time before restarts.
     pub fn log(&self) -> String {
         read_log(&self.dir)
     }
@@ -128,14 +128,14 @@ impl Server {
         });
     }
 
-    /// Kills it as a power cut would, and returns when it is gone.
+    /// Kills it with SIGKILL, and returns when the process has ended.
     pub fn kill9(&self) {
         let mut child = self.child.lock().unwrap();
         child.kill().expect("kill the server");
         child.wait().expect("wait for the server");
     }
 
-    /// Asks it to shut down in order (SIGTERM), and returns when it is gone.
+    /// Shuts it down with SIGTERM, and returns when the process has ended.
     pub fn shut_down(&self) {
         let mut asked: Option<Instant> = None;
         wait::until("the server has shut down", START, || {
@@ -153,7 +153,7 @@ impl Server {
         });
     }
 
-    /// Kills it unless it is gone already, and starts it again with the same port, folder and
+    /// Kills it if it runs, and starts it again with the same port, folder and
     /// configuration file. Returns when it answers.
     pub fn restart(&self) {
         if self.is_running() {
@@ -208,14 +208,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What watches the server's memory reports when it ends in order.
+        // A memory checker around the server reports when the server shuts down normally.
         if std::env::var_os("KVLOCK_END_IN_ORDER").is_some()
             && !std::thread::panicking()
             && self.is_running()
         {
             self.shut_down();
         }
-        // A child that has ended already is an error here, and right.
+        // If the child has ended already, this returns an error that can be ignored.
         let child = self.child.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ended = child.kill();
         let _reaped = child.wait();
@@ -255,8 +255,8 @@ fn wait_for_answer(child: &Mutex<Child>, port: u16, dir: &Path) -> Result<(), St
     })
 }
 
-/// Whether the server with that process id, and not some other one that was faster to bind the
-/// port, is ready for commands.
+/// Whether the server with that process id is ready for commands. Another process may have bound the
+/// port first.
 fn answers(port: u16, pid: u32) -> Result<(), String> {
     let mut connection = Connection::open(port).map_err(|e| e.to_string())?;
     let mut ask = |command| {

@@ -19,17 +19,17 @@ pub(crate) enum Number {
     Synced,
 }
 
-/// What the processes that it was given to see of their machine; must outlive them.
+/// Changes to the view that processes have of their machine. Must outlive these processes.
 #[derive(Debug)]
 pub(crate) struct Machine {
     numbers: File,
-    /// The environment of a process that is to see it.
+    /// Environment variables for a process that uses it.
     pub(crate) variables: [(&'static str, PathBuf); 2],
     _dir: TempDir,
 }
 
 impl Default for Machine {
-    /// As it is.
+    /// No changes.
     fn default() -> Self {
         let dir = TempDir::with_prefix("kvlock-machine-").expect("a temporary folder");
         let path = dir.path().join("numbers");
@@ -64,7 +64,7 @@ impl Options {
 /// The other module, compiled once.
 static CALLER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = TempDir::new_in(target()).expect("a temporary folder");
-    // Every run replaces the file of the one before.
+    // Each run replaces the previous run's file.
     let module = target().join("caller.so");
     fs::rename(compile("caller.c", folder.path()), &module).expect("put the module in its place");
     module.canonicalize().expect("the path of the module")

@@ -1,6 +1,6 @@
-//! A primary with replicas and Sentinels, each server behind a [`Proxy`]: all that the servers and
-//! the Sentinels say to a server goes through its proxy, so that it can be cut off from them. Clients
-//! may take either way.
+//! A primary with replicas and Sentinels, each server behind a [`Proxy`]. The servers and
+//! the Sentinels connect to a server through its proxy, so that it can be cut off from them. Clients
+//! may connect directly or through the proxy.
 
 use crate::options::Options;
 use crate::proxy::Proxy;
@@ -8,13 +8,13 @@ use crate::server::Server;
 use crate::{Connection, Kind, Value, cmd, observe, wait};
 use std::time::{Duration, Instant};
 
-/// By what name the Sentinels know the primary.
+/// The Sentinels' name for the primary.
 pub const NAME: &str = "mymaster";
 
 /// Longest time for a failover and its effects.
 const AGREEMENT: Duration = Duration::from_secs(60);
 
-/// When a Sentinel has given a failover up that does not come about.
+/// Time after which a Sentinel gives up a failover that does not succeed.
 const GIVEN_UP: Duration = Duration::from_secs(10);
 
 const SENTINELS: usize = 3;
@@ -29,13 +29,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// With that many servers.
+    /// Starts a site with that number of servers.
     pub fn of(servers: usize) -> Self {
         Self::start(&vec![Server::options(); servers])
     }
 
-    /// One server for each of these; the first is the primary. Returns when the others follow it
-    /// and all Sentinels know all there is to know.
+    /// Starts one server for each of these options; the first is the primary. Returns when the others follow it
+    /// and all Sentinels know all servers and each other.
     pub fn start(options: &[Options]) -> Self {
         let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::default()).collect();
         let mut servers: Vec<Server> = Vec::new();
@@ -83,32 +83,32 @@ impl Site {
         self.servers.len()
     }
 
-    /// The address of all this as the client takes it.
+    /// The site's URL for the client.
     pub fn url(&self) -> String {
         let ports = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
         let hosts = ports.collect::<Vec<_>>().join(",");
         format!("redis-sentinel://{hosts}/?sentinelServiceName={NAME}")
     }
 
-    /// The server that the first Sentinel takes for the primary.
+    /// The server that is the primary according to the first Sentinel.
     pub fn primary(&self) -> usize {
         let port = primary_port(&self.sentinels[0]);
         let is_it = |proxy: &Proxy| Some(proxy.port()) == port;
         self.proxies.iter().position(is_it).expect("it is one of ours")
     }
 
-    /// Another server than that one, if any Sentinel takes it for the primary.
+    /// A server other than `before` that is the primary according to any Sentinel.
     pub fn successor_of(&self, before: usize) -> Option<usize> {
         let given_up = self.proxies[before].port();
         let port = self.sentinels.iter().filter_map(primary_port).find(|port| *port != given_up)?;
         self.proxies.iter().position(|proxy| proxy.port() == port)
     }
 
-    /// Has the Sentinels make another server the primary, and returns that.
+    /// Makes the Sentinels fail over, and returns the new primary.
     pub fn fail_over(&self) -> usize {
         let before = self.primary();
         let mut asked: Option<Instant> = None;
-        // Refused while there is one or was just now; given up when the Sentinel does not reach the replica.
+        // Sentinel refuses during or just after a failover, and gives up if it cannot reach the replica.
         wait::until("a failover succeeds", AGREEMENT, || {
             if self.primary() != before {
                 return Ok(());
@@ -124,7 +124,7 @@ impl Site {
         self.wait_for_successor(before)
     }
 
-    /// Returns the next primary when the one before has been given up by all Sentinels.
+    /// Waits until all Sentinels have replaced the primary `before`. Returns the next primary.
     pub fn wait_for_successor(&self, before: usize) -> usize {
         let given_up = self.proxies[before].port();
         wait::until("the Sentinels agree on another primary", AGREEMENT, || {
@@ -154,7 +154,7 @@ impl Site {
 
     /// Waits until there is one primary, which the first Sentinel knows, and all others follow it.
     pub fn wait_until_in_order(&self) {
-        // The Sentinels let one that was deposed be for some ten seconds.
+        // The Sentinels do not reconfigure a former primary for about ten seconds.
         wait::until("one is the primary and the others follow it", 2 * AGREEMENT, || {
             let (primary, replicas) = (self.primary(), self.size() - 1);
             let all = format!("connected_slaves:{replicas}\r");
@@ -213,7 +213,7 @@ fn sentinel_at(kind: &Kind, port: u16) -> Options {
         .config("sentinel failover-timeout", format_args!("{NAME} 6000"))
 }
 
-/// The port at which that Sentinel takes the primary to be; none if the Sentinel is down.
+/// The port of the primary according to that Sentinel; `None` if the Sentinel is down.
 fn primary_port(sentinel: &Server) -> Option<u16> {
     let mut connection = Connection::open(sentinel.port()).ok()?;
     connection.send(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);

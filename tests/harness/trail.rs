@@ -1,14 +1,13 @@
-//! What a server has written to its append-only file, in a form that can be compared.
+//! The content of a server's append-only file, in a form that can be compared.
 
 use crate::resp::{Value, parse};
 use crate::server::Server;
 use std::fs;
 
-/// Everything that was appended since the file was begun: a line for each command, and one in
-/// braces for each transaction. A number of thirteen or more digits, a moment or a token, is shown
-/// as `#`, also behind the count of a share; which database is meant is left out, and so are the
-/// braces around a single command: a message that only the replicas were sent may have been its
-/// company.
+/// Everything in the file: a line for each command, and a line in braces for each transaction. A number of
+/// thirteen or more digits, a time or a token, is shown as `#`, also after the count of a share. `SELECT` is
+/// left out. So are the braces around a single command: its transaction may have contained a message that only
+/// replicas receive.
 pub fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;
@@ -33,7 +32,7 @@ pub fn trail(server: &Server) -> Vec<String> {
     lines
 }
 
-/// The same word for word, one command after the other.
+/// The commands in the file, in order, without changes.
 fn commands(server: &Server) -> Vec<Vec<String>> {
     let folder = server.dir().join("appendonlydir");
     let manifest = fs::read_to_string(folder.join("appendonly.aof.manifest")).expect("a manifest");

@@ -1,8 +1,8 @@
 //! Waiting for something that a server shows.
 //!
 //! A test that slept "long enough" for something to happen would be slow on a fast machine and
-//! wrong on a slow one. So this sleeps between two looks only. What sleeps elsewhere paces a load,
-//! or gives something that must *not* happen the time to happen: [`observe::let_pass`](crate::observe::let_pass).
+//! wrong on a slow one. So this sleeps only between two checks. Other sleeps in the tests pace a load,
+//! or wait to show that something does *not* happen: [`observe::let_pass`](crate::observe::let_pass).
 
 use std::fmt::Debug;
 use std::thread::sleep;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// Looks until `look` returns `Ok`, and returns that value. `Err` is what was seen instead; the
-/// last of them is in the panic when `deadline` passes.
+/// Calls `look` until it returns `Ok`, and returns that value. `Err` is what was seen instead; if
+/// `deadline` passes, the panic shows the last one.
 pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {
@@ -25,7 +25,7 @@ pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// Looks until it sees that value.
+/// Calls `look` until it returns that value.
 pub fn until_is<T: Debug + PartialEq>(
     what: &str,
     deadline: Duration,

@@ -1,4 +1,4 @@
-//! Short forms of what most tests ask for.
+//! Short forms of requests that most tests make.
 
 use harness::{Connection, Value, cmd, observe};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Long enough that no lease ends and no wait times out while a test runs.
 pub(crate) const LONG: u64 = 600_000;
 
-/// How long anything may take that is to happen at once.
+/// Longest time for an effect that should be immediate.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 pub(crate) fn acquire(connection: &mut Connection, key: &str, owner: &str) -> Value {
@@ -17,7 +17,7 @@ pub(crate) fn release(connection: &mut Connection, key: &str, owner: &str) -> Va
     connection.call(cmd!["LOCK.RELEASE", key, owner])
 }
 
-/// Sends a wait and returns when the client is in line, or blocked for another reason.
+/// Sends a wait and returns when the client is queued, or blocked for another reason.
 pub(crate) fn wait_in_line(
     connection: &mut Connection,
     control: &mut Connection,
@@ -29,7 +29,7 @@ pub(crate) fn wait_in_line(
     observe::wait_until_blocked(control, id);
 }
 
-/// What arrives at a client that was in line.
+/// The reply that a queued client receives.
 pub(crate) fn arrival(connection: &mut Connection) -> Value {
     connection.receive(SOON).unwrap_or_else(|why| panic!("nothing arrived: {why}"))
 }

@@ -1,4 +1,4 @@
-//! The harness sees what is wrong: that it does what is right, every other test shows.
+//! The harness detects errors. All other tests show that it accepts correct behaviour.
 
 use harness::transcript::{Transcript, play};
 use harness::{Kind, Options, Server, Value, module_file, observe, on_each_server};
@@ -35,7 +35,7 @@ fn a_module_of_other_sources_is_not_tested() {
     let build = || module_file::built(folder.path(), "kvlock.so", "scripts/build");
     assert_eq!(build(), file);
     let mut bytes = std::fs::read(&file).unwrap();
-    // The same file, but for what it says of itself.
+    // The same file, except for the number of its sources.
     let says = observe::info_field(&mut Server::start().connect(), "kvlock_sources").unwrap();
     let at = bytes.windows(says.len()).position(|bytes| bytes == says.as_bytes()).unwrap();
     bytes[at] ^= 1;

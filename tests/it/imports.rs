@@ -1,4 +1,4 @@
-//! Modules of the crate and of the program import each other in no circle, so each can be read after those that it
+//! Modules of the crate and of the program have no circular imports, so each can be read after the modules that it
 //! uses.
 
 use harness::kind::workspace;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The folders without circles.
 const SOURCES: [&str; 3] = ["client/src", "client/quorum/src", "cli/src"];
 
-/// What each module imports, by path: `engine::lease::late`. The crate itself has the empty path.
+/// The imports of each module, by path: `engine::lease::late`. The crate itself has the empty path.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -54,7 +54,7 @@ fn named_in(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
             named.insert(name.to_owned());
         }
     }
-    // What the crate shows to its users is below nothing.
+    // The public interface of the crate is not a dependency.
     named.remove("");
     named
 }

@@ -1,5 +1,5 @@
-//! The tests on real servers: one binary, so that it is linked once. What is a dialogue is in
-//! `tests/transcripts`; here is what counts, races, or needs more than one server.
+//! The tests on real servers, in one binary, so that it is linked once. Dialogues are in
+//! `tests/transcripts`. Tests that count, race, or need more than one server are here.
 
 #![allow(
     missing_docs,

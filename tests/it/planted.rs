@@ -1,5 +1,5 @@
 //! The patches in `tests/planted` apply to the sources, and each names the tests that find its bug.
-//! `tests/kills.txt` says which parts of the tests find which.
+//! `tests/kills.txt` lists the parts of the tests that find each.
 
 use harness::kind::workspace;
 use harness::{Server, Value, cmd, module_file};
@@ -72,7 +72,7 @@ fn every_patch_applies_to_the_product_code() {
 }
 
 #[test]
-fn every_patch_says_what_its_bug_is_and_which_tests_find_it() {
+fn every_patch_describes_its_bug_and_names_tests() {
     for (name, path) in patches() {
         let patch = fs::read_to_string(path).unwrap();
         let header = header(&patch);

@@ -1,4 +1,4 @@
-//! Plays the conversations in `tests/transcripts`, each on every server and in the protocols that it names.
+//! Plays the transcripts in `tests/transcripts`, each on every server and in the protocols that it names.
 
 use harness::kind::workspace;
 use harness::transcript::run_file;

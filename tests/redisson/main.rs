@@ -1,5 +1,5 @@
-//! Real Redisson beside kvlock: what docs/migrating-from-redisson.md says is so. `scripts/test redisson` brings it, and
-//! runs this.
+//! Real Redisson beside kvlock: tests the claims of docs/migrating-from-redisson.md. `scripts/test redisson` downloads
+//! it, and runs this.
 
 #![allow(missing_docs, clippy::print_stdout, reason = "these are tests, and tell what they saw")]
 
@@ -34,16 +34,16 @@ fn replicas_and_clusters() {
     told("topologies.txt");
 }
 
-/// How many threads of Redisson's want one lock.
+/// Number of Redisson threads that contend for one lock.
 const THREADS: usize = 20;
 
-/// For how long they contend.
+/// Duration of the contention.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// One that comes last may wait for all the time.
+/// Longest wait: the last thread may wait for the whole duration.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Somebody who wants the lock again and again, on a connection of its own.
+/// A client that acquires the lock repeatedly, on its own connection.
 struct Contender {
     connection: Connection,
     lock: Vec<Vec<u8>>,
@@ -51,7 +51,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// A thread of the client of Redisson's with that number.
+    /// A thread of the Redisson client with that number.
     fn of_redisson(redisson: &Server, server: &Server, client: usize) -> Self {
         let mut connection = redisson.connect();
         let server = format!("address: \"{}\", clientName: \"{client}\"", server.url());
@@ -80,17 +80,17 @@ impl Contender {
     }
 }
 
-/// What the lock guards.
+/// The resource that the lock guards.
 #[derive(Default)]
 struct Guarded {
     holders: AtomicUsize,
     overlaps: AtomicUsize,
-    /// How often it was held, if no two hold it at once.
+    /// Number of holds. It is correct only if no two overlap.
     count: AtomicU64,
 }
 
 impl Guarded {
-    /// How often that one had the lock in that time, and for how long it waited at most.
+    /// Number of times that the contender got the lock, and its longest wait.
     fn contend(&self, mut contender: Contender) -> (u64, Duration) {
         let (begun, mut longest) = (Instant::now(), Duration::ZERO);
         for grants in 0.. {
@@ -119,7 +119,7 @@ impl Guarded {
     }
 }
 
-/// Clients of Redisson: to the server each is a process of its own that listens.
+/// Number of Redisson clients. The server counts each as a listening process.
 const CLIENTS: usize = 2;
 
 /// Fails when two hold the lock at once, or when Redisson gets less than half of its share.
@@ -162,7 +162,7 @@ fn many_at_one_lock() {
     }
 }
 
-/// `unlock()` deletes the key, and the line is served right after: a `tryLock()` may come in between.
+/// `unlock()` deletes the key, and the queue is served just after that. A `tryLock()` may come in between.
 #[test]
 fn a_waiter_of_ours_normally_comes_before_a_try_lock() {
     const TIMES: usize = 200;

@@ -11,18 +11,18 @@ use std::sync::Arc;
 /// |---|---|
 /// | `url` | the server |
 /// | `key` | task *t* locks `<key>:<t mod keys>` |
-/// | `keys` | how many locks |
-/// | `process` | which load generator of several this is: warm-up locks are named after it |
-/// | `tasks` | how many tasks |
-/// | `clients` | how many instances of the client they share: see [`client_of`](Args::client_of) |
-/// | `hold_us` | how long a lock is held |
+/// | `keys` | number of locks |
+/// | `process` | number of this load generator, if there are several: part of the names of warm-up locks |
+/// | `tasks` | number of tasks |
+/// | `clients` | number of client instances that they share: see [`client_of`](Args::client_of) |
+/// | `hold_us` | time for which a lock is held |
 /// | `think_us` | time between a release and the next acquire of a task |
 /// | `lease_ms` | the lease |
-/// | `warm_ms` | how long each task warms up, on a lock of its own |
-/// | `release` | `no`: the lease is left to end |
+/// | `warm_ms` | time for which each task warms up, on its own lock |
+/// | `release` | `no`: the lease ends without a release |
 /// | `mode` | `keep`: each task acquires once and keeps the lock; prints when the first and the last had it |
-/// | `at_once` | with `keep`: how many tasks acquire at the same time |
-/// | `yields` | `yes`: a task that has released waits until another one has the lock before it asks again |
+/// | `at_once` | with `keep`: number of tasks that acquire at the same time |
+/// | `yields` | `yes`: after a release, a task waits until another one has the lock before its next request |
 #[derive(Clone, Debug)]
 pub struct Args(Arc<HashMap<String, String>>);
 
@@ -43,18 +43,18 @@ impl Args {
         self.text(name).parse().unwrap()
     }
 
-    /// The client of a task. Tasks that want the same lock have different ones if there are enough:
-    /// they stand for different processes.
+    /// The client of a task. Tasks that contend for the same lock have different clients, if there are enough, because
+    /// they represent different processes.
     pub fn client_of(&self, task: usize) -> usize {
         task / self.number::<usize>("keys") % self.number::<usize>("clients")
     }
 
-    /// Whether it says `name=yes`.
+    /// Whether the value is `yes`.
     pub fn is_yes(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| value == "yes")
     }
 
-    /// Whether it says `name=no`.
+    /// Whether the value is `no`.
     pub fn is_no(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| value == "no")
     }

@@ -1,5 +1,5 @@
-//! What the load generators in Rust have in common. `bench/peers/README.md` tells the protocol that
-//! these and those in other languages speak with `compare`.
+//! Common code of the load generators in Rust. `bench/peers/README.md` describes the protocol between
+//! `compare` and load generators in all languages.
 //!
 //! ```text
 //!   compare                       load generator
@@ -7,15 +7,15 @@
 //!      ├────────────────────────────►│   connects, warms up
 //!      │◄──── ready <version> ───────┤
 //!      ├── go <start> <end> ────────►│   nanoseconds of CLOCK_MONOTONIC
-//!      │                             │   each task: acquire, hold, release, again and again
+//!      │                             │   each task: acquire, hold, release, repeatedly
 //!      │◄── <task> <wanted> <got> <releasing> <released>      one line per cycle
-//!      │◄──── done ──────────────────┤   and it exits, whatever is still waiting
+//!      │◄──── done ──────────────────┤   and it exits, even if tasks still wait
 //! ```
 //!
-//! With `mode=keep` each task acquires once, and keeps what it has until the process is killed:
+//! With `mode=keep` each task acquires once, and holds its lock until the process is killed:
 //!
 //! ```text
-//!      │◄──── <first> <last> ────────┤   when the first task had its lock, and the last
+//!      │◄──── <first> <last> ────────┤   times at which the first and the last task had their locks
 //! ```
 #![allow(
     clippy::print_stdout,
@@ -41,7 +41,7 @@ pub fn now() -> u64 {
     Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()).as_nanos().try_into().unwrap()
 }
 
-/// What one task does its cycles with.
+/// The client of one task.
 pub trait Session: Send + 'static {
     /// A lock that is held.
     type Held: Send;
@@ -49,9 +49,9 @@ pub trait Session: Send + 'static {
     /// Waits until it has the lock.
     fn acquire(&mut self, key: &str) -> impl Future<Output = Self::Held> + Send;
 
-    /// Gives it back, and returns when the server has said so.
+    /// Releases it, and returns when the server has replied.
     fn release(&mut self, held: Self::Held) -> impl Future<Output = ()> + Send;
 
-    /// Never gives it back: the lease is to end by itself.
+    /// Does not release it, so that its lease ends.
     fn abandon(&mut self, held: Self::Held);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
-/// Between two changes: the next candidate is in line then, and nothing else is under way.
+/// Time between two changes. After it the next candidate is queued, and nothing is in flight.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// A candidate.
@@ -13,15 +13,15 @@ pub trait Candidate {
     /// Stands for election until it leads, under that number.
     fn lead(&mut self, number: u64) -> impl Future<Output = ()>;
 
-    /// Lets the next one lead, and returns when the server has said so.
+    /// Resigns, and returns when the server has replied.
     fn resign(&mut self) -> impl Future<Output = ()>;
 }
 
-/// What an observer says: the number of the leader it has heard of, and when that was.
+/// News of an observer: the number of the leader, and the time.
 pub type Heard = (u64, u64);
 
-/// Prints `ready`, and a line for each change: when the last of the observers had heard of it, and
-/// when half of them had, in nanoseconds from the moment at which the leader before began to resign.
+/// Prints `ready`, and a line for each change: the times at which the last of the observers knew the leader, and
+/// half of them, in nanoseconds since the previous leader began to resign.
 pub async fn observe<C: Candidate>(
     args: &Args,
     version: &str,
@@ -56,7 +56,7 @@ pub async fn observe<C: Candidate>(
     std::process::exit(0);
 }
 
-/// When each of them heard of that leader.
+/// Times at which each observer knew that leader.
 async fn all(heard: &mut UnboundedReceiver<Heard>, observers: usize, number: u64) -> Vec<u64> {
     let mut moments = Vec::new();
     while moments.len() < observers {

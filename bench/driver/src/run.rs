@@ -1,4 +1,4 @@
-//! The tasks: they warm up, start together, and write down what happened when.
+//! The tasks: they warm up, start together, and record the times of their cycles.
 
 use crate::{Args, Session, now};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// When a cycle began, had the lock, gave it back, and was done; 0 for what has not happened.
+/// Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
 type Cycle = [u64; 4];
 
 #[derive(Clone, Copy, Default)]
@@ -24,13 +24,13 @@ struct Task<S> {
     cycles: Arc<Mutex<Vec<Cycle>>>,
     /// The task of this process that got the lock last.
     newest_owner: Arc<AtomicUsize>,
-    /// Receives the time at which a task got the lock that it keeps.
+    /// Receives the time at which a task got its lock, with `mode=keep`.
     kept: mpsc::UnboundedSender<u64>,
     /// Limits the tasks that acquire at the same time.
     turns: Arc<Semaphore>,
 }
 
-/// Runs one task for each session as `args` say, prints the records, and ends the process.
+/// Runs one task for each session, prints the records, and ends the process.
 pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> ! {
     let (go, started) = watch::channel(Span::default());
     let (warm, mut warmed) = mpsc::unbounded_channel();
@@ -67,7 +67,7 @@ pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> !
         std::future::pending::<()>().await;
     }
     until(span.end).await;
-    // What follows must not compete with tasks that go on.
+    // Printing must not compete with tasks that still run.
     print(&records);
     std::process::exit(0);
 }

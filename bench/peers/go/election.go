@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// A candidate campaigns as it acquires, and resigns as it releases.
+// A candidate: acquiring is a campaign, and releasing is a resignation.
 type candidate struct{ session *concurrency.Session }
 
 func connectElection() func() session {
@@ -29,8 +29,8 @@ type heard struct {
 	number, moment int64
 }
 
-// observe prints, for each change, when the last of the observers had heard of it, and when half of
-// them had, in nanoseconds from the moment at which the leader before began to resign.
+// observe prints a line for each change: the times at which the last of the observers knew the leader, and half
+// of them, in nanoseconds since the previous leader began to resign.
 func observe(version string) {
 	observers, key := number("tasks"), arguments["key"]
 	hearing := make(chan heard, observers)
@@ -60,7 +60,7 @@ func observe(version string) {
 		leader, next := candidates[(change+1)%2], candidates[change%2]
 		elected := make(chan error)
 		go func() { elected <- next.Campaign(ctx, strconv.FormatInt(change, 10)) }()
-		// The next is in line then, and nothing else under way.
+		// After this the next candidate is queued, and nothing is in flight.
 		time.Sleep(150 * time.Millisecond)
 		begun := now()
 		must(0, leader.Resign(ctx))

@@ -1,4 +1,4 @@
-// Load through lock libraries in Go. ../README.md tells what the arguments mean and what is printed.
+// Load through lock libraries in Go. ../README.md describes the arguments and the output.
 package main
 
 import (
@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A session is what one task takes its locks with.
+// A session is the client of one task.
 type session interface {
-	// acquire waits until it has the lock, and returns what gives it back.
+	// acquire waits until it has the lock, and returns a function that releases it.
 	acquire(key string) (release func())
 }
 
-// A library makes a session for each task. All tasks of one client share what a process would.
+// A library makes a session for each task. Tasks of one client share connections, as in one process.
 type library struct {
 	module  string
 	connect func() (newSession func() session)
@@ -86,11 +86,11 @@ func main() {
 var (
 	startsAt, endsAt int64
 	newestOwner      atomic.Int64
-	// When each task had what it keeps.
+	// Time at which each task had its lock.
 	kept = make(chan int64)
 )
 
-// printKept prints when the first task had its lock, and the last; all keep what they have until
+// printKept prints the times at which the first and the last task had their locks. All tasks hold them until
 // the process is killed.
 func printKept(tasks int) {
 	moments := make([]int64, tasks)
@@ -105,7 +105,7 @@ type task struct {
 	number  int
 	session session
 	mutex   sync.Mutex
-	// When a cycle began, had the lock, gave it back, and was done; 0 for what has not happened.
+	// Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
 	cycles [][4]int64
 }
 

@@ -21,8 +21,8 @@ func newSession(client *clientv3.Client) *concurrency.Session {
 	return must(concurrency.NewSession(client, concurrency.WithTTL(number("lease_ms")/1_000)))
 }
 
-// A session is an owner there, so each task has one; they share the connection. What a process
-// keeps, it keeps with one.
+// In etcd a session is an owner, so each task has one; they share the connection. With mode=keep the process
+// has one session.
 func connectEtcd() func() session {
 	client := dialEtcd()
 	if arguments["mode"] == "keep" {

@@ -23,7 +23,7 @@ func connectRedsync() func() session {
 	return func() session { return redsyncSession{sync} }
 }
 
-// Its default is to give up after 32 tries; who still wants the lock tries again.
+// By default it gives up after 32 tries, so this repeats them.
 func (s redsyncSession) acquire(key string) func() {
 	mutex := s.sync.NewMutex(key, redsync.WithExpiry(leaseTime()))
 	for {
@@ -40,9 +40,9 @@ func (s redsyncSession) acquire(key string) func() {
 
 type rueidisSession struct{ locker rueidislock.Locker }
 
-// Majority and tracking are what its documentation recommends for one server. With the 20 ms that it
-// waits for a reply by default, a busy machine makes it wait forever: it then takes a lock back
-// whose reply came late, and with this tracking nobody tells it. Its leases are always renewed.
+// Majority and tracking are as its documentation recommends for one server. By default it waits 20 ms for a
+// reply. On a busy machine it then releases a lock whose reply was late and, with this tracking, gets no
+// notice of that, so it waits forever. Its leases are always renewed.
 func connectRueidislock() func() session {
 	address := strings.Trim(strings.TrimPrefix(arguments["url"], "redis://"), "/")
 	locker := must(rueidislock.NewLocker(rueidislock.LockerOption{

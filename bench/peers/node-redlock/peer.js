@@ -1,5 +1,5 @@
-// Load through @sesamecare-oss/redlock, the maintained successor of node-redlock. ../README.md tells
-// what the arguments mean and what is printed.
+// Load through @sesamecare-oss/redlock, the maintained successor of node-redlock. ../README.md describes
+// the arguments and the output.
 
 import { readFileSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
@@ -18,7 +18,7 @@ async function sleepUntil(moment) {
   if (left > 0) await sleep(left);
 }
 
-// Its default is to give up after ten tries; who still wants the lock tries again.
+// By default it gives up after ten tries, so this repeats them.
 async function acquire(redlock, key) {
   for (;;) {
     try {
@@ -40,7 +40,7 @@ async function cycle(redlock, task, cycles) {
   await sleepUntil(startsAt);
   const key = `${args.key}:${task % number('keys')}`;
   while (now() < endsAt) {
-    // When it began, had the lock, gave it back, and was done; 0 for what has not happened.
+    // Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
     const moments = [now(), 0, 0, 0];
     cycles.push(moments);
     const lock = await acquire(redlock, key);

@@ -1,4 +1,4 @@
-"""Load through redis-py's Lock. ../README.md tells what the arguments mean and what is printed."""
+"""Load through redis-py's Lock. ../README.md describes the arguments and the output."""
 
 import os, sys, threading, time
 import redis
@@ -43,7 +43,7 @@ class Task(threading.Thread):
         hold_s = number("hold_us") / 1e6
         abandons, yields = args.get("release") == "no", args.get("yields") == "yes"
         while now() < ends_at:
-            # When it began, had the lock, gave it back, and was done; 0 for what has not happened.
+            # Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
             cycle = [now(), 0, 0, 0]
             self.cycles.append(cycle)
             lock = self.lock(key)
@@ -60,7 +60,7 @@ class Task(threading.Thread):
                 time.sleep(0.0001)
 
 
-# A pool that is not smaller than the tasks, as its documentation asks for with threads.
+# A pool with at least one connection for each task, as its documentation requires with threads.
 clients = [redis.Redis.from_url(args["url"]) for _ in range(number("clients"))]
 tasks = [Task(task, clients[task // number("keys") % len(clients)]) for task in range(number("tasks"))]
 for task in tasks:

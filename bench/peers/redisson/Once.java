@@ -1,4 +1,4 @@
-// Threads that all want a result that another program makes: they look for it, take the lock, and look again.
+// Threads that all need a result that another program produces: they look for it, acquire the lock, and look again.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -14,7 +14,7 @@ import org.redisson.client.codec.StringCodec;
 final class Once {
     private Once() {}
 
-    // Prints and reads what by-crate/once.rs does.
+    // Has the same input and output as by-crate/once.rs.
     static void run(Map<String, String> arguments, List<RedissonClient> clients) throws Exception {
         int tasks = Integer.parseInt(arguments.get("tasks"));
         String key = arguments.get("key");
@@ -40,7 +40,7 @@ final class Once {
         Runtime.getRuntime().halt(0);
     }
 
-    // Whether the thread has to work itself.
+    // Returns whether the thread has to produce the result itself.
     private static boolean works(RedissonClient client, String key) {
         RBucket<String> result = client.getBucket(key, StringCodec.INSTANCE);
         if (result.get() != null) {

@@ -1,4 +1,4 @@
-// Load through Redisson. ../README.md tells what the arguments mean and what is printed.
+// Load through Redisson. ../README.md describes the arguments and the output.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -20,7 +20,7 @@ final class Peer {
     private static final Map<String, String> ARGUMENTS = new HashMap<>();
     private static final CountDownLatch START = new CountDownLatch(1);
     private static final AtomicInteger NEWEST_OWNER = new AtomicInteger(-1);
-    // Owners that abandoned a lock do not come back: each acquisition there has a thread id of its own.
+    // An owner that abandoned a lock is not used again, so each acquisition has a new thread id.
     private static final AtomicLong THREAD_IDS = new AtomicLong(1_000_000);
     private static volatile long startsAt;
     private static volatile long endsAt;
@@ -44,7 +44,7 @@ final class Peer {
         List<Task> tasks = new ArrayList<>();
         CountDownLatch warm = new CountDownLatch(number("tasks"));
         for (int i = 0; i < number("tasks"); i++) {
-            // Neighbours at a table are different processes, too.
+            // Neighbouring philosophers are different processes, too.
             int client = "set".equals(ARGUMENTS.get("mode")) ? i : i / number("keys");
             Task task = new Task(i, clients.get(client % clients.size()), warm);
             tasks.add(task);
@@ -63,8 +63,8 @@ final class Peer {
         Runtime.getRuntime().halt(0);
     }
 
-    // As its documentation shows it. Many clients with a task each model many processes: each of them
-    // then keeps few connections and threads, as a process with one waiter would use.
+    // As its documentation shows. Many clients with one task each represent many processes. Each has few
+    // connections and threads, as a process with one waiter would use.
     private static RedissonClient connect() {
         Config config = new Config();
         var server = config.useSingleServer().setAddress(ARGUMENTS.get("url").replaceAll("/$", ""));
@@ -97,7 +97,7 @@ final class Peer {
     }
 
     private static final class Task implements Runnable {
-        // When a cycle began, had the lock, gave it back, and was done; 0 for what has not happened.
+        // Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
         final List<long[]> cycles = new ArrayList<>();
         final int number;
         private final RedissonClient client;
@@ -164,7 +164,7 @@ final class Peer {
             }
         }
 
-        // The lock of the task, the next one at the table, and the one opposite.
+        // The lock of the task, the next one in the circle, and the one halfway round.
         private RLock set() {
             int keys = number("keys");
             int[] steps = {0, 1, keys / 2};

@@ -1,4 +1,4 @@
-// Locks of Curator that a process keeps until it is killed: only mode=keep of ../README.md.
+// Locks of Curator that a process holds until it is killed. Only mode=keep of ../README.md.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

@@ -1,4 +1,4 @@
-//! A connection that is asked again and again whether something came, and the probe beside it.
+//! A connection that is polled for replies, and the probe.
 
 use crate::wire::{Reply, parse};
 use driver::now;
@@ -23,12 +23,12 @@ impl Line {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// A command is shorter than what the kernel takes at once.
+    /// Sends a command, which is short enough for one write.
     pub(super) fn send(&mut self, command: &[u8]) {
         self.stream.write_all(command).unwrap();
     }
 
-    /// The next reply, if it is there.
+    /// The next reply, if it has arrived.
     pub(super) fn look(&mut self) -> Option<Reply> {
         let mut bytes = [0; 512];
         match self.stream.read(&mut bytes) {
@@ -47,7 +47,7 @@ impl Line {
     pub(super) fn take(&mut self, probe: &mut Probe) -> Reply {
         let begun = now();
         loop {
-            // Looked at in any case: what others see must not depend on how fast replies come.
+            // Always poll the probe, so that its times do not depend on other replies.
             probe.look();
             if let Some(reply) = self.look() {
                 return reply;
@@ -65,7 +65,7 @@ impl Line {
 /// The connection of another client: it always has a `PING` in flight while it is on.
 pub(super) struct Probe {
     line: Line,
-    /// When the one under way was sent.
+    /// Time at which the `PING` in flight was sent.
     sent: Option<u64>,
     longest: u64,
 }
@@ -87,7 +87,7 @@ impl Probe {
         self.line.send(PING);
     }
 
-    /// Whether it is answered; if so, it asks again.
+    /// Polls for the reply, and sends the next `PING` after it.
     pub(super) fn look(&mut self) {
         if self.answered() {
             self.send();
@@ -103,7 +103,7 @@ impl Probe {
         answered
     }
 
-    /// The longest that one took, the one under way included.
+    /// The longest time of a `PING`, including the one in flight.
     pub(super) fn end(&mut self) -> u64 {
         while self.sent.is_some() {
             if self.answered() {

@@ -1,6 +1,6 @@
-//! What other clients notice of a crowd: thousands of waits of one session, which are made, granted, opened,
-//! timed out or closed together, or left away. One thread that never sleeps is all of these clients, so what
-//! it sees is what the server does.
+//! Delays of other clients while thousands of waits of one session are made, granted, opened,
+//! timed out or closed together, or their session is away. One thread that never sleeps is all of these clients, so
+//! its times are those of the server.
 
 use super::line::Line;
 use super::others::Others;
@@ -9,22 +9,22 @@ use driver::{Args, now};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Commands that the kernel takes at once, with their replies.
+/// Number of commands that fit into the socket buffers, with their replies.
 const AT_ONCE: usize = 100;
-/// No lease ends unless it is meant to.
+/// A lease that does not end during the measurement.
 const LEASE_MS: &str = "3600000";
 const TTL_MS: &str = "60000";
-/// Outcomes in a reply: one that is not longer is parsed at once.
+/// Largest number of outcomes in a reply, small enough to parse at once.
 const COUNT: &str = "100";
-/// Time before all waits end in the same millisecond, beside twice that of the commands before.
+/// Additional time before all waits end in the same millisecond.
 const SPARE_MS: usize = 1_000;
 /// Most waiters outside the crowd.
 const OTHERS: u64 = 2;
 /// Longest silence on the output.
 const SILENCE_NS: u64 = 5_000_000_000;
-/// Time from one look at the server's counters to the next.
+/// Polling interval of the server's counters.
 const LOOK_NS: u64 = 20_000_000;
-/// A client that waits for longer waits in vain.
+/// Longest wait for a reply.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
 struct Crowd {
@@ -34,9 +34,9 @@ struct Crowd {
     reader: Line,
     session: String,
     waits: usize,
-    /// When all waits end, if they do so by themselves, in milliseconds since 1970.
+    /// Time at which all waits end, in phases in which they end by time, in milliseconds since 1970.
     end: usize,
-    /// When something was last printed; never before it is ready.
+    /// Time of the last output. Nothing is printed before `ready`.
     printed: u64,
 }
 
@@ -115,7 +115,7 @@ impl Crowd {
         }
     }
 
-    /// All waits end when twice the time has passed that commands for each have taken.
+    /// The common end of all waits: after twice the time that sending a command for each took, plus a margin.
     fn end_after(&mut self, begun: usize) -> usize {
         let now = unix_ms();
         self.end = now + 2 * (now - begun) + SPARE_MS;
@@ -140,7 +140,7 @@ impl Crowd {
                 self.wait_until_none_wait();
             }
             "left-away" => {
-                // The session is away when the connection breaks that it is read through.
+                // The session is away when the connection of its reader is closed.
                 self.reader = Line::connect(url);
                 self.call(&["LOCK.RELEASE", "crowd", "holder"]);
                 self.wait_until_passed_over();
@@ -215,7 +215,7 @@ impl Crowd {
         (outcomes.len(), outcomes.last().map_or(0, number))
     }
 
-    /// Until each wait has its outcome.
+    /// Reads until each wait has its outcome.
     fn read_all(&mut self) {
         let (mut count, mut ack) = (0, 0);
         while count < self.waits {
@@ -225,14 +225,14 @@ impl Crowd {
         }
     }
 
-    /// Until the server has cleared what the session has left.
+    /// Waits until the server has removed all state of the session.
     fn wait_until_none_wait(&mut self) {
         while self.info("kvlock_waiters") > OTHERS {
             self.pause();
         }
     }
 
-    /// Until the lock that the crowd waits for is free for another client.
+    /// Waits until another client can acquire the lock of the crowd.
     fn wait_until_passed_over(&mut self) {
         while matches!(self.call(&["LOCK.ACQUIRE", "crowd", "another", LEASE_MS]), Reply::Nil) {
             self.pause();

@@ -1,5 +1,5 @@
-//! Clients that have nothing to do with a crowd, and what each of their requests takes: `PING`, `SET`, a wait
-//! that ends in time, and a lock that two clients hand to each other.
+//! Clients other than the crowd, and the times of their requests: `PING`, `SET`, a wait
+//! that times out, and a lock that two clients hand to each other.
 
 use super::line::Line;
 use crate::wire::{Reply, request};
@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 
 /// Time from one request of a client to its next.
 const PAUSE_NS: u64 = 1_000_000;
-/// Timeout of the waits. Only what comes later than that counts.
+/// Timeout of the waits. Only the delay after it counts.
 const TIMEOUT_MS: u64 = 20;
 const TIMEOUT_NS: u64 = TIMEOUT_MS * 1_000_000;
-/// No lease ends while it is measured.
+/// A lease that does not end during the measurement.
 const LEASE_MS: &str = "3600000";
 
 pub(super) struct Others {
@@ -27,13 +27,13 @@ struct Asking {
     name: &'static str,
     line: Line,
     command: Vec<u8>,
-    /// Part of the time of a request that is due to it.
+    /// Part of a request's time that is expected, such as a timeout.
     due_ns: u64,
     sent: Option<u64>,
     next: u64,
 }
 
-/// A lock that two blocked clients have in turn.
+/// A lock that two blocked clients hold in turn.
 struct HandedOver {
     /// Releases the lock in the name of its holder.
     releaser: Line,
@@ -93,7 +93,7 @@ impl Others {
         }
     }
 
-    /// Records from now on what requests take.
+    /// Starts to record times of requests.
     pub(super) fn begin(&mut self) {
         self.records = true;
     }
@@ -118,7 +118,7 @@ fn note(text: &mut String, records: bool, name: &str, took: u64) {
 }
 
 impl Asking {
-    /// The time that a request took, beyond what was due to it, if its reply has come.
+    /// The time of a request beyond the expected part, if its reply has arrived.
     fn look(&mut self) -> Option<u64> {
         let Some(sent) = self.sent else {
             if now() >= self.next {
@@ -135,7 +135,7 @@ impl Asking {
 }
 
 impl HandedOver {
-    /// The time from a release to the grant of the other client, if that has come.
+    /// The time from a release to the grant of the other client, if it has arrived.
     fn look(&mut self) -> Option<u64> {
         let Some(sent) = self.sent else {
             if now() >= self.next {
@@ -149,7 +149,7 @@ impl HandedOver {
         let granted = self.clients.back_mut().unwrap().1.look()?;
         let took = now() - sent;
         assert!(matches!(granted, Reply::Array(_)), "{granted:?}");
-        // The holder before waits again.
+        // The previous holder waits again.
         let mut before = self.clients.pop_front().unwrap();
         wait_for_lock(&mut before);
         self.clients.push_back(before);

@@ -12,9 +12,9 @@ use std::io::Write as _;
 
 /// No lease ends during the measurement.
 const LEASE_MS: &str = "3600000";
-/// More clients than that are not blocked.
+/// Largest number of blocked clients.
 const BLOCKED: usize = 1_000;
-/// Commands that the kernel takes at once, with their replies.
+/// Number of commands that fit into the socket buffers, with their replies.
 const AT_ONCE: usize = 100;
 
 struct Pairs {
@@ -115,7 +115,7 @@ impl Pairs {
     }
 
     fn release(&mut self, key: &str, owner: &str) -> u64 {
-        // What was sent before is no part of it.
+        // Earlier commands are not part of the measurement.
         self.probe.settle();
         let begun = now();
         self.releaser.send(&request(&["LOCK.RELEASE", key, owner]));

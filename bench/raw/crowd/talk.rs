@@ -1,4 +1,4 @@
-//! What a crowd says to the server: kvlock's commands, or Redisson's scripts and messages.
+//! Requests of a crowd: kvlock's commands, or Redisson's scripts and messages.
 
 use super::line::{Line, Probe};
 use super::{KEY, LEASE_MS, Member};
@@ -116,13 +116,13 @@ impl Talk {
         }
     }
 
-    /// Takes the lock that is free.
+    /// Acquires the free lock.
     pub(super) fn write(&self, writer: &mut Member, probe: &mut Probe) {
         let reply = writer.line.call(&self.writing(&writer.owner), probe);
         assert!(self.granted(&reply), "{reply:?}");
     }
 
-    /// Until all wait for the writer.
+    /// Makes all readers wait for the writer.
     pub(super) fn line_up(&self, readers: &mut [Member], probe: &mut Probe) {
         for reader in readers {
             self.get_in_line(reader, &self.sharing(&reader.owner), probe);
@@ -135,7 +135,7 @@ impl Talk {
         probe.settle();
     }
 
-    /// Waits in line. With pub/sub it asks before and after the subscription, since the lock may become free in
+    /// Starts to wait. With pub/sub it tries before and after the subscription, because the lock may become free in
     /// between.
     fn get_in_line(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         let Some(news) = &mut member.news else { return member.line.send(command) };
@@ -164,7 +164,7 @@ impl Talk {
         assert!(matches!(released, Reply::Integer(_)), "{released:?}");
     }
 
-    /// Waits for a grant. With pub/sub it asks again after a message.
+    /// Waits for a grant. With pub/sub it tries again after a message.
     fn hear(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         if let Some(news) = &mut member.news {
             news.take(probe);
@@ -172,7 +172,7 @@ impl Talk {
         }
     }
 
-    /// These give their shares back, all at once.
+    /// Releases the shares of these readers, all at once.
     pub(super) fn leave(&self, readers: &mut [Member], probe: &mut Probe) {
         for reader in readers.iter_mut() {
             reader.line.send(&self.leaving(&reader.owner));
@@ -184,7 +184,7 @@ impl Talk {
         }
     }
 
-    /// The last reader leaves, and it returns when the writer has the lock.
+    /// Releases the last reader's share, and returns when the writer has the lock.
     pub(super) fn leave_to(&self, last: &mut Member, writer: &mut Member, probe: &mut Probe) {
         last.line.send(&self.leaving(&last.owner));
         self.hear(writer, &self.writing(&writer.owner), probe);

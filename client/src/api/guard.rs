@@ -444,7 +444,7 @@ impl Guard {
         self.lease.quiet().await;
         let mut outcome = self.extend(time).await;
         if matches!(outcome, Err(Error::Connection(_))) {
-            // It says how long, not how much longer: twice is as good as once.
+            // A renewal sets the length of the lease and adds nothing, so it can be repeated.
             outcome = self.extend(time).await;
         }
         if !matches!(outcome, Err(Error::Lost(_))) {

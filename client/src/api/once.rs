@@ -86,7 +86,7 @@ pub struct Once<T> {
 /// Where a value comes from.
 #[derive(Clone, Debug)]
 enum Source {
-    /// It was at the server.
+    /// The result already existed on the server.
     Found,
     /// This call has computed and stored it.
     Computed,

@@ -83,17 +83,17 @@ struct State {
     shares: Vec<Share>,
     next_share: u32,
     renew_at: Moment,
-    /// A renewal is due for a fixed lease, too: it may be lost.
+    /// Renew even if the lease is fixed, because the lock may be lost.
     check: bool,
-    /// An acquire of this owner may still be on its way to the server.
+    /// An acquire of this owner may still be in flight to the server.
     strays: bool,
-    /// Renewals that may still be on their way.
+    /// Renewals that may still be in flight.
     late: Late,
-    /// The longest lease that any guard has wanted: what the server has ends within that time.
+    /// The longest lease that any guard has requested. The server's lease ends within this time.
     longest_ever: Duration,
     /// The last renewal reached the server, but too few replicas.
     unconfirmed: bool,
-    /// What may have become of it, and the number of the last renewal that was sent before that was seen.
+    /// A suspected loss, and the number of the last renewal that was sent before the suspicion.
     suspicion: Option<(Loss, u64)>,
 }
 
@@ -486,7 +486,7 @@ impl Lease {
         Some(Turn(self.clone()))
     }
 
-    /// Whether a share is left, held or lost.
+    /// Whether a share exists, held or lost.
     pub(crate) fn is_alive(&self) -> bool {
         !self.state().shares.is_empty()
     }
@@ -537,7 +537,7 @@ impl Lease {
         ReleaseAction::Release { give_back, strays }
     }
 
-    /// The longest lease that any guard has wanted so far.
+    /// The longest lease that any guard has requested so far.
     pub(crate) fn longest_ever(&self) -> Duration {
         self.state().longest_ever
     }

@@ -37,7 +37,7 @@ impl Default for Settings {
 /// with a lost answer ends after this time.
 pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
 
-/// The shortest lease: less is over before an answer is back.
+/// The shortest lease. A shorter one could end before the reply arrives.
 pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Ten years: more cannot be said on the wire.
 const LEASE_MAX: Duration = Duration::from_millis(315_360_000_000);

@@ -67,11 +67,11 @@ struct Look {
 #[derive(Debug)]
 struct State {
     epoch: u64,
-    /// All that have been heard of: also those without a slot, which import their first.
+    /// All known nodes, including nodes without slots, which may be importing their first one.
     nodes: HashMap<At, Arc<Node>>,
-    /// Those that have slots.
+    /// Nodes that have slots.
     owners: Vec<Arc<Node>>,
-    /// Of each slot, where in `owners`.
+    /// The index in `owners` for each slot.
     slots: Vec<u16>,
     /// Nodes without slots, which can be asked for the slot map.
     replicas: Vec<At>,
@@ -152,7 +152,7 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// Some node that has been connected to.
+    /// The runtime of any connected node.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }

@@ -1,4 +1,4 @@
-//! An open connection, and the time for which its server is the right one.
+//! An open connection, and the epoch in which its server is the primary.
 
 use crate::net::connection::Connection;
 use crate::net::pace::Pace;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// The time in which one server is the primary. Over, its connections are of no use any more, and
-/// what was asked over them may never be answered.
+/// The time in which one server is the primary. After it, connections to that server must not be used any more, and
+/// requests on them may never be answered.
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryEpoch {
     over: AtomicBool,

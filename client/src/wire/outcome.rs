@@ -58,9 +58,9 @@ pub(crate) struct Outcome {
 
 #[derive(Debug)]
 pub(crate) enum News {
-    /// What has become of a wait, by its owner.
+    /// The outcome of the wait of that owner.
     Of(String, Told),
-    /// What has become of a lock that is observed; an error ends that.
+    /// A change of an observed lock. An error ends the observation.
     About(Vec<u8>, Result<Seen, RedisError>),
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
     cmd.arg(value.map(|value| ("VALUE", value))).take()
 }
 
-/// The same, unless that key exists.
+/// Adds `UNLESS` and that key to a command, if there is one.
 pub(crate) fn with_unless(mut cmd: Cmd, ready_key: Option<&[u8]>) -> Cmd {
     cmd.arg(ready_key.map(|key| ("UNLESS", key))).take()
 }

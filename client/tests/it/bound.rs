@@ -1,4 +1,4 @@
-//! Bound locks: free as soon as their client is gone, and kept by one heartbeat.
+//! Bound locks: released as soon as their client has ended, and kept by one heartbeat.
 
 use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
 use harness::proxy::Moment;
@@ -16,14 +16,14 @@ impl Stage {
         observe::info_number(&mut self.control, "kvlock_bound")
     }
 
-    /// To which session the lock is bound.
+    /// The session to which the lock is bound.
     fn bound_to(&mut self, key: &str) -> Option<String> {
         let info = self.control.run(&format!("LOCK.INFO {key}"));
         info.to_string().contains("bound").then(|| info.field("bound").text())
     }
 }
 
-/// And a connection that breaks is no reason to lose anything.
+/// A broken connection does not lose the lock either.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     let mut stage = Stage::with(ttl(3_000)).await;
@@ -67,7 +67,7 @@ async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
     assert_eq!((stage.bound_to("k"), guard.is_lost()), (session, false));
 }
 
-/// A server that is started anew knows of no session: the lock is bound to another.
+/// A restarted server has no sessions. The client binds the lock to a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_server_has_the_locks_bound_to_it_again() {
     let server = Server::options().append_only("always").start();
@@ -85,7 +85,7 @@ async fn a_restarted_server_has_the_locks_bound_to_it_again() {
     }
 }
 
-/// Of an owner that shares it with itself, all holds are bound, and the last release frees it.
+/// If an owner also shares its own lock, all its holds are bound, and the last release frees the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_enters_again_is_bound_once() {
     let mut stage = Stage::with(ttl(20_000)).await;
@@ -116,12 +116,12 @@ async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
     assert_eq!(stage.bound(), 1);
     proxy.cut();
     assert_eq!(soon(reader.lost()).await, Loss::Expired);
-    // The connection is there, as far as the server knows: it has not even noticed.
+    // The server has not noticed yet that the connection is broken.
     assert!(!stage.is_free("k"));
     proxy.heal();
 }
 
-/// What cannot be bound may be held all the same, and is given back then.
+/// A lock that cannot be bound may nevertheless be held. The client releases it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_bound_since_others_meddled_is_released() {
     let mut stage = Stage::with(ttl(20_000)).await;
@@ -156,7 +156,7 @@ async fn a_binding_that_arrives_after_the_release_takes_nothing() {
     stage.control.run("DEL s");
 }
 
-/// If they were left to expire, the server would take them for sessions of a dead client. It would free locks
+/// If they expired, the server would treat them as sessions of a dead client. It would free locks
 /// that another session of the client still uses.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_which_nothing_is_wanted_are_closed_and_what_is_bound_does_not_outlive_them() {

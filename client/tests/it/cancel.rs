@@ -33,7 +33,7 @@ async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T,
 const WAITS: [&str; 8] =
     ["acquire", "share", "all of two", "permits", "latch", "campaign", "lead", "majority"];
 
-/// What else takes more than a moment.
+/// Other calls that need more than one poll.
 const OTHERS: [&str; 12] = [
     "try",
     "hand-off",
@@ -203,7 +203,7 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
     observe::wait_for_waiters(&mut control, "k", 2);
     observe::wait_for_waiters(&mut control, "other", 1);
     drop(runtime);
-    // Their places are passed over, and given up when their session has expired.
+    // Their places are skipped, and removed when their session has expired.
     wait::until_is("the session is gone", SOON, 0, || {
         observe::info_number(&mut control, "kvlock_sessions")
     });
@@ -219,7 +219,7 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
     });
 }
 
-/// A user without the right to withdraw a wait may release what was granted.
+/// A user without the right to cancel a wait may release a granted lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_granted_is_released_though_the_wait_may_not_be_withdrawn() {
     let mut stage =

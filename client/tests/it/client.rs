@@ -49,10 +49,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes, and shorter than what would be worth waiting for.
+/// Time limit of each step of a test.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A wait for something that does not come, in which an answer does.
+/// Time in which a reply would arrive, to show that none does.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific cause.
@@ -61,7 +61,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// A task that waits for a lock.
 type Waiter = JoinHandle<Result<Guard, Error>>;
 
-/// A clock that a test moves on, as if the machine had been suspended: no timer notices.
+/// A clock that a test advances, as after a suspend of the machine. Timers do not advance with it.
 #[derive(Clone, Debug)]
 struct Suspended {
     start: Instant,
@@ -73,7 +73,7 @@ impl Suspended {
         Self { start: Instant::now(), slept: Arc::default() }
     }
 
-    /// What is held is renewed soon after half of [`LONG`], and lost after more than that, but never
+    /// A client whose leases are renewed soon after half of [`LONG`] and lost later than that, so never
     /// because the machine is slow.
     fn renewing(&self) -> Builder {
         Client::builder().lease(LONG).clock(self.clone())
@@ -111,7 +111,7 @@ impl Stage {
         Self { control: server.connect(), server, client }
     }
 
-    /// The client talks to the server through something that can cut it off.
+    /// Like [`with`](Self::with), with a proxy between the client and the server.
     async fn behind(builder: Builder) -> (Self, Proxy) {
         let mut stage = Self::set().await;
         let proxy = Proxy::before(&stage.server);
@@ -174,7 +174,7 @@ impl Stage {
         })
     }
 
-    /// Cuts that, and waits for the next one.
+    /// Cuts the reader's connection, and waits for the next one.
     fn cut_the_reader(&mut self) {
         let before = self.reader();
         self.control.call(cmd!["CLIENT", "KILL", "ID", before]);
@@ -222,7 +222,7 @@ fn calls(control: &mut Connection, command: &str) -> usize {
     calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
-/// Waits until that is more than so much.
+/// Waits until `look` returns more than `than`.
 fn wait_for_more<T: PartialOrd + Debug>(than: T, mut look: impl FnMut() -> T) {
     wait::until("it is more", SOON, || match look() {
         seen if seen > than => Ok(()),
@@ -236,18 +236,18 @@ fn wait_for_renewals(control: &mut Connection, more: usize) {
     wait_for_more(before + more - 1, || calls(control, "lock.renew"));
 }
 
-/// Waits until a lock has more of its lease there, in milliseconds.
+/// Waits until the rest of a lock's lease on that server is longer, in milliseconds.
 fn wait_for_lease(server: &Server, key: &[u8], more_than: i64) {
     let mut there = server.connect();
     wait_for_more(more_than, || there.call(cmd!["PTTL", key]).integer());
 }
 
-/// Waits for something of the client, but not for ever.
+/// Awaits a future with a time limit.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it comes soon")
 }
 
-/// Waits for something of the client that goes well.
+/// Awaits a future with a time limit, and unwraps its result.
 #[track_caller]
 fn ok<T, E: Debug>(what: impl Future<Output = Result<T, E>>) -> impl Future<Output = T> {
     let at = Location::caller();
@@ -260,7 +260,7 @@ fn waits(lock: &Lock) -> Waiter {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// Takes a lock, and gives it back.
+/// Acquires a lock, and releases it.
 async fn visit(lock: &Lock) {
     ok(ok(lock.acquire()).await.release()).await;
 }

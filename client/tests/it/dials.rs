@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Connects in two seconds that are few, whatever the number of waits.
+/// Limit of connects in two seconds, for any number of waits.
 const FEW: usize = 30;
 
 /// What a lying server answers to a command.
@@ -161,7 +161,7 @@ async fn a_session_outlives_a_server_that_cannot_be_reached_for_a_moment() {
     assert_eq!(calls(&mut stage.control, "session.open"), before);
 }
 
-/// Resolves every name to these addresses, whatever the port.
+/// Resolves every name to these addresses, with any port.
 struct Addresses([SocketAddr; 2]);
 
 impl AsyncDNSResolver for Addresses {

@@ -45,7 +45,7 @@ async fn what_is_out_of_range_is_refused_at_the_call() {
     let latch = client.latch("l");
     assert!(is_invalid(latch.set(0).await, "") && is_invalid(latch.count_down_as("").await, ""));
     assert!(latch.set_for(1, Duration::ZERO).await.is_err());
-    // These are no mistakes.
+    // These arguments are valid.
     let lock = client.lock(vec![b'x'; 65_536]);
     assert!(ok(lock.acquire_within(Duration::MAX)).await.is_some());
 }
@@ -97,7 +97,7 @@ async fn an_address_that_leads_to_no_locks_is_told_and_what_is_wrong_with_it() {
     assert_matches!(told, Err(Error::Authentication(_)));
     let right = ok(Client::connect(sentinels(sentinel.port(), site::NAME, "secret"))).await;
     visit(&right.lock("k")).await;
-    // At the first call, if it was not asked before.
+    // Reported at the first call, if the client has not checked before.
     let client = Client::from_redis(&redis::Client::open(without.url()).unwrap()).unwrap();
     assert_matches!(soon(client.lock("k").acquire()).await, Err(Error::ModuleMissing(_)));
 }

@@ -116,7 +116,7 @@ async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_o
     assert!(stage.is_free("k"));
 }
 
-/// The second acquisition is under way when the first guard is handed over, and its answer comes first.
+/// The second acquisition is in flight when the first guard is handed over, and its reply arrives first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_being_acquired_again_is_neither_detached_nor_given_a_short_lease() {
     let mut stage = Stage::set().await;
@@ -149,7 +149,7 @@ async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
     let (owner, token) = (guard.owner().to_owned(), guard.token());
     ok(guard.detach()).await;
     stage.wait_until_free("k");
-    // Granted anew, it would have another token.
+    // A new grant would have another token.
     assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost(_)));
     assert!(stage.is_free("k"));
 

@@ -14,7 +14,7 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_ru
     let guard = Arc::new(stage.client.lock("k").acquire().await.unwrap());
     clock.suspend(Duration::from_secs(20));
     assert!(!guard.is_lost());
-    // A short one is made up for.
+    // A short lease is extended by the next renewal.
     wait_for_more(Duration::from_secs(25), || guard.lease_left());
     let (go_on, gone_on) = tokio::sync::oneshot::channel();
     let (wrote, waits) = (Arc::new(AtomicBool::new(false)), guard.clone());
@@ -77,7 +77,7 @@ async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
     assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
 }
 
-/// A server that refuses for good is not asked again and again.
+/// A permanent refusal of the server is not retried repeatedly.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_may_not_be_observed_is_held_all_the_same_and_seldom_asked_for() {
     let mut stage = Stage::set().await;

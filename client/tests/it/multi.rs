@@ -118,7 +118,7 @@ async fn a_lock_under_others_shares_them() {
     let whole = other.lock("repo");
     let whole = tokio::spawn(async move { whole.acquire().await });
     observe::wait_for_waiters(&mut stage.control, "repo", 1);
-    // A place in line stops those that come later.
+    // A queued waiter keeps later requests from the lock.
     assert!(ok(file(client, "src/c").try_acquire()).await.is_none());
     ok(first.release()).await;
     ok(second.release()).await;
@@ -178,7 +178,7 @@ async fn one_that_is_lost_is_the_loss_of_all() {
     assert!(guard.is_lost());
     assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
     assert!(stage.is_free("a") && stage.is_free("c"));
-    // Also while those of another server are waited for: the server with the smaller address is the first.
+    // Also during the wait for locks of another server. The server with the smaller address is first.
     let elsewhere = Server::start();
     let other = Client::connect(elsewhere.url()).await.unwrap();
     let mut control = elsewhere.connect();
@@ -226,7 +226,7 @@ async fn none_and_the_same_twice_are_refused() {
     }
 }
 
-/// Each takes three of five locks, in whatever order they come to its mind.
+/// Each task acquires three of five locks, in a random order.
 #[tokio::test(flavor = "multi_thread")]
 async fn philosophers_all_eat() {
     let stage = Stage::set().await;

@@ -1,4 +1,4 @@
-//! A result that one client makes, and all get.
+//! A result that one client computes for all.
 
 use super::{MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
 use harness::proxy::Moment;
@@ -57,7 +57,7 @@ async fn one_works_and_all_get_the_result_with_one_get_more() {
     assert_eq!(works.load(Ordering::SeqCst), 0);
     assert_eq!(calls(&mut stage.control, "get"), 40);
     assert_eq!(calls(&mut stage.control, "lock.release"), 1);
-    // Afterwards it is there, and no lock is asked for.
+    // After that the result exists, and clients do not request the lock.
     let waits = calls(&mut stage.control, "lock.wait");
     let found = ok(once.get_or(async |_: &Guard| "mine")).await;
     assert_eq!((found.computed(), &*found.value), (false, &b"theirs"[..]));
@@ -142,7 +142,7 @@ async fn a_result_that_is_gone_before_it_is_read_is_made_again() {
     let once = stage.client.once("report");
     let works = Arc::<AtomicU32>::default();
     let waiter = in_line(&mut stage, &once, 1, &works).remove(0);
-    // The waiter is told, and its `GET` arrives when the result is gone.
+    // The waiter receives `ready`, and its `GET` arrives after the result has expired.
     let way = Duration::from_millis(300);
     proxy.delay(way, way);
     stage.control.call(cmd![
@@ -229,7 +229,7 @@ async fn it_waits_no_longer_than_it_may() {
         let trouble = soon(once.get_or(async |_: &Guard| "made")).await.unwrap_err();
         assert_matches!(trouble, Error::NotInTime);
     }
-    // A result that is there does not need the lock.
+    // If the result exists, the lock is not needed.
     stage.control.run("SET report theirs");
     let once = stage.client.once("report").acquire_within(Duration::ZERO);
     assert_eq!(ok(once.get_or(async |_: &Guard| "made")).await.value, b"theirs");

@@ -36,7 +36,7 @@ async fn a_grant_that_no_replica_confirms_is_undone_and_told() {
     assert!(stage.is_free("k"), "undone by the time that it is told");
     assert_short(soon(stage.client.lock("k").try_acquire()).await, 0, 1);
     assert_short(soon(stage.client.lock("k").acquire_within(SOON)).await, 0, 1);
-    // One that was waited for, too.
+    // Also after a wait.
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
     stage.control.run("LOCK.RELEASE k somebody");
@@ -54,7 +54,7 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     let guard = ok(stage.client.lock("k").acquire()).await;
     replica.signal(Signal::SIGSTOP);
     assert_eq!(soon(guard.lost()).await, kvlock::Loss::NotReplicated);
-    // The primary has renewed it all the same: it is not free before it is lost.
+    // The primary has nevertheless renewed it, so the lock is not free before the client reports its loss.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     replica.signal(Signal::SIGCONT);
     settle(&stage.server, &replica);
@@ -66,7 +66,7 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     assert!(!guard.is_lost());
 }
 
-/// The server has answered that the lock is gone: no replica is needed to believe that.
+/// The server has replied that the lock is lost. This needs no confirmation by replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_gone_is_lost_at_once_though_no_replica_confirms_anything() {
     let (mut stage, replica) = set(Duration::from_secs(12), PATIENCE).await;
@@ -137,7 +137,7 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     second.signal(Signal::SIGSTOP);
     assert_short(soon(seen.lock("k").acquire()).await, 1, 2);
 
-    // That it is gone, and the primary tells of one only, is no way around it.
+    // When it has died and the primary lists only one replica, that is not enough either.
     second.kill9();
     wait_until_told_of(&server, 1);
     assert_short(soon(seen.lock("k").try_acquire()).await, 1, 2);
@@ -147,7 +147,7 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     visit(&client.lock("k")).await;
 }
 
-/// Its connection breaks for it alone, so the primary tells of it twice.
+/// Only the replica's end of the connection breaks, so the primary lists the replica twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
     let server = Server::start();

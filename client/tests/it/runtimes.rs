@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// One that nothing runs on but what is waited for.
+/// A runtime without other threads: it runs only while a future is awaited on it.
 fn quiet() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }

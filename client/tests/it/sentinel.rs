@@ -1,4 +1,4 @@
-//! A client of a primary that Sentinels watch over, while that becomes another.
+//! A client that asks Sentinels, while the primary is replaced.
 
 use super::{LONG, assert_matches, is_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
@@ -12,7 +12,7 @@ async fn client(site: &Site) -> Client {
     builder.connect(site.url()).await.unwrap()
 }
 
-/// The replica is not behind.
+/// Waits until the replica has all data.
 pub(super) fn settle(primary: &Server, replica: &Server) {
     observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
 }
@@ -27,10 +27,10 @@ pub(super) async fn what_the_replica_knows_is_kept(
     let [kept, lost] = ["kept", "lost"].map(|name| client.lock(format!("{{{key}}}{name}")));
     let mut eye = primary.connect();
     let keeps = ok(kept.acquire()).await;
-    // Shorter there than what a renewal sets, so that one shows.
+    // Shorter than the lease of a renewal, so that a renewal is visible.
     eye.call(cmd!["PEXPIRE", kept.key(), 300_000]);
     settle(primary, replica);
-    // From here on this replica hears nothing, and what is on its way is lost with the connection.
+    // From here on this replica receives nothing, and data in flight is lost with the connection.
     replica.signal(Signal::SIGSTOP);
     eye.run("CLIENT KILL TYPE replica");
     let loses = ok(lost.acquire()).await;
@@ -83,7 +83,7 @@ async fn sentinels_are_asked_over_one_connection_however_many_wait() {
     }
     // In this time they are asked in every round.
     observe::let_pass(&mut eye, Duration::from_secs(4));
-    // One that listens, and what was about to be asked when the client had just connected.
+    // One subscription, and requests from just after the client connected.
     let more = connections() - before;
     assert!(more <= 4, "{more} more");
     waiters.abort_all();

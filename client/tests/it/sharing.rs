@@ -1,4 +1,4 @@
-//! What is special to shares, permits and latches; and the commands alone, as methods of connections.
+//! Shared locks, permits and latches, and the commands as methods of connections.
 
 use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
 use harness::{Server, Value, cmd, observe};
@@ -46,7 +46,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
 
     let (one, two) = (ok(lock.acquire()).await, ok(lock.acquire()).await);
     assert_matches!(soon(one.downgrade()).await, Err(Error::Invalid(_)));
-    // It is given back in the background.
+    // It is released in the background.
     soon(client.settled()).await;
     stage.control.run("LOCK.FORCERELEASE k");
     assert_matches!(soon(two.downgrade()).await, Err(Error::Lost(_)));
@@ -107,7 +107,7 @@ async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
     let lease = Duration::from_secs(60);
     assert!(con.sem_set_once("s", 3).await.unwrap());
     assert!(!con.sem_set_once("s", 5).await.unwrap());
-    // Twice is as good as once.
+    // A repetition changes nothing.
     assert_eq!(con.sem_acquire("s", "one", 2, lease).await.unwrap(), Some(2));
     assert_eq!(con.sem_acquire("s", "one", 2, lease).await.unwrap(), Some(2));
     assert_eq!(con.sem_wait("s", "two", 2, lease, Some(MOMENT)).await.unwrap(), None);
@@ -144,7 +144,7 @@ async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_di
     let next = tokio::spawn(async move { next.acquire().await });
     soon(dead.lost()).await;
     let next = ok(next).await.unwrap();
-    // What was offered becomes the full lease.
+    // The offer becomes the full lease.
     wait_for_more(LONG / 2, || next.lease_left());
     for _ in 0..3 {
         clock.suspend(LONG / 2);

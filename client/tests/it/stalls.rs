@@ -22,7 +22,7 @@ async fn a_stall_at_the_first_renewal_of_an_offer_loses_nothing() {
         stage.server.signal(Signal::SIGSTOP);
         at(stalls_after + 450).await;
         stage.server.signal(Signal::SIGCONT);
-        // On a busy machine a stall may be longer than an offer lasts: then it is made again.
+        // On a busy machine a stall may be longer than an offer. Then it is repeated.
         if granted.elapsed() < Duration::from_millis(1_150) {
             wait_for_more(Duration::from_secs(20), || guard.lease_left());
             assert!(!guard.is_lost(), "{stalls_after}");
@@ -86,7 +86,7 @@ async fn bound_locks_outlast_a_stall_of_half_the_time_of_their_session() {
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(10));
     let mut stage = Stage::with(builder.margin(Duration::from_millis(2_500))).await;
     let guard = ok(stage.client.lock("k").bound().acquire()).await;
-    // Whatever the last heartbeat was doing.
+    // At different times of a heartbeat.
     for phase in [0, 1_100, 2_300] {
         observe::let_pass(&mut stage.control, Duration::from_millis(3_500 + phase));
         stage.server.signal(Signal::SIGSTOP);
@@ -168,7 +168,7 @@ async fn a_connection_that_was_silent_for_short_serves_on_while_no_other_is_take
     ok(guard.release()).await;
 }
 
-/// Each stall has the connection replaced over which the waiter before it got in line.
+/// Each stall replaces the connection on which the previous waiter was queued.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_was_replaced_is_closed_however_long_the_waits_over_it_last() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_millis(1_500))).await;

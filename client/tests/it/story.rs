@@ -1,5 +1,5 @@
-//! All that a client does with a lock, a semaphore, a latch and an election, step by step. It is the same by
-//! whichever way the server is reached, and whatever is reset on the way.
+//! All operations of a client on a lock, a semaphore, a latch and an election, step by step. The result is the same for
+//! all ways to reach the server, and after resets of any connection.
 
 use super::{MOMENT, SOON, Waiter, assert_matches, ok, soon, waits};
 use harness::{Connection, Value, cmd, wait};
@@ -30,7 +30,7 @@ impl Story {
         }
     }
 
-    /// Nothing is left after it.
+    /// Plays a chapter, and checks that no state is left.
     pub(super) async fn tell(&mut self, chapter: &str) {
         match chapter {
             ALONE => self.a_lock_that_is_held_alone().await,
@@ -44,12 +44,12 @@ impl Story {
         }
     }
 
-    /// One that the user of the documents may use.
+    /// A key that the user in the documents may use.
     fn name(&self, name: &str) -> String {
         format!("orders:{{{}}}{name}", self.slot)
     }
 
-    /// Waits until the server answers that.
+    /// Waits until the server's reply fulfils a condition.
     fn shows(&mut self, question: Vec<Vec<u8>>, so: impl Fn(&Value) -> bool) {
         let mut look = || match self.there.call(&question) {
             seen if so(&seen) => Ok(()),
@@ -91,12 +91,12 @@ impl Story {
         assert!(outer.token() == middle.token() && middle.token() == inner.token());
         assert_eq!((outer.owner(), outer.holds()), (inner.owner(), 3));
         assert_eq!(ok(lock.hold_count(&me)).await, 3);
-        // In any order; what others of the owner hold is not handed over, and released.
+        // In any order. Holds of other guards of the owner are released and not handed over.
         ok(outer.release()).await;
         assert_matches!(soon(inner.detach()).await, Err(Error::Invalid(_)));
         self.shows(cmd!["LOCK.INFO", &name], |info| info.field("holds").integer() == 1);
         assert_eq!((middle.holds(), ok(lock.hold_count(&me)).await), (1, 1));
-        // It is what can be asked about it.
+        // The guard and the handle report the same key.
         assert_eq!((middle.key(), lock.key()), (name.as_bytes(), name.as_bytes()));
         let other = client.owner();
         assert!(ok(lock.is_locked()).await && ok(lock.is_held_by(&me)).await);
@@ -142,7 +142,7 @@ impl Story {
         assert!(ok(others.clone().shared().try_acquire()).await.is_none());
         ok(reader.release()).await;
 
-        // It becomes a reader without letting go.
+        // It becomes a reader without releasing in between.
         let writer = ok(lock.acquire()).await;
         let reader = self.waits(&others.clone().shared(), 1);
         let next = self.waits(&others, 2);
@@ -161,7 +161,7 @@ impl Story {
     }
 
     async fn permits(&mut self) {
-        // Before anything is reset: when it is said again, it is no longer the first time.
+        // Before any reset, because a repeated call would not be the first.
         assert!(ok(self.client.semaphore(self.name("once")).set_once(1)).await);
         let pool = self.client.semaphore(self.name("pool")).lease(LEASE);
         for told in [
@@ -185,7 +185,7 @@ impl Story {
         ] {
             assert!(refused.unwrap().is_none());
         }
-        // There are more now, and they are all there is to take.
+        // There are more permits now, and all can be acquired.
         ok(pool.set(5)).await;
         let more = ok(pool.try_drain()).await.expect("two were added");
         assert_eq!(more.count(), 2);
@@ -218,7 +218,7 @@ impl Story {
         for waiter in waiters {
             ok(waiter).await.unwrap();
         }
-        // Open is as good as never set.
+        // An open latch is like one that was never set.
         ok(latch.wait()).await;
         assert!(ok(latch.wait_within(MOMENT)).await);
         // It can be set again.

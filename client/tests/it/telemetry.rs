@@ -9,13 +9,13 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use std::time::{Duration, Instant};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Does it on this thread alone, so that what other tests do is not in it.
+/// Runs it on this thread alone, so that other tests are not recorded.
 fn here<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(work)
 }
 
-/// What was recorded of times since the last time that this was asked, with the names.
+/// Times recorded since the last call, with their names.
 fn times(snapshotter: &Snapshotter) -> Vec<(String, f64)> {
     let all = snapshotter.snapshot().into_vec().into_iter();
     let of_one = all.flat_map(|(key, _, _, value)| {
@@ -54,7 +54,7 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             assert_matches!(&*times(&snapshotter), [(name, held)]
                 if name == "kvlock_client_hold_seconds" && (0.04..=most).contains(held));
 
-            // One that is lost is held no longer either, and counts once.
+            // A lost lock does not count as held any more, and is counted once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
             assert_matches!(guard.release().await, Err(Error::Lost(_)));

@@ -61,7 +61,7 @@ impl Stage {
     }
 }
 
-/// The line of `docs/operations.md` that begins so.
+/// The line of `docs/operations.md` with that prefix.
 pub(super) fn of_the_documents(begin: &str) -> String {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operations.md");
     let page = fs::read_to_string(page).unwrap();
@@ -77,7 +77,7 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
     let mut eye = stage.server.connect();
     let lock = client.lock("orders:42");
     let guard = ok(lock.acquire()).await;
-    // By the watchdog.
+    // The watchdog renews it.
     wait_for_renewals(&mut eye, 1);
     ok(guard.release()).await;
     let (there, slot) = (stage.server.connect(), "tls".to_owned());
@@ -86,7 +86,7 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
         story.tell(chapter).await;
     }
 
-    // And nothing else.
+    // Other keys are refused.
     assert!(matches!(soon(client.lock("other").acquire()).await, Err(Error::Denied(_))));
     assert_matches!(soon(lock.force_release()).await, Err(Error::Denied(_)));
     assert_matches!(soon(client.list(10)).await, Err(Error::Denied(_)));

@@ -1,4 +1,4 @@
-//! Connections that break, servers that stop: what is held stays held once, and nothing is left.
+//! Connections that break and servers that stop: a held lock stays held once, and no state is left.
 
 use super::{
     LONG, SOON, Stage, Suspended, assert_matches, is_served, ok, soon, visit, wait_for_more,
@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 const EVERY: [Moment; 4] =
     [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer, Moment::AfterTheAnswer];
 
-/// A lease, if nothing else is said.
+/// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What a client sends and repeats, whatever became of it, and where.
+/// Commands that a client sends and repeats after any failure, with their keys.
 const REPEATED: [(&str, &str); 10] = [
     ("LOCK.ACQUIRE", ALONE),
     ("LOCK.ACQUIRE", SHARED),
@@ -33,7 +33,7 @@ const REPEATED: [(&str, &str); 10] = [
     ("SEM.ACQUIRE", PERMITS),
 ];
 
-/// The first time that it is sent, the second time, and so on.
+/// At its first occurrence, at its second, and so on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_any_command_changes_nothing() {
     let server = Server::start();
@@ -79,7 +79,7 @@ async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
     stage.assert_nothing_is_left();
 }
 
-/// Asked again it could set a latch that has been set, and counted down, since.
+/// A repetition could set a latch that another client has set and counted down since.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
@@ -112,7 +112,7 @@ async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
     }
 }
 
-/// The work was done while the lock was held: that is what the caller has to know.
+/// The work was done while the lock was held, and the caller has to know that.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_the_work_is_kept_when_the_answers_to_the_release_are_lost() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
@@ -141,7 +141,7 @@ async fn a_lock_that_could_not_be_adopted_stays_as_it_is() {
         assert!(told.is_retryable() && proxy.has_reset(), "{told}");
         soon(stage.client.settled()).await;
         assert_eq!(stage.owner_of("k").as_deref(), Some(&*owner));
-        // Dropped, it is left as it is, too.
+        // If the future is dropped, the lock does not change either.
         let mut dropped = Box::pin(lock.adopt(&owner, token));
         let polled = std::future::poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context)));
         assert!(polled.await.is_pending());
@@ -276,8 +276,8 @@ async fn a_wait_that_is_cut_now_and_then_outlasts_the_patience() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resets_all_the_time_leak_nothing_and_never_count_twice() {
-    // On a slow machine it may take long until a command gets through between two resets: longer than
-    // the two seconds of a lease that is not confirmed.
+    // On a slow machine it may take long until a command succeeds between two resets: longer than
+    // the two seconds of an unconfirmed lease.
     let patient = Client::builder().patience(Duration::from_secs(600)).confirm(true);
     let mut stage = Stage::with(patient).await;
     let mut tasks = JoinSet::new();
@@ -291,7 +291,7 @@ async fn resets_all_the_time_leak_nothing_and_never_count_twice() {
                 let inner = lock.acquire().await.unwrap();
                 assert_eq!(outer.holds(), 2);
                 drop(inner);
-                // That the outcome is unknown is allowed; a loss is not.
+                // An unknown outcome is allowed; a loss is not.
                 if let Err(trouble) = outer.release().await {
                     assert!(!trouble.is_lost(), "{trouble}");
                 }

@@ -1,4 +1,4 @@
-//! Tasks that wait: their order, and what they take up.
+//! Tasks that wait: their order, and their cost.
 
 use super::{LONG, SOON, Stage, calls, is_served, ok, soon, visit, wait_for_more};
 use harness::{cmd, observe, wait};
@@ -47,7 +47,7 @@ impl Clock for Stopped {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     const ROUNDS: usize = 20;
-    // However slow the machine is, no offer is renewed.
+    // The clock is stopped, so no offer is renewed.
     let mut stage = Stage::with(Client::builder().clock(Stopped)).await;
     let begun = Instant::now();
     let lock = stage.client.lock("k");
@@ -74,7 +74,7 @@ async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     ok(held.release()).await;
 }
 
-/// At once if the margin is one that an offer has no room for. A waiter that has died costs no more.
+/// At once if the margin is too long for an offer. A dead waiter costs no more than an offer.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_becomes_the_full_lease_before_it_is_over() {
     for (builder, at_once) in [
@@ -127,7 +127,7 @@ async fn a_session_that_is_gone_is_opened_again() {
     stage.taken("k");
     for _ in 0..3 {
         let waiter = stage.in_line(stage.client.lock("k"));
-        // What ends all sessions; the waiter asks again.
+        // Ends all sessions. The waiter queues again.
         stage.control.run("CONFIG SET kvlock.drain yes");
         observe::wait_for_waiters(&mut stage.control, "k", 0);
         stage.control.run("CONFIG SET kvlock.drain no");

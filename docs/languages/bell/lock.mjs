@@ -7,11 +7,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
 const URL = process.env.KVLOCK_URL ?? 'redis://127.0.0.1:6379/';
-const LEASE_MS = 1_000; // how long a holder that dies keeps the lock; 10,000 to 30,000 is usual
-const OFFER_MS = 500; // how long the lock is kept for a waiter that may be gone; 2,000 is usual
-const SESSION_MS = 10_000; // how long places in line are kept for a client that does not read
+const LEASE_MS = 1_000; // the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
+const OFFER_MS = 500; // the first lease of a waiter, which may have died; 2,000 is usual
+const SESSION_MS = 10_000; // the session keeps its places this long without a read
 
-// A clock that goes on while the machine is suspended (Linux); performance.now() stops.
+// A clock that also runs while the machine is suspended (Linux); performance.now() stops.
 const nowMs = () => Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) * 1_000;
 
 // One connection for all commands of the process, and one for messages. No command blocks, so each
@@ -34,7 +34,7 @@ class Session {
     return session;
   }
 
-  // Reads all outcomes there are. Calls run one after another.
+  // Reads all outcomes that are ready. Calls run one after another.
   read() {
     this.reading = (this.reading ?? Promise.resolve()).catch(() => {}).then(() => this.#next());
     return this.reading;
@@ -52,13 +52,13 @@ class Session {
           if (outcome === 'granted' && !this.waits.has(owner)) await redis.call('LOCK.RELEASE', key, owner, 'ALL');
         }
       }
-    } catch (error) { // after NOSESSION all places in line are gone: tell those that wait
+    } catch (error) { // after NOSESSION the session has lost all its places: end all waits
       if (String(error.message).startsWith('NOSESSION')) for (const end of this.waits.values()) end('gone');
       throw error;
     }
   }
 
-  // Waits in line. Returns 'granted', 'timeout' or another outcome of SESSION.NEXT.
+  // Waits for the lock. Returns 'granted', 'timeout' or another outcome of SESSION.NEXT.
   async wait(key, owner, timeoutMs) {
     const outcome = new Promise((end) => this.waits.set(owner, end));
     try {
@@ -86,7 +86,7 @@ class Lock {
     this.owner = `${randomUUID()}:1`;
   }
 
-  // Takes the lock, in line if need be.
+  // Takes the lock, or waits for it.
   async wait(timeoutMs) {
     try {
       const outcome = await this.session.wait(this.key, this.owner, timeoutMs);
@@ -101,7 +101,7 @@ class Lock {
     return true;
   }
 
-  // Sets the lease anew, and learns the token. False: the lock is lost.
+  // Renews the lease and reads the token. False: the lock is lost.
   async renew() {
     const sent = nowMs(); // the lease counts from before the command was sent
     const grant = await redis.call('LOCK.ACQUIRE', this.key, this.owner, LEASE_MS, 'HOLDS', 1, 'HELD');
@@ -110,7 +110,7 @@ class Lock {
     return grant !== null;
   }
 
-  // Whether the lock is certainly held. Ask before each step of the work.
+  // True if the lock is certainly held. Check before each step of the work.
   held() {
     return nowMs() < this.validUntil;
   }
@@ -119,11 +119,11 @@ class Lock {
     while (this.held()) {
       await sleep(LEASE_MS / 3, null, { signal }).catch(() => {});
       if (signal.aborted) return;
-      await this.renew().catch(() => {}); // try again, as long as the lease lasts
+      await this.renew().catch(() => {}); // tries again while the lease lasts
     }
   }
 
-  // Gives the lock to the first in line. False: it had been lost.
+  // Releases the lock, which then goes to the first waiter. False: it was lost before.
   async release() {
     this.stop.abort();
     await this.watchdog; // no renewal comes after the release
@@ -132,7 +132,7 @@ class Lock {
   }
 }
 
-// What the lock guards. It remembers the newest token and refuses everything older.
+// The resource that the lock guards. It remembers the newest token and refuses older ones.
 const store = {
   token: 0,
   owner: '',

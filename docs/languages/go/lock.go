@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	lease = time.Second            // how long a holder that dies keeps the lock; 10 to 30 s is usual
-	offer = 500 * time.Millisecond // how long the lock is kept for a waiter that may be gone; 2 s is usual
+	lease = time.Second            // the lock stays taken this long if its holder dies; 10 to 30 s is usual
+	offer = 500 * time.Millisecond // the first lease of a waiter, which may have died; 2 s is usual
 )
 
 var (
@@ -33,7 +33,7 @@ func connect(patience time.Duration) *redis.Client {
 	return redis.NewClient(options)
 }
 
-// now is a clock that goes on while the machine is suspended (Linux); that of package time stops.
+// now is a clock that also runs while the machine is suspended (Linux); the clock of package time stops.
 func now() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
@@ -50,12 +50,12 @@ type Lock struct {
 
 func NewLock(key string) *Lock { return &Lock{key: key, owner: rand.Text() + ":1"} }
 
-// Acquire takes the lock if it can be had at once.
+// Acquire takes the lock if it is free.
 func (l *Lock) Acquire() (bool, error) {
 	return l.take(rdb, "LOCK.ACQUIRE", l.key, l.owner, offer.Milliseconds(), "HOLDS", 1)
 }
 
-// Wait takes the lock, in line if need be. The connection is its own, and may stay silent that long.
+// Wait takes the lock, or waits for it. It uses a separate connection, because the reply may take that long.
 func (l *Lock) Wait(timeout time.Duration) (bool, error) {
 	waiting := connect(timeout + 5*time.Second)
 	defer waiting.Close()
@@ -83,7 +83,7 @@ func (l *Lock) take(connection *redis.Client, command ...any) (bool, error) {
 	return held, err
 }
 
-// Renew sets the lease anew. False: the lock is lost.
+// Renew renews the lease. False: the lock is lost.
 func (l *Lock) Renew() (bool, error) {
 	sent := now() // the lease counts from before the command was sent
 	err := rdb.Do(ctx, "LOCK.RENEW", l.key, l.owner, lease.Milliseconds()).Err()
@@ -96,7 +96,7 @@ func (l *Lock) Renew() (bool, error) {
 	return err == nil, err
 }
 
-// Held says whether the lock is certainly held. Ask before each step of the work.
+// Held reports whether the lock is certainly held. Check before each step of the work.
 func (l *Lock) Held() bool { return int64(now()) < l.validUntil.Load() }
 
 func (l *Lock) watch(watched context.Context) {
@@ -105,12 +105,12 @@ func (l *Lock) watch(watched context.Context) {
 		case <-watched.Done():
 			return
 		case <-time.After(lease / 3):
-			_, _ = l.Renew() // after an error again, as long as the lease lasts
+			_, _ = l.Renew() // after an error, tries again while the lease lasts
 		}
 	}
 }
 
-// Release gives the lock to the first in line. False: it had been lost.
+// Release releases the lock, which then goes to the first waiter. False: it was lost before.
 func (l *Lock) Release() (bool, error) {
 	l.stop()
 	l.watchdog.Wait() // no renewal comes after the release
@@ -122,7 +122,7 @@ func (l *Lock) Release() (bool, error) {
 	return err == nil, err
 }
 
-// Store is what the lock guards. It remembers the newest token and refuses everything older.
+// Store is the resource that the lock guards. It remembers the newest token and refuses older ones.
 type Store struct {
 	token int64
 	owner string

@@ -16,8 +16,8 @@ import redis.clients.jedis.exceptions.JedisException;
 /** Locks of kvlock from Java: acquire, wait, renew, release, and a token for every write. */
 class Lock {
     static final URI URL = URI.create(System.getenv().getOrDefault("KVLOCK_URL", "redis://127.0.0.1:6379/"));
-    static final int LEASE_MS = 1_000; // how long a holder that dies keeps the lock; 10,000 to 30,000 is usual
-    static final int OFFER_MS = 500; // how long the lock is kept for a waiter that may be gone; 2,000 is usual
+    static final int LEASE_MS = 1_000; // the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
+    static final int OFFER_MS = 500; // the first lease of a waiter, which may have died; 2,000 is usual
     static final RedisClient REDIS = connect(LEASE_MS / 3);
 
     final String key;
@@ -31,12 +31,12 @@ class Lock {
         this.key = key;
     }
 
-    /** Takes the lock if it can be had at once. */
+    /** Takes the lock if it is free. */
     boolean acquire() {
         return take(REDIS, "LOCK.ACQUIRE", key, owner, OFFER_MS, "HOLDS", 1);
     }
 
-    /** Takes the lock, in line if need be. The connection is its own, and may stay silent that long. */
+    /** Takes the lock, or waits for it. Uses a separate connection, because the reply may take that long. */
     boolean await(int timeoutMs) {
         try (RedisClient waiting = connect(timeoutMs + 5_000)) {
             return take(waiting, "LOCK.WAIT", key, owner, OFFER_MS, timeoutMs, "HOLDS", 1);
@@ -61,7 +61,7 @@ class Lock {
         return true;
     }
 
-    /** Sets the lease anew. False: the lock is lost. */
+    /** Renews the lease. False: the lock is lost. */
     boolean renew() {
         long sent = nowMs(); // the lease counts from before the command was sent
         boolean held = send(REDIS, "LOCK.RENEW", key, owner, LEASE_MS) != null;
@@ -69,7 +69,7 @@ class Lock {
         return held;
     }
 
-    /** Whether the lock is certainly held. Ask before each step of the work. */
+    /** True if the lock is certainly held. Check before each step of the work. */
     boolean held() {
         return nowMs() < validUntil;
     }
@@ -80,7 +80,7 @@ class Lock {
                 try {
                     renew();
                 } catch (JedisException e) {
-                    // Try again, as long as the lease lasts.
+                    // Tries again while the lease lasts.
                 }
             }
         } catch (InterruptedException e) {
@@ -88,7 +88,7 @@ class Lock {
         }
     }
 
-    /** Gives the lock to the first in line. False: it had been lost. */
+    /** Releases the lock, which then goes to the first waiter. False: it was lost before. */
     boolean release() throws InterruptedException {
         stop.countDown();
         watchdog.join(); // no renewal comes after the release
@@ -100,13 +100,13 @@ class Lock {
         return connection.executeCommand(new CommandArguments(command::getBytes).addObjects(arguments));
     }
 
-    /** Connections on which a reply may take that long. */
+    /** A client that waits at most that long for a reply. */
     private static RedisClient connect(int timeoutMs) {
         var config = DefaultJedisClientConfig.builder(URL).timeoutMillis(timeoutMs).build();
         return RedisClient.builder().hostAndPort(URL.getHost(), URL.getPort()).clientConfig(config).build();
     }
 
-    /** A clock that goes on while the machine is suspended (Linux); System.nanoTime stops. */
+    /** A clock that also runs while the machine is suspended (Linux); System.nanoTime stops. */
     private static long nowMs() {
         try {
             return (long) (Double.parseDouble(Files.readString(Path.of("/proc/uptime")).split(" ")[0]) * 1_000);
@@ -115,7 +115,7 @@ class Lock {
         }
     }
 
-    /** What the lock guards. It remembers the newest token and refuses everything older. */
+    /** The resource that the lock guards. It remembers the newest token and refuses older ones. */
     static class Store {
         private long token;
         private String owner = "";

@@ -11,7 +11,7 @@ import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.RedisClient;
 
-/** A result that one process computes and all get: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE. */
+/** A result that one process computes for all: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE. */
 class Once {
     static final URI URL = URI.create(System.getenv().getOrDefault("KVLOCK_URL", "redis://127.0.0.1:6379/"));
     static final int LEASE_MS = 30_000; // longer than the work takes; else renew it, as Lock.java does
@@ -20,7 +20,7 @@ class Once {
     /** Returns the value of the key. One caller computes it, the others wait for it. */
     static String once(String key, Callable<String> work) throws Exception {
         String lock = "{" + key + "}:lock", owner = UUID.randomUUID().toString();
-        // It may stay silent while another process works.
+        // The reply may take as long as another process works.
         var config = DefaultJedisClientConfig.builder(URL).socketTimeoutMillis(0).build();
         var builder = RedisClient.builder().hostAndPort(URL.getHost(), URL.getPort()).clientConfig(config);
         try (RedisClient connection = builder.build()) {
@@ -28,12 +28,12 @@ class Once {
                 String found = connection.get(key);
                 if (found != null) return found;
                 Object grant = send(connection, "LOCK.WAIT", lock, owner, LEASE_MS, 0, "HOLDS", 1, "UNLESS", key);
-                if (grant instanceof byte[]) continue; // "ready": read it; if it is gone by now, wait again
+                if (grant instanceof byte[]) continue; // "ready": read it; if it has expired since, wait again
                 String value;
                 try {
                     value = work.call();
                 } catch (Exception e) {
-                    send(connection, "LOCK.RELEASE", lock, owner, "ALL"); // the next one works
+                    send(connection, "LOCK.RELEASE", lock, owner, "ALL"); // the next waiter works
                     throw e;
                 }
                 // Stores nothing if the lease is over.

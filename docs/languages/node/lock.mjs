@@ -7,10 +7,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
 const URL = process.env.KVLOCK_URL ?? 'redis://127.0.0.1:6379/';
-const LEASE_MS = 1_000; // how long a holder that dies keeps the lock; 10,000 to 30,000 is usual
-const OFFER_MS = 500; // how long the lock is kept for a waiter that may be gone; 2,000 is usual
+const LEASE_MS = 1_000; // the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
+const OFFER_MS = 500; // the first lease of a waiter, which may have died; 2,000 is usual
 
-// A clock that goes on while the machine is suspended (Linux); performance.now() stops.
+// A clock that also runs while the machine is suspended (Linux); performance.now() stops.
 const nowMs = () => Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) * 1_000;
 
 const connect = (commandTimeout) => new Redis(URL, { commandTimeout });
@@ -25,12 +25,12 @@ class Lock {
     this.owner = `${randomUUID()}:1`;
   }
 
-  // Takes the lock if it can be had at once.
+  // Takes the lock if it is free.
   acquire() {
     return this.#take(redis, 'LOCK.ACQUIRE', this.key, this.owner, OFFER_MS, 'HOLDS', 1);
   }
 
-  // Takes the lock, in line if need be. The connection is its own, and may stay silent that long.
+  // Takes the lock, or waits for it. Uses a separate connection, because the reply may take that long.
   async wait(timeoutMs) {
     const waiting = connect(timeoutMs + 5_000);
     try {
@@ -55,7 +55,7 @@ class Lock {
     return true;
   }
 
-  // Sets the lease anew. False: the lock is lost.
+  // Renews the lease. False: the lock is lost.
   async renew() {
     const sent = nowMs(); // the lease counts from before the command was sent
     const held = (await redis.call('LOCK.RENEW', this.key, this.owner, LEASE_MS)) !== null;
@@ -63,7 +63,7 @@ class Lock {
     return held;
   }
 
-  // Whether the lock is certainly held. Ask before each step of the work.
+  // True if the lock is certainly held. Check before each step of the work.
   held() {
     return nowMs() < this.validUntil;
   }
@@ -72,11 +72,11 @@ class Lock {
     while (this.held()) {
       await sleep(LEASE_MS / 3, null, { signal }).catch(() => {});
       if (signal.aborted) return;
-      await this.renew().catch(() => {}); // try again, as long as the lease lasts
+      await this.renew().catch(() => {}); // tries again while the lease lasts
     }
   }
 
-  // Gives the lock to the first in line. False: it had been lost.
+  // Releases the lock, which then goes to the first waiter. False: it was lost before.
   async release() {
     this.stop.abort();
     await this.watchdog; // no renewal comes after the release
@@ -85,7 +85,7 @@ class Lock {
   }
 }
 
-// What the lock guards. It remembers the newest token and refuses everything older.
+// The resource that the lock guards. It remembers the newest token and refuses older ones.
 const store = {
   token: 0,
   owner: '',

@@ -1,4 +1,4 @@
-// A result that one process computes and all get: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE.
+// A result that one process computes for all: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -12,19 +12,19 @@ const TTL_MS = 60_000; // how long the result is kept
 // Returns the value of the key. One caller computes it, the others wait for it.
 async function once(key, work) {
   const [lock, owner] = [`{${key}}:lock`, randomUUID()];
-  // A connection of its own, that may stay silent while another process works.
+  // A separate connection, because the reply may take as long as another process works.
   const connection = new Redis(URL);
   try {
     for (;;) {
       const found = await connection.get(key);
       if (found !== null) return found;
       const grant = await connection.call('LOCK.WAIT', lock, owner, LEASE_MS, 0, 'HOLDS', 1, 'UNLESS', key);
-      if (grant === 'ready') continue; // read it; if it is gone by now, wait again
+      if (grant === 'ready') continue; // read it; if it has expired since, wait again
       let value;
       try {
         value = await work();
       } catch (error) {
-        await connection.call('LOCK.RELEASE', lock, owner, 'ALL'); // the next one works
+        await connection.call('LOCK.RELEASE', lock, owner, 'ALL'); // the next waiter works
         throw error;
       }
       // Stores nothing if the lease is over.

@@ -4,11 +4,11 @@ import os, threading, time, uuid
 import redis
 
 URL = os.environ.get("KVLOCK_URL", "redis://127.0.0.1:6379/")
-LEASE_MS = 1_000  # how long a holder that dies keeps the lock; 10,000 to 30,000 is usual
-OFFER_MS = 500  # how long the lock is kept for a waiter that may be gone; 2,000 is usual
+LEASE_MS = 1_000  # the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
+OFFER_MS = 500  # the first lease of a waiter, which may have died; 2,000 is usual
 
 
-def now_ms():  # a clock that goes on while the machine is suspended (Linux)
+def now_ms():  # a clock that also runs while the machine is suspended (Linux)
     return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
 
@@ -19,11 +19,11 @@ class Lock:
         self.redis = redis.Redis.from_url(URL, socket_timeout=LEASE_MS / 3000)
 
     def acquire(self):
-        """Takes the lock if it can be had at once."""
+        """Takes the lock if it is free."""
         return self._take(self.redis, "LOCK.ACQUIRE", self.key, self.owner, OFFER_MS, "HOLDS", 1)
 
     def wait(self, timeout_ms):
-        """Takes the lock, in line if need be. The connection is its own, and may stay silent that long."""
+        """Takes the lock, or waits for it. Uses a separate connection, because the reply may take that long."""
         with redis.Redis.from_url(URL, socket_timeout=timeout_ms / 1000 + 5) as waiting:
             return self._take(waiting, "LOCK.WAIT", self.key, self.owner, OFFER_MS, timeout_ms, "HOLDS", 1)
 
@@ -42,14 +42,14 @@ class Lock:
         return True
 
     def renew(self):
-        """Sets the lease anew. False: the lock is lost."""
+        """Renews the lease. False: the lock is lost."""
         sent = now_ms()  # the lease counts from before the command was sent
         held = self.redis.execute_command("LOCK.RENEW", self.key, self.owner, LEASE_MS) is not None
         self.valid_until = sent + LEASE_MS * 0.99 if held else 0
         return held
 
     def held(self):
-        """Whether the lock is certainly held. Ask before each step of the work."""
+        """True if the lock is certainly held. Check before each step of the work."""
         return now_ms() < self.valid_until
 
     def _watch(self):
@@ -57,10 +57,10 @@ class Lock:
             try:
                 self.renew()
             except redis.RedisError:
-                pass  # try again, as long as the lease lasts
+                pass  # tries again while the lease lasts
 
     def release(self):
-        """Gives the lock to the first in line. False: it had been lost."""
+        """Releases the lock, which then goes to the first waiter. False: it was lost before."""
         self.done.set()
         self.watchdog.join()  # no renewal comes after the release
         self.valid_until = 0
@@ -68,7 +68,7 @@ class Lock:
 
 
 class Store:
-    """What the lock guards. It remembers the newest token and refuses everything older."""
+    """The resource that the lock guards. It remembers the newest token and refuses older ones."""
 
     newest = (0, "")
 

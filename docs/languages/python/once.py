@@ -1,4 +1,4 @@
-"""A result that one process computes and all get: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE."""
+"""A result that one process computes for all: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE."""
 
 import os, threading, time, uuid
 import redis
@@ -11,18 +11,18 @@ TTL_MS = 60_000  # how long the result is kept
 def once(key, work):
     """Returns the value of the key. One caller computes it, the others wait for it."""
     lock, owner = f"{{{key}}}:lock", str(uuid.uuid4())
-    # A connection of its own, that may stay silent while another process works.
+    # A separate connection, because the reply may take as long as another process works.
     with redis.Redis.from_url(URL, socket_timeout=None) as connection:
         while True:
             if (value := connection.get(key)) is not None:
                 return value
             wait = ("LOCK.WAIT", lock, owner, LEASE_MS, 0, "HOLDS", 1, "UNLESS", key)
             if connection.execute_command(*wait) == b"ready":
-                continue  # read it; if it is gone by now, wait again
+                continue  # read it; if it has expired since, wait again
             try:
                 value = work()
             except BaseException:
-                connection.execute_command("LOCK.RELEASE", lock, owner, "ALL")  # the next one works
+                connection.execute_command("LOCK.RELEASE", lock, owner, "ALL")  # the next waiter works
                 raise
             # Stores nothing if the lease is over.
             connection.execute_command("LOCK.RELEASE", lock, owner, "STORE", key, value, "PX", TTL_MS)

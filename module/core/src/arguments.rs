@@ -1,5 +1,5 @@
-//! Reading the arguments of commands, as bytes that any client may have sent. Numbers are strict
-//! decimals. The first that is not as it should be is refused; no refusal repeats what was sent.
+//! Parses the arguments of commands, which are arbitrary bytes from a client. Numbers are strict
+//! decimals. The first invalid argument is refused. No refusal repeats the client's bytes.
 #![expect(clippy::missing_errors_doc, reason = "said above, and by `Refusal`")]
 
 mod options;

@@ -145,7 +145,7 @@ impl Bindings {
         self.all.len()
     }
 
-    /// They are not released any more.
+    /// Cancels the pending release of these places.
     pub(crate) fn forget(&mut self, places: BTreeSet<Place>) {
         self.forgotten.push_back(places);
     }

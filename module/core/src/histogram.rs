@@ -37,8 +37,8 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum, bucket| sum.saturating_add(*bucket))
     }
 
-    /// Each bucket that is not empty: the largest number of milliseconds that belongs to it, none if
-    /// it has no end, and how many were counted there and in no bucket before.
+    /// The buckets that are not empty. Each has its upper limit in milliseconds, `None` for the last bucket, and the
+    /// number of values between the previous limit and its own.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let ends = (0..u32::try_from(BUCKETS.saturating_sub(1)).unwrap_or(0)).map(|n| Some(1 << n));
         let all = ends.chain([None]).zip(self.buckets);

@@ -20,7 +20,7 @@ impl Kind {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Latch, Self::Semaphore, Self::Changes];
 
-    /// What clients call the key of which something is waited for.
+    /// The word for this kind of key in replies and messages.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

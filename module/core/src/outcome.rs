@@ -104,7 +104,7 @@ pub struct Sharers<P> {
     pub own: Option<Share>,
     /// Waiters that join, each with one hold.
     pub joined: Vec<HandOff<P>>,
-    /// When the key expires now; if `None`, that stays as it is: never, at a beginning.
+    /// New expiry time of the key. `None` leaves it unchanged; a new key then never expires.
     pub until: Option<UnixMillis>,
 }
 
@@ -166,7 +166,7 @@ pub enum WaitReply<R> {
 pub enum Full {
     /// One of the server, or of a key.
     Server,
-    /// What one user may take of a limit of the server.
+    /// One user's share of a limit of the server.
     User,
 }
 

@@ -14,7 +14,7 @@ use crate::types::{Millis, Now};
 /// Number of queues for which looks are planned at once.
 const AT_ONCE: usize = 256;
 
-/// Number of queues for which looks are planned with each later look.
+/// Number of queues that each later sweep step schedules for a check.
 const STEPS: usize = 16;
 
 /// Number of locks that one sweep period is enough for. With more, a sweep takes longer.

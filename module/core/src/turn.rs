@@ -134,7 +134,7 @@ impl Turns {
         })
     }
 
-    /// Begins a turn with this number of moments, or none if no process listens.
+    /// Begins a turn for Redisson, in which the lock is left free this number of times. None if no process listens.
     fn begin(&mut self, key: KeyRef<'_>, moments: u64, now: MonoMillis) {
         let hash = self.hashes.hash_one(key);
         if !self.locks.contains_key(&hash) {

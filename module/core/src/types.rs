@@ -42,7 +42,7 @@ impl Now {
 }
 
 impl UnixMillis {
-    /// The moment `length` later; the end of time if that is past it.
+    /// The moment `length` later, at most the largest one that the type can represent.
     #[must_use]
     pub fn plus(self, length: Millis) -> Self {
         Self(self.0.saturating_add(length.0))
@@ -56,7 +56,7 @@ impl UnixMillis {
 }
 
 impl MonoMillis {
-    /// The moment `length` later; the end of time if that is past it.
+    /// The moment `length` later, at most the largest one that the type can represent.
     #[must_use]
     pub fn plus(self, length: Millis) -> Self {
         Self(self.0.saturating_add(length.0))

@@ -57,7 +57,7 @@ fn every_order_of_late_and_lost_replies_is_as_the_contract_says() {
         release(0),
         release(1),
         wait(1, Some(0)),
-        // What was sent last is acknowledged, or nothing is.
+        // The reader acknowledges the last outcome that was sent, or none.
         next(0, 0),
         next(0, -9),
         next(1, 0),

@@ -66,7 +66,7 @@ fn cancel(
     let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
     let Some(waiting) = server.table.cancel(key, owner) else { return Ok(Reply::Number(0)) };
     server.answer(waiting, Reply::Nil, None);
-    // What the next one wants may be there to be had.
+    // The next waiter may be granted now, for example a smaller request for permits.
     server.plan(ctx, clock::now());
     Ok(Reply::Number(1))
 }

@@ -1,4 +1,4 @@
-//! Clients that take locks and keep them, wait for others and hand them on, until their server dies.
+//! Clients that acquire locks and keep them, wait for other locks and release them, until their server dies.
 
 use harness::history::{Outcome, Recorder, Request};
 use harness::random::Random;
@@ -25,7 +25,7 @@ const KEPT: u64 = 4;
 pub(super) struct Load<'a> {
     pub(super) server: &'a Server,
     pub(super) history: &'a Recorder,
-    /// Which life it is: the names of locks and owners begin with it.
+    /// Number of the server's life. Names of locks and owners begin with it.
     pub(super) life: u64,
     pub(super) lease: Duration,
     pub(super) random: Random,
@@ -36,8 +36,8 @@ impl Load<'_> {
         format!("{}:wanted:{number}", self.life)
     }
 
-    /// Has them work, calls `end` when they know of that many grants, and returns when all have noticed
-    /// that the server is gone.
+    /// Runs the clients, calls `end` when they have received that number of grants, and returns when all have noticed
+    /// that the server has ended.
     pub(super) fn run(&self, grants: u64, end: impl FnOnce()) {
         let (known, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         let mut admin = self.server.connect();
@@ -82,7 +82,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// `None` when the server is gone.
+    /// `None` if the server has ended.
     fn turn(&mut self, owner: &str) -> Option<()> {
         for kept in 0..=self.random.below(2 * KEPT) {
             self.acquire(&format!("{owner}:{kept}"), owner, None)?;

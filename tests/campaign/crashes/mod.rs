@@ -1,5 +1,5 @@
-//! One server that dies under load again and again: the grants that are lost, those that are given
-//! to a second, and tokens that do not grow, for each way to keep grants.
+//! One server that dies under load repeatedly. Counts lost grants, grants to a second owner, and tokens that
+//! do not grow, for each way to persist grants.
 
 mod load;
 mod trial;
@@ -12,22 +12,22 @@ use harness::disk::Disk;
 use harness::random::Random;
 use std::time::Duration;
 
-/// Over after the trial.
+/// A lease that outlasts the trial.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Long enough for a load and a start on a busy machine, short enough to be waited for.
+/// A lease that is long enough for a load and a start on a busy machine, and short enough to wait for its end.
 const SHORT: Duration = Duration::from_secs(5);
 
 const ALWAYS: &str = "always";
 const EVERY_SECOND: &str = "everysec";
 
-// What is counted.
+// Names of counters.
 const CRASHES: &str = "crashes";
-/// Grants that clients knew of.
+/// Grants that clients received.
 const GRANTED: &str = "granted";
 /// Locks neither released nor expired when the server was back.
 const STANDING: &str = "standing";
-/// Locks of these that the server then did not know.
+/// Locks of these that the server had lost.
 const LOST: &str = "lost";
 /// Locks granted while another owner could still rely on its grant.
 const TWICE: &str = "granted twice";
@@ -37,11 +37,11 @@ const TOKENS_BACK: &str = "tokens back";
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durability {
-    /// The power goes, and the disk was slow: with it goes all that was not synced. Else it is `kill -9`.
+    /// A loss of power on a slow disk, which loses all unsynced data. Otherwise `kill -9`.
     power: bool,
-    /// When the server writes to its append-only file for good, if it has one.
+    /// The `appendfsync` policy, if the server has an append-only file.
     fsync: Option<&'static str>,
-    /// Is as long as the longest lease.
+    /// The server starts with a quarantine as long as the longest lease.
     quarantine: bool,
 }
 
@@ -84,24 +84,24 @@ impl Durability {
         options
     }
 
-    /// With a quarantine the leases must end before the next load; else none may end during it.
+    /// With a quarantine, leases must end before the next load. Otherwise none may end during a load.
     fn lease(self) -> Duration {
         if self.quarantine { SHORT } else { LONG }
     }
 
     /// Duration of each sync of a slow disk.
     fn slow_sync(self) -> Duration {
-        // Once a second: what is answered right before the power goes cannot be safe. Else once for
-        // whatever comes while the one before is under way.
+        // With `everysec`, the last answers before the loss of power cannot be safe. Otherwise commands that
+        // arrive during a sync wait for the next one.
         Duration::from_millis(if self.fsync == Some(EVERY_SECOND) { 1500 } else { 10 })
     }
 
-    /// Whether none of these crashes may have cost a grant.
+    /// Whether no crash may lose a grant.
     fn is_safe(self) -> bool {
         self.fsync == Some(ALWAYS)
     }
 
-    /// Whether nothing may be granted to a second.
+    /// Whether no lock may be granted to a second owner.
     fn grants_once(self) -> bool {
         self.is_safe() || self.quarantine
     }
@@ -111,7 +111,7 @@ impl Durability {
         let random = Random::new(options.seed.number);
         let grants = options.grants.unwrap_or(750);
         Trial::new(self, random, report).run(options.times(20), grants);
-        // What must be seen if the server has died at all, and the trial can see what that costs.
+        // Counters that show that the server has died, and that the trial detects losses.
         let [standing, lost, twice] = [STANDING, LOST, TWICE].map(|what| report.count(what));
         let all = self.fsync.is_none();
         let some = all || (self.power && !self.is_safe());

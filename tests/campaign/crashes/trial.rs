@@ -1,4 +1,4 @@
-//! One server that dies under load again and again.
+//! One server that dies under load repeatedly.
 
 use super::load::{Load, TIMEOUT};
 use super::{CRASHES, Durability, GRANTED, LONG, LOST, STANDING, TOKENS_BACK, TWICE};
@@ -11,13 +11,13 @@ use harness::{Connection, Server, Value, cmd};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A server with a slow disk answers late.
+/// Limits for a server with a slow disk, which answers late.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
 
-/// The owner that wants all locks when the server is back.
+/// The owner that requests all locks after a restart.
 const AFTERWARDS: &str = "impatient";
 
-/// A server that keeps grants in one way, and how it dies.
+/// A server with one way to persist grants, and the way in which it dies.
 pub(super) struct Trial<'a> {
     durability: Durability,
     server: Server,
@@ -25,7 +25,7 @@ pub(super) struct Trial<'a> {
     /// Whether the disk was slow already when the server was started.
     slow: bool,
     random: Random,
-    /// Of all lives.
+    /// The history of all lives.
     history: Recorder,
     report: &'a Report,
 }
@@ -55,7 +55,7 @@ impl<'a> Trial<'a> {
     }
 
     fn live_and_die(&mut self, life: u64, grants: u64) {
-        // A start is a quarantine; the load need not wait for its end.
+        // A start begins a quarantine. End it, so that the load does not have to wait.
         let done = self.server.connect().run("CONFIG SET kvlock.quarantine-ms 0");
         assert_eq!(done, Value::Status("OK".into()));
         let Durability { power, .. } = self.durability;
@@ -79,7 +79,7 @@ impl<'a> Trial<'a> {
             false => self.server.kill9(),
             true => self.disk.cut_power(&self.server),
         });
-        // A disk that is slow from the start on lets the next life sync even less.
+        // If the disk is slow from the start, even less of the next life is synced.
         self.slow = self.random.percent(50);
         let delay = if self.slow { self.durability.slow_sync() } else { Duration::ZERO };
         self.disk.delay_syncs(delay);
@@ -91,8 +91,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Counts what the server that is back has forgotten of that life. Then another client wants all its
-    /// locks: at once and, where leases end soon, until it has them.
+    /// Counts the grants of that life that the restarted server has lost. Then another client requests all its
+    /// locks once, and repeatedly if their leases end soon.
     fn want_all(&self, life: u64) {
         let begin = format!("{life}:");
         let calls = self.history.calls().into_iter().filter(|call| call.key.starts_with(&begin));
@@ -121,7 +121,7 @@ impl<'a> Trial<'a> {
         for grant in calls {
             let Some((_, Outcome::Granted { token, .. })) = grant.answer else { continue };
             self.report.add(GRANTED, 1);
-            // Its lease began later, and so is not over yet.
+            // The lease began after the request was sent, so it has not ended yet.
             let stands = self.history.now() < grant.sent + self.durability.lease();
             if !stands || released.contains(&(&grant.key, &grant.owner)) {
                 continue;
@@ -137,7 +137,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Judges all that clients were told in one life of the server and right after it.
+    /// Judges all replies in one life of the server and just after it.
     fn judge(&self, calls: &[Call]) {
         for violation in check(calls, &LIMITS) {
             let is_right = match violation.rule {
@@ -145,7 +145,7 @@ impl<'a> Trial<'a> {
                     self.report.add(TWICE, 1);
                     !self.durability.grants_once()
                 }
-                // In a quarantine; or the release was lost with the server.
+                // Refused by a quarantine, or because the release was lost with the server.
                 Rule::Refusal => violation.text.contains(AFTERWARDS),
                 _ => false,
             };
@@ -155,7 +155,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Tokens grow over all lives and all locks: the grants are judged as if they were of one.
+    /// Tokens grow over all lives and all locks, so all grants are judged as grants of one lock.
     fn judge_tokens(&self, calls: &[Call]) {
         let grants: Vec<Call> = calls
             .iter()

@@ -1,6 +1,6 @@
 //! Faults of replicas, Sentinels and links during another fault.
 //!
-//! The servers are chosen before the other fault begins, since no server may answer during it.
+//! The servers are chosen before the other fault begins, because no server may answer during it.
 
 use super::{On, has_proxy, is_replicated, on};
 use crate::topology::{Topology, Watched, cast};
@@ -10,19 +10,19 @@ use nix::sys::signal::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Harms a server, and mends it.
+/// Makes a fault of a server, and repairs it.
 pub(crate) type Act<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// A fault that can overlap with any other on its topology.
 pub(crate) struct Beside {
     pub(crate) name: &'static str,
-    /// Says whether it can happen on a topology.
+    /// Whether it can happen on a topology.
     pub(crate) on: On,
     /// Chooses the server.
     pub(crate) prepare: for<'a> fn(&'a dyn Topology, &mut Random) -> Act<'a>,
 }
 
-/// Time in milliseconds until it begins, and until it is over: below these.
+/// Upper limits of the time in milliseconds until it begins, and until it ends.
 const BEGINS_MS: u64 = 1500;
 const LASTS_MS: u64 = 2000;
 
@@ -46,7 +46,7 @@ pub(crate) const BESIDE: &[Beside] = &[
         on: on::<Watched>,
         prepare: |at, random| {
             let Watched { site, .. } = cast(at).expect("it has Sentinels");
-            // The first is asked for the primary.
+            // The first Sentinel is not stopped, because it reports the primary.
             let sentinel = random.pick(&site.sentinels()[1..]);
             let (begins, lasts) = times(random);
             Box::new(move || {

@@ -1,4 +1,4 @@
-//! What strangers do to clients: they are killed, evicted, and left without their user, some in the
+//! Actions of strangers on clients: they are killed or evicted, or their user is deleted, some in the
 //! turn of a grant.
 
 use super::stranger::Stranger;
@@ -47,7 +47,7 @@ impl Stranger<'_> {
         self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
     }
 
-    /// Frees a lock, and strikes the client that gets it before it can hear of that.
+    /// Frees a lock, and disconnects the client that gets it before it can read the reply.
     fn strike_while_granted(
         &mut self,
         strike: fn(i64) -> Vec<Vec<Vec<u8>>>,
@@ -61,7 +61,7 @@ impl Stranger<'_> {
         };
         self.breaks(&[&key], |it| {
             let connection = it.connection()?;
-            // A transaction, so that both are done in the same turn whatever the network does.
+            // A transaction, so that both are done in the same turn.
             let mut commands = vec![cmd!["MULTI"], cmd!["LOCK.FORCERELEASE", key]];
             commands.extend(strike(id));
             commands.push(cmd!["EXEC"]);

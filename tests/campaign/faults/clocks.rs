@@ -1,4 +1,4 @@
-//! Clocks of servers that step, or are back in time.
+//! Steps of server clocks, forward and back.
 
 use super::{Fault, fault, on};
 use crate::topology::{Five, SERVERS, Single, Topology, cast};
@@ -6,14 +6,14 @@ use harness::random::Random;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Steps of the date, of which sessions and long leases take no notice.
+/// Steps of the date that do not affect sessions and long leases.
 pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
 
 pub(crate) const JUMP: &str = "clock of one ten seconds ahead";
 
 pub(crate) const HOUR: &str = "clock of one an hour back, then killed";
 
-/// Less than the margin that is left of the shortest lease: that is what a server may err by.
+/// Less than the margin that a client leaves of the shortest lease. A server's clock may err by that.
 const SMALL_MS: i64 = 300;
 
 /// Longer than any lease.
@@ -32,13 +32,13 @@ pub(super) const FAULTS: &[Fault] = &[
         moment.is(|| five.set_clock(server, if before == 0 { -SMALL_MS } else { 0 }));
     }),
     fault(JUMP, 6, on::<Five>, |at, moment, random| {
-        // It is always the same one, and the others stay where they are.
+        // Always the same server; the clocks of the others do not change.
         let (five, _) = any_of_five(at, random);
         let before = five.ahead_ms(0).max(0);
         moment.is(|| five.set_clock(0, before + LONG_MS));
     }),
     fault(HOUR, 2, on::<Five>, |at, moment, random| {
-        // It keeps locks for an hour longer than it should. Then it forgets them all.
+        // It keeps locks for an hour too long, and then expires them all.
         let (five, server) = any_of_five(at, random);
         moment.is(|| five.set_clock(server, -HOUR_MS));
         sleep(Duration::from_millis(random.below(3000)));

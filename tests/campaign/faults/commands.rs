@@ -1,4 +1,4 @@
-//! What an operator can do to servers that are up, by commands and in order.
+//! Operations on running servers: coordinated failovers and other commands.
 
 use super::{Fault, anywhere, fails_over, fault, on};
 use crate::round::Moment;

@@ -7,7 +7,7 @@ use harness::resp::ReceiveError;
 use harness::{cmd, observe};
 use std::time::{Duration, Instant};
 
-/// Longest time for a child of the server to write a few keys to the disk.
+/// Longest time for a child process of the server to write a few keys to the disk.
 const FORK: Duration = Duration::from_secs(30);
 
 /// Longest pause of writes for a comparison with the replica.
@@ -27,7 +27,7 @@ impl Stranger<'_> {
     /// Saves everything to disk in a child of the server, under load.
     fn fork(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let reply = self.ask(command)?;
-        // A replica that synchronises may have begun one.
+        // A synchronising replica may have started a child process.
         let at_work = ["in progress", "Another child process is active"];
         let said = reply.to_string();
         if reply.is_error() && !at_work.iter().any(|busy| said.contains(busy)) {
@@ -45,11 +45,11 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// While nothing may be written the replica is the same as the primary.
+    /// Pauses writes, and checks that the replica equals the primary.
     fn compare(&mut self) -> Result<(), ReceiveError> {
         let begun = Instant::now();
         self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
-        // What ends while we look may be gone on one side only; not the next time.
+        // A key that expires during a comparison may be missing on one side only. It is missing on both in the next.
         let looks = (0..LOOKS).map(|_| self.at.difference());
         let seen: Option<Vec<String>> = looks.take_while(|_| begun.elapsed() < LOOK).collect();
         if let Some(mut seen) = seen.filter(|seen| seen.len() == LOOKS) {
@@ -58,8 +58,8 @@ impl Stranger<'_> {
         self.say(cmd!["CLIENT", "UNPAUSE"])
     }
 
-    /// A primary that loads leaves out what has expired, and does not tell its replica, for which
-    /// there would be none if this were a restart. So the replica starts anew.
+    /// A primary that loads its data skips expired keys without replicating their deletion. After a restart the
+    /// replica would synchronise again, so here it is restarted.
     fn reload(&mut self) -> Result<(), ReceiveError> {
         self.say(cmd!["DEBUG", "RELOAD"])?;
         self.say(cmd!["DEBUG", "CHANGE-REPL-ID"])?;

@@ -18,12 +18,12 @@ use std::time::Duration;
 pub(crate) const KILLS: [&str; 3] =
     ["kill -9 of one, empty again", "kill -9 of two, empty again", "kill -9 of three, empty again"];
 
-/// No time at all: what is harmed is mended at once.
+/// No time: the fault is repaired at once.
 const AT_ONCE: Time = (0, 1);
 
 pub(crate) const STOPPED: &str = "primary stopped for about a session";
 
-/// Duration in milliseconds: the minimum, and the limit of what is added at random.
+/// Duration in milliseconds: the minimum, and the upper limit of a random addition.
 pub(super) type Time = (u64, u64);
 
 const MOMENT: Time = (50, 500);
@@ -31,7 +31,7 @@ const MOMENT: Time = (50, 500);
 /// Half a second to a second: a machine that was suspended, or is short of processor time.
 const STALL: Time = (500, 500);
 
-/// Longer than a quorum waits for one server, and than the leases there.
+/// Up to longer than a quorum waits for one server, and than the leases there.
 const WHILE: Time = (50, 2500);
 
 /// About the life of a session without a reader, from a third less to half as much again: a client is back at
@@ -78,7 +78,7 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
 ];
 
-/// What is done to a server, and what mends it.
+/// A fault of a server, and its repair.
 #[derive(Clone, Copy)]
 pub(crate) struct Harm {
     harm: fn(&dyn Topology, &Server),
@@ -102,7 +102,7 @@ const FORGET: Harm = Harm {
 
 const FILL: Harm = Harm { harm: |_, server| limit(server, 1), mend: |_, server| limit(server, 0) };
 
-/// In silence: what was on its way never arrives.
+/// A silent cut: messages in flight are lost.
 const CUT: Harm = Harm { harm: |at, it| link(at, it).cut(), mend: |at, it| link(at, it).heal() };
 
 const FORSAKE: Harm = Harm { harm: |at, it| link(at, it).forsake(), ..CUT };
@@ -122,7 +122,7 @@ fn limit(server: &Server, bytes: u64) {
     server.connect().call(cmd!["CONFIG", "SET", "maxmemory", bytes]);
 }
 
-/// It is done to that many servers at once: to one, to a primary.
+/// A fault of that number of servers at once; of the primary if the number is one.
 const fn harm(
     name: &'static str,
     weight: u64,
@@ -159,7 +159,7 @@ impl Harm {
         });
     }
 
-    /// For a while two may be the primary at the same time.
+    /// A fault that lasts until another server is the primary. Two servers may be primaries for a while.
     pub(super) fn until_replaced(
         self,
         at: &dyn Topology,

@@ -1,4 +1,4 @@
-//! What administrators and a full server do to locks of the crate: they are deleted, flushed, evicted.
+//! Actions of administrators and of a full server on locks of the crate: they are deleted, flushed or evicted.
 
 use super::{Class, Fault, anywhere, fault};
 use crate::round::Moment;
@@ -32,7 +32,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", limit]
             };
             connection.call(set(policy, 1));
-            // A command makes the server look at its memory.
+            // The server checks its memory at each command.
             connection.call(cmd!["PING"]);
             connection.call(set("noeviction", 0));
         });
@@ -40,7 +40,7 @@ pub(super) const FAULTS: &[Fault] = &[
     .of(Class::Stranger),
 ];
 
-/// Does that to each server, and records that it may have ended any hold.
+/// Runs `act` on each server, and records that it may have ended any hold.
 fn breaks(at: &dyn Topology, moment: &mut Moment<'_>, act: impl Fn(&Server)) {
     let recorder = &moment.round.recorder;
     let keys = moment.round.keys.iter();

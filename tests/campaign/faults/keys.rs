@@ -1,4 +1,4 @@
-//! What strangers, and a server without memory, do to keys.
+//! Actions of strangers, and of a server without free memory, on keys.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -24,7 +24,7 @@ pub(super) const FAULTS: &[Fault] = &[
     by_stranger("eviction of keys", 3, |it| it.evict_keys()),
 ];
 
-/// What a server that is full may do.
+/// The eviction policies of a full server.
 const POLICIES: [&str; 8] = [
     "noeviction",
     "allkeys-lru",
@@ -42,7 +42,7 @@ const CROWD_MS: u64 = 30;
 const BELIEVED: Duration = Duration::from_millis(1_100);
 
 impl Stranger<'_> {
-    /// The name of a wild one of which that is true.
+    /// The key of a random wild lock for which `is` returns true.
     fn one(&mut self, is: fn(&Lock) -> bool) -> String {
         let locks = self.round.keys.iter().map(|key| Lock::of(key));
         let locks: Vec<Lock> = locks.filter(|lock| lock.db == WILD && is(lock)).collect();
@@ -53,7 +53,7 @@ impl Stranger<'_> {
         self.one(|_| true)
     }
 
-    /// The name of one that is a lock.
+    /// The key of a random wild lock that is neither a semaphore nor a latch.
     pub(super) fn lock(&mut self) -> String {
         self.one(Lock::is_lock)
     }
@@ -73,12 +73,12 @@ impl Stranger<'_> {
         self.breaks(&[&key], |it| it.ask(cmd!["LOCK.FORCERELEASE", key]))
     }
 
-    /// Lets a key expire in a moment. What is taken from a semaphore in that moment is lost with
-    /// it: it is over when the key is gone.
+    /// Lets a key expire in a moment. Permits acquired before that are lost with the key, so the
+    /// record of the break ends when the key is deleted.
     fn let_expire(&mut self) -> Result<(), ReceiveError> {
         let key = self.key();
         self.breaks(&[&key], |it| {
-            // In ages first: what waits for the end of a lease must not run after it.
+            // First a time in the far future: a timer for the end of a lease must follow the change.
             let far = it.ask(cmd!["PEXPIREAT", key, 1_u64 << 61, "XX"]);
             let reply = far.and_then(|_| it.ask(cmd!["PEXPIRE", key, 1, "LT"]));
             sleep(Duration::from_millis(5));
@@ -103,14 +103,14 @@ impl Stranger<'_> {
             Ok(())
         })?;
         for db in dbs {
-            // A failover right now would find no trace of the tokens.
+            // The floor was deleted too. A grant writes it again, so that tokens also grow after a failover.
             self.say(cmd!["SELECT", db])?;
             self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
         }
         Ok(())
     }
 
-    /// Any key may have to go, by any of the policies.
+    /// Lets the server evict any key, with any of the policies.
     fn evict_keys(&mut self) -> Result<(), ReceiveError> {
         let policy = *self.random.pick(&POLICIES);
         self.round.notes.add(&format!("policy of eviction: {policy}"), 1);
@@ -118,7 +118,7 @@ impl Stranger<'_> {
             &[CALM, WILD],
             &[
                 cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
-                // Those with a policy evict before they refuse, the others refuse.
+                // With an eviction policy the server evicts keys first; without one it refuses the command.
                 cmd!["PING"],
                 cmd!["DEBUG", "SLEEP", "0.002"],
                 cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
@@ -127,13 +127,13 @@ impl Stranger<'_> {
     }
 
     fn swap(&mut self) -> Result<(), ReceiveError> {
-        // The old locks must not come back, since no rule could explain them.
+        // Delete the old locks in the swapped database: if they returned, no rule could explain them.
         let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
         let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
-    /// Replaces a key with another of the same kind, twice: first with one that strangers hold for long, then
+    /// Replaces a key with another of the same kind, twice: first with one that strangers hold for a long time, then
     /// with one that they hold for a moment. The strangers are a few, or thousands whose leases end together.
     fn replace(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
@@ -170,12 +170,12 @@ impl Stranger<'_> {
         self.ask(command).map(drop)
     }
 
-    /// The server takes an owner's field out of the hash when it has ended.
+    /// Sets an expiry on an owner's field, which the server then removes from the hash.
     fn let_a_field_end(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
         let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
         self.breaks(&[&key], |it| {
-            // Not each server has it.
+            // Not every server has this command.
             let reply = it.ask(cmd!["HPEXPIRE", key, 1, "FIELDS", 1, owner]);
             if reply.as_ref().is_ok_and(|reply| !reply.is_error()) {
                 sleep(BELIEVED);

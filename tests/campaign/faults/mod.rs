@@ -49,12 +49,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
     tables.into_iter().flatten()
 }
 
-/// Something that can happen to servers.
+/// A fault of servers.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// Relative frequency.
     pub(crate) weight: u64,
-    /// Says whether it can happen on a topology.
+    /// Whether it can happen on a topology.
     pub(crate) on: On,
     pub(crate) class: Class,
     /// Number of times that another server becomes the primary.
@@ -62,12 +62,12 @@ pub(crate) struct Fault {
     act: Act,
 }
 
-/// Whether a suite has to ask for a fault.
+/// Class of a fault. A suite has to ask for all classes but the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Happens in each suite with a fitting topology.
     Usual,
-    /// A primary comes back without its data. No confirmation by replicas helps against that.
+    /// A primary restarts without its data. Confirmation by replicas does not prevent lost grants then.
     Empty,
     /// Another client deletes or evicts locks.
     Stranger,
@@ -75,13 +75,13 @@ pub(crate) enum Class {
 
 type On = fn(&dyn Topology) -> bool;
 
-/// What happens.
+/// The action of a fault.
 enum Act {
-    /// That many servers are harmed, and mended after a time.
+    /// A fault of that number of servers, repaired after a time.
     Harm(Harm, usize, harms::Time),
-    /// A primary is harmed, and mended when another has taken its place.
+    /// A fault of a primary, repaired when another server has replaced it.
     Replaced(Harm),
-    /// A stranger does that.
+    /// An action of a stranger.
     Stranger(fn(&mut Stranger<'_>) -> Result<(), ReceiveError>),
     /// Anything else.
     Once(fn(&dyn Topology, &mut Moment<'_>, &mut Random)),
@@ -130,12 +130,12 @@ impl Fault {
     }
 }
 
-/// On servers of that sort.
+/// Whether the topology is of that type.
 fn on<T: Topology>(at: &dyn Topology) -> bool {
     cast::<T>(at).is_some()
 }
 
-/// Where a command gets through.
+/// On every topology to which commands can be sent.
 fn anywhere(at: &dyn Topology) -> bool {
     !on::<Target>(at)
 }

@@ -1,4 +1,4 @@
-//! Options of the server and of the module are set to something else for a moment.
+//! Temporary changes of options of the server and of the module.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(super) const FAULTS: &[Fault] = &[by_stranger("CONFIG SET", 8, |it| it.configure())];
 
-/// Options, what they are set to for a moment, and what they are otherwise.
+/// Options, with their temporary and their normal value.
 const OPTIONS: [(&str, &str, &str); 13] = [
     ("kvlock.drain", "yes", "no"),
     ("kvlock.max-waiters-per-key", "3", "10000"),
@@ -26,7 +26,7 @@ const OPTIONS: [(&str, &str, &str); 13] = [
     ("lazyfree-lazy-expire", "yes", "no"),
 ];
 
-/// Puts everything back.
+/// Restores all options.
 pub(crate) fn settle(server: &Server) {
     let Ok(mut connection) = Connection::open(server.port()) else { return };
     let usual = OPTIONS.map(|(name, _, usual)| cmd!["CONFIG", "SET", name, usual]);

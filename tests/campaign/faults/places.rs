@@ -9,7 +9,7 @@ use harness::{cmd, observe};
 pub(super) const FAULTS: &[Fault] =
     &[by_stranger("places taken over again and again", 3, |it| it.take_places_over())];
 
-/// Limit of waiters during this fault, and at other times.
+/// Limit of waiters during this fault.
 const MOST: i64 = 300;
 const USUAL: i64 = 10_000;
 
@@ -28,7 +28,7 @@ impl Stranger<'_> {
     }
 
     fn take_over(&mut self) -> Result<(), ReceiveError> {
-        // A limit that is lowered sends no waiter away.
+        // Lowering the limit cancels no wait, so it is at least the current number.
         let most = self.kept()?.max(MOST);
         let mut sessions = Vec::new();
         for _ in 0..2 {

@@ -28,8 +28,8 @@ const LOCKS: u64 = 16;
 /// Longer than both failovers take.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Number of times another client tries to get each lock after the second failover, and the pause between:
-/// what the server would take back is taken back in its timer.
+/// Number of times that another client tries to get each lock after the second failover, with pauses in between. In
+/// the pauses the server's timer could wrongly revoke a grant.
 const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -95,7 +95,7 @@ impl Owners<'_> {
         let wait = self.round.recorder.sent(lock, "next", waits.clone());
         let command = [waits.command(lock, "next"), cmd!["SESSION", session]].concat();
         let reply = self.connection.ask(command);
-        // No client hears of it any more.
+        // No client will receive its outcome.
         self.round.recorder.answered(wait, Outcome::Unknown);
         reply?;
         self.call(lock, "first", &Request::Release, Vec::new()).map(drop)

@@ -1,4 +1,4 @@
-//! A stranger: a client at the primary that does to keys and clients what any client may.
+//! A stranger: a client of the primary that uses any command on keys and clients.
 
 use crate::round::{Moment, Round};
 use crate::topology::{Strangers, Topology, cast};
@@ -15,7 +15,7 @@ pub(super) struct Stranger<'a> {
 }
 
 impl Stranger<'_> {
-    /// One does that. If its connection is broken off, another one comes some time.
+    /// Runs an action of a stranger. If its connection breaks, a later stranger opens a new one.
     pub(super) fn acts(
         at: &dyn Topology,
         moment: &Moment<'_>,
@@ -48,7 +48,7 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// Runs a change that may end the holds of these keys: it is done, or its effect is unknown.
+    /// Runs a change that may end the holds of these keys, and records it as done or unknown.
     pub(super) fn breaks<T>(
         &mut self,
         keys: &[&str],

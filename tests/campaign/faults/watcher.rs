@@ -49,7 +49,7 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// Observes locks through a session, and closes it or leaves it to its time.
+    /// Observes locks through a session, and closes the session or lets it expire.
     fn observe(&mut self, watcher: &mut Connection, session: &str) -> Result<(), ReceiveError> {
         for number in 0..EACH {
             let length = *self.random.pick(&NAMES);

@@ -1,5 +1,5 @@
-//! A client process: takes locks with the crate `kvlock`, works under them, and says when it
-//! believes to hold which.
+//! A client process: acquires locks with the crate `kvlock`, works while it holds them, and reports the times in
+//! which it believes that it holds each.
 
 use super::said::{Role, Said, Tenure, now};
 use super::store::{Counters, Numbers, next};
@@ -14,19 +14,19 @@ use tokio::time::sleep;
 /// Interval of checks of a guard while there is nothing else to do.
 const BEAT: Duration = Duration::from_millis(5);
 
-/// Of a step of work, what lies between the look at the guard and the write.
+/// Duration of a step of work, between the check of the guard and the write.
 const THOUGHT: Duration = Duration::from_millis(1);
 
-/// A belief that has moved by less was measured less exactly.
+/// Changes of a belief by less than this are within the error of measurement.
 const NEWS: Duration = Duration::from_millis(1);
 
-/// A date that is further from the server's was set so: more than all of this takes.
+/// A client's date that differs by more from the server's was set wrong by the test. Longer than a run.
 const FAR_MS: u64 = 1_800_000;
 
-/// What is counted of grants then.
+/// Counter of grants with such a date.
 pub(super) const WRONG_DAY: &str = "grants on a day that is an hour wrong";
 
-/// Says it in one write: a process that is killed has said it or not.
+/// Reports it in one write, so that a killed process has reported it completely or not at all.
 fn say(said: &Said) {
     let line = serde_json::to_string(said).expect("it can be said") + "\n";
     let mut out = std::io::stdout().lock();
@@ -37,24 +37,24 @@ fn count(what: &str) {
     say(&Said::Count(what.to_owned()));
 }
 
-/// What fails now and then when connections are cut.
+/// Ignores errors that are expected when connections are cut.
 fn let_be(trouble: &Error) {
     assert!(trouble.is_retryable(), "{trouble}");
     count("acquires and releases that failed, and were let be");
 }
 
-/// A clock that runs at a quarter of the speed of time.
+/// A clock that runs at a quarter of the real speed.
 #[derive(Debug)]
 struct Wrong;
 
 impl Clock for Wrong {
     fn now(&self) -> Duration {
-        // Far from the start, where a client may take a moment for long ago.
+        // Not near zero: a client could subtract a duration from it.
         Duration::from_secs(1000) + now() / 4
     }
 }
 
-/// Does what the role says, until it is killed.
+/// Works as the role defines, until it is killed.
 pub(super) fn run(role: Role) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(role.threads).enable_all().build().expect("a runtime");
@@ -158,7 +158,7 @@ impl Worker {
                 tenure.taken = store.write_on(&tenure, numbers, self.role.careless);
             }
         }
-        // Before a release is on its way.
+        // Reported before the release is sent.
         say(&Said::Tenure(tenure));
         if !is_lost
             && let Err(trouble) = guard.release().await
@@ -190,7 +190,7 @@ impl Worker {
                     count("late writes of holders who had looked, refused");
                 }
             } else if block {
-                // As no task should.
+                // Blocks the thread, as no task should.
                 std::thread::sleep(Duration::from_millis(self.role.block_ms));
                 block = false;
             } else {
@@ -209,7 +209,7 @@ impl Worker {
         role.hold_ms.map_or(for_ever, |most| Duration::from_millis(self.random.below(most)))
     }
 
-    /// The guard says that it is lost: does the server, too?
+    /// After a guard has reported a loss, checks that the server reports it too.
     async fn ask_whether_lost(&self, tenure: &Tenure) {
         if let Ok(info) = self.client.lock(&tenure.key).info().await
             && info.token.is_some_and(|token| token.value() == tenure.token)
@@ -219,7 +219,7 @@ impl Worker {
     }
 }
 
-/// Asks the guard, and says what is new.
+/// Checks the guard, and reports changes.
 fn still_holds(guard: &Guard, tenure: &mut Tenure) -> bool {
     let looking = now();
     if let Some(until) = believed_until(guard)
@@ -236,8 +236,8 @@ fn still_holds(guard: &Guard, tenure: &mut Tenure) -> bool {
     true
 }
 
-/// Until when the guard will say that the lock is held, if nothing happens; `None` if it is lost.
-/// Not too late, and too early by no more than it takes to look.
+/// Time until which the guard will report that the lock is held, without a renewal; `None` if it is lost.
+/// Never late; early by at most the time of this call.
 fn believed_until(guard: &Guard) -> Option<Duration> {
     const EXACT: Duration = Duration::from_micros(100);
     loop {

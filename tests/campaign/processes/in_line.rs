@@ -15,7 +15,7 @@ use harness::{Connection, cmd, observe, wait};
 use nix::sys::signal::Signal;
 use std::time::{Duration, SystemTime};
 
-/// Later than this is what we do not want.
+/// A hand-off should not be later than this, in microseconds.
 const LATE_US: i64 = 20_000;
 
 /// Longest wait for a waiter to be served.
@@ -24,10 +24,10 @@ const SERVED: Duration = Duration::from_secs(10);
 /// The lease of a holder that is killed.
 const LEASE_MS: u64 = 1000;
 
-/// The lease of the others, which is not waited for.
+/// The lease of the others. No test waits for its end.
 const LONG_MS: u64 = 60_000;
 
-/// What a waiter is offered until it says that it is there.
+/// Duration of the offer to a waiter, until it confirms the grant by a renewal.
 const OFFER_MS: i64 = 2000;
 
 const KILLS: &str = "holders killed with ten in line";
@@ -54,7 +54,7 @@ pub(super) fn killed(scene: &Scene, options: &Options, report: &Report) {
         }
     });
     report.wants(KILLS, kills);
-    // One that comes too early is over before the end of the lease can be asked for.
+    // A kill just before the end of a lease leaves no time to read that end.
     report.wants(MEASURED, kills.div_ceil(2));
     report.excuses(OVER, kills);
     report.is_mostly_below(&without_waiting(AFTER_THE_LEASE), LATE_US);
@@ -64,7 +64,7 @@ pub(super) fn waiting(scene: &Scene, options: &Options, report: &Report) {
     let stops = options.times(200);
     in_parts(stops, |line, share| {
         let mut line = Line::open(scene, report, format!("turns-{line}"));
-        // What a waiter is offered is shorter than its lease.
+        // An offer is shorter than the lease of the waiter.
         let role = Role { hold_ms: Some(300), ..Role::new(vec![line.key.clone()], 10_000) };
         let (process, mut both) = (scene.enter(&role), [0, 1].map(|number| line.waiter(number)));
         let mut done = 0;
@@ -78,7 +78,7 @@ pub(super) fn waiting(scene: &Scene, options: &Options, report: &Report) {
     report.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
 }
 
-/// The name of the same times, as they would be if the server had always had a processor.
+/// The name of the same times without the time in which the server waited for a processor.
 fn without_waiting(what: &str) -> String {
     format!("{what}, without the time in which the server had no processor")
 }
@@ -89,7 +89,7 @@ struct Waiter {
     connection: Connection,
 }
 
-/// A grant, and until when it lasts.
+/// A grant, and the end of its lease.
 struct Lease {
     token: u64,
     end_ms: i64,
@@ -99,7 +99,7 @@ struct Lease {
 struct Served {
     token: u64,
     late_us: i64,
-    /// For how much of that the server wanted a processor and had none.
+    /// Part of that time in which the server waited for a processor.
     waited_us: i64,
 }
 
@@ -120,8 +120,8 @@ impl<'a> Line<'a> {
         Waiter { owner: format!("waiter-{number}"), connection: self.scene.server.connect() }
     }
 
-    /// A holder is killed anywhere between two renewals, and the ten have the lock one after another;
-    /// `None` if they have not.
+    /// Kills a holder at a random moment between two renewals. Then the ten waiters get the lock one after another;
+    /// `None` if they do not.
     fn outlives_its_holder(&mut self, ten: &mut [Waiter], random: &mut Random) -> Option<()> {
         let holder = self.scene.enter(&Role::new(vec![self.key.clone()], LEASE_MS));
         let tenure =
@@ -139,7 +139,7 @@ impl<'a> Line<'a> {
             self.report
                 .violation(format!("Fifo: {}: not in line as they came: {queue:?}", self.key));
         }
-        // By a second reply, the commands that it sent before it died have run.
+        // With the second reply, the server has executed all commands that the process sent before it died.
         self.control.run("PING");
         match self.lease_of(&holder) {
             Some(lease) => {
@@ -163,14 +163,14 @@ impl<'a> Line<'a> {
     /// Stops the first waiter and lets the server hand it the lock: the next waiter loses the time of the
     /// offer. Returns whether that was seen; `None` if the next did not get the lock, or too early.
     fn passes_by(&mut self, first: &Process, [before, next]: &mut [Waiter; 2]) -> Option<bool> {
-        // The process comes again and again.
+        // The process queues again repeatedly.
         before.asks_for(&self.key);
         self.is_served(before)?;
         observe::wait_for_waiters(&mut self.control, &self.key, 1);
         next.asks_for(&self.key);
         observe::wait_for_waiters(&mut self.control, &self.key, 2);
         first.signal(Signal::SIGSTOP);
-        // It may be stopped when its session is not read, and may be passed over then.
+        // If it is stopped while no read of its session is blocked, the server may skip it.
         let is_there = self.queue().first().is_some_and(|it| it.starts_with(&first.client));
         let released_ms = date_ms();
         self.release(before);
@@ -189,13 +189,13 @@ impl<'a> Line<'a> {
         let (token, goes_on) = (served.token, now());
         first.signal(Signal::SIGCONT);
         self.release(next);
-        // It has the lock in its turn.
+        // It gets the lock when it is first.
         first.wait_for("it is granted the lock", |heard| {
             heard.tenures.values().find(|tenure| tenure.token > token).map(drop)
         });
         let heard = first.heard();
         match heard.tenures.values().find(|tenure| tenure.token == offer.token) {
-            // It had heard of the grant before it stood still.
+            // It received the grant before it was stopped.
             Some(tenure) if tenure.from < goes_on => {
                 self.report.add(UNSEEN, 1);
                 return Some(false);
@@ -219,7 +219,7 @@ impl<'a> Line<'a> {
         owners.collect()
     }
 
-    /// What a process has the lock by, as the server says, if it has it.
+    /// The grant of a process, as reported by the server, if it has the lock.
     fn lease_of(&mut self, process: &Process) -> Option<Lease> {
         self.control.run("MULTI");
         self.control.call(cmd!["LOCK.INFO", self.key]);
@@ -259,8 +259,8 @@ impl<'a> Line<'a> {
         Some(Served { token, late_us, waited_us })
     }
 
-    /// Notes how late that was, and how late it would have been if the server had always had a processor;
-    /// it may not be early.
+    /// Records how late the grant was, with and without the time in which the server waited for a processor. An
+    /// early grant is a violation.
     fn note(&self, served: &Served, what: &str) {
         let Served { token, late_us, waited_us } = *served;
         if late_us < 0 {
@@ -287,7 +287,7 @@ fn date_ms() -> i64 {
     date.as_millis().try_into().expect("not for centuries")
 }
 
-/// Time in nanoseconds in which a process wanted a processor and had none.
+/// Time in nanoseconds in which a process waited for a processor.
 fn waited(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Many processes take locks for a moment while something is done to them.
+//! Many processes acquire locks briefly while faults happen to them.
 
 use super::process::{Process, SOON, nice, this_program};
 use super::said::Role;
@@ -20,20 +20,20 @@ const EVERY: Duration = Duration::from_millis(40);
 
 const CLIENTS: usize = 4;
 
-/// What is done to the clients of a mixture.
+/// Faults of the clients in a mixture.
 pub(super) const FAULTS: [&str; 3] = [KILLED, STOPPED, CUT];
 
 const KILLED: &str = "clients killed";
 const STOPPED: &str = "clients stopped for up to three leases";
 const CUT: &str = "connections cut";
 
-/// Many that want these locks, by that name.
+/// A role for many clients of these locks.
 fn busy(what: &str, keys: u64, lease_ms: u64) -> Role {
     let keys = (0..keys).map(|number| format!("busy-{number}")).collect();
     Role { what: what.to_owned(), limited: 20, hold_ms: Some(50), ..Role::new(keys, lease_ms) }
 }
 
-/// For that time at least, and until that many locks were granted.
+/// Repeats `step` for at least that time, and until that number of locks was granted.
 fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut(&mut Connection)) {
     let (mut control, begun) = (scene.server.connect(), Instant::now());
     loop {
@@ -64,14 +64,14 @@ pub(super) fn dates(scene: &Scene, options: &Options, report: &Report) {
     });
 }
 
-/// No processor time is left, and the clients make way for all others.
+/// Other programs use all processor time, and the clients have the lowest priority.
 pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
     let busy = busy("clients without processor time", 6, 600);
     let role = Role { fixed: 10, long: 20, tasks: 2, ..busy };
     for _ in 0..CLIENTS {
         scene.enter_by(&role, nice(19, &this_program()));
     }
-    // Only the nicest make way for these.
+    // Only processes with the lowest priority yield to these.
     let burn = |_| {
         let mut command = nice(5, Path::new("sh"));
         command.args(["-c", "while :; do :; done"]);
@@ -87,8 +87,8 @@ pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
     }
 }
 
-/// A thread of the holder's runtime is blocked for a second, the only one or one of two; with
-/// leases that are over by then, and with longer ones.
+/// A thread of the holder's runtime is blocked for a second: the only thread, or one of two. Some leases are
+/// shorter than that, some longer.
 pub(super) fn blocked(scene: &Scene, options: &Options, _report: &Report) {
     for (threads, lease_ms) in [(1, 1000), (2, 1000), (1, 4000), (2, 4000)] {
         let what = format!("a thread of {threads} blocked for 1 s, leases of {lease_ms} ms");

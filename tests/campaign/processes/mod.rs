@@ -19,7 +19,7 @@ use crate::Options;
 use crate::report::Report;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// What is done to the processes.
+/// A scenario: the processes and their faults.
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Scenario {
     pub(crate) evidence: &'static str,
     pub(crate) what: &'static str,
     act: fn(&Scene, &Options, &Report),
-    /// What must have been at least once.
+    /// Counters that must be at least one.
     wants: &'static [&'static str],
 }
 
@@ -60,7 +60,7 @@ impl Scenario {
     }
 }
 
-/// Is a client process, if this one was started as that by another one of the program.
+/// Runs as a client process if the arguments ask for it: the program starts itself as its clients.
 pub(crate) fn serve(mut words: impl Iterator<Item = String>) -> Option<()> {
     let is_client = words.next()? == "client";
     let role = words.next().filter(|_| is_client)?;

@@ -1,4 +1,4 @@
-//! A client process, as the campaign sees it.
+//! A client process, from the side of the campaign.
 
 use super::said::{Role, Said, Tenure, now};
 use harness::launch::{killed_with_us, launch};
@@ -20,13 +20,13 @@ pub(super) const SOON: Duration = Duration::from_secs(60);
 /// Reports of a process.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// What its owners begin with.
+    /// Prefix of its owners.
     client: Option<String>,
-    /// As it knew of them last, by their numbers.
+    /// Its last report of each tenure, by number.
     pub(super) tenures: BTreeMap<u64, Tenure>,
     pub(super) counts: BTreeMap<String, u64>,
     pub(super) violations: Vec<String>,
-    /// It will say no more.
+    /// Its output has ended.
     over: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Process {
     pub(super) client: String,
     child: Mutex<Child>,
     heard: Arc<Mutex<Heard>>,
-    /// When it was killed, by us.
+    /// Time at which the campaign killed it.
     killed: OnceLock<Duration>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn this_program() -> PathBuf {
     std::env::current_exe().expect("this program")
 }
 
-/// A program that makes way for those that are less nice.
+/// A command that runs the program with lower priority.
 pub(super) fn nice(by: u8, program: &Path) -> Command {
     let mut command = killed_with_us(Path::new("nice"));
     command.args(["-n", &by.to_string()]).arg(program);
@@ -59,7 +59,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Process {
-    /// Starts one by that command, and returns when it is connected.
+    /// Starts a process with that command, and returns when it is connected.
     pub(super) fn start(name: String, role: Role, mut command: Command) -> Self {
         let word = serde_json::to_string(&role).expect("it can be said");
         command.arg("client").arg(word).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -82,7 +82,7 @@ impl Process {
         wait::until(what, SOON, || look(&self.heard()).ok_or_else(|| self.name.clone()))
     }
 
-    /// The lock that it said it holds. For one that does one thing at a time.
+    /// The lock that it reports as held. For processes with one task.
     pub(super) fn held(&self) -> Option<Tenure> {
         let latest = self.heard().tenures.values().next_back().cloned();
         latest.filter(|tenure| tenure.released.or(tenure.lost).is_none())
@@ -94,7 +94,7 @@ impl Process {
         kill(Pid::from_raw(pid), signal).expect("signal a client");
     }
 
-    /// Kills it, and returns when that was when it is gone and all that it said has been heard.
+    /// Kills it, and waits until the process has ended and its output is read. Returns the time of the kill.
     pub(super) fn kill9(&self) -> Duration {
         let killed = *self.killed.get_or_init(|| {
             let mut child = locked(&self.child);

@@ -13,10 +13,10 @@ pub(super) fn now() -> Duration {
     nix::time::clock_gettime(clock).expect("every Linux has it").into()
 }
 
-/// What a client process is to do, again and again, until it is killed.
+/// Instructions of a client process, which it repeats until it is killed.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Role {
-    /// What is counted of it is counted by this name, too, if it has one.
+    /// A name under which its counters are also counted; empty for none.
     pub(super) what: String,
     /// The address of the server.
     pub(super) address: String,
@@ -27,7 +27,7 @@ pub(super) struct Role {
     /// Percentage of grants with a shorter lease that is not renewed: the lock is held until it has
     /// expired.
     pub(super) fixed: u64,
-    /// The longest time for which a lock is held, most are held for less; until it is lost if there is none.
+    /// Longest time for which a lock is held; most are held for less. `None`: until it is lost.
     pub(super) hold_ms: Option<u64>,
     /// Percentage of grants that are held for twice the lease.
     pub(super) long: u64,
@@ -43,49 +43,49 @@ pub(super) struct Role {
     pub(super) store: Option<u16>,
     /// Writes after a loss, without asking the guard.
     pub(super) careless: u64,
-    /// The clock by which it counts leases is too slow, as no clock should be.
+    /// Count leases with a clock that is much too slow.
     pub(super) wrong_clock: bool,
-    /// The seed of all that is random above.
+    /// The seed of all random choices above.
     pub(super) seed: u64,
 }
 
 impl Role {
-    /// One that waits for a lock as long as it takes, and holds it until it is lost.
+    /// A role that waits for a lock without a limit, and holds it until it is lost.
     pub(super) fn new(keys: Vec<String>, lease_ms: u64) -> Self {
         Self { keys, lease_ms, tasks: 1, threads: 1, ..Self::default() }
     }
 }
 
-/// What a client process says.
+/// A report of a client process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum Said {
-    /// It is connected. Its owners are called so, with a colon and a number after it.
+    /// It is connected. Its owners are named by this text, a colon and a number.
     Ready(String),
-    /// It has been granted a lock, or knows more of that.
+    /// It was granted a lock, or has news of a grant.
     Tenure(Tenure),
-    /// There was one more of these.
+    /// Increments this counter.
     Count(String),
-    /// It was treated as it must not be.
+    /// It saw a violation.
     Violation(String),
 }
 
-/// A grant, and what came of it.
+/// A grant and its further course.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Tenure {
-    /// Which one of its process it is.
+    /// Its number in its process.
     pub(super) number: u64,
     pub(super) key: String,
     pub(super) token: u64,
     /// Its lease is renewed.
     pub(super) watched: bool,
-    /// From when and until when the process believes that it holds the lock.
+    /// Start and end of the time in which the process believes that it holds the lock.
     pub(super) from: Duration,
     pub(super) until: Duration,
     /// Time of the last check that found the guard valid; the work that followed relied on it.
     pub(super) looked: Duration,
-    /// When it was about to give the lock back.
+    /// Time just before the release was sent.
     pub(super) released: Option<Duration>,
-    /// When the guard said that the lock is lost.
+    /// Time at which the guard reported the loss of the lock.
     pub(super) lost: Option<Duration>,
     /// Number of writes that the token-checking store accepted after a loss, from a client that did not check
     /// its guard.
@@ -93,7 +93,7 @@ pub(super) struct Tenure {
 }
 
 impl Tenure {
-    /// When its process stopped believing, which was killed then.
+    /// End of the belief of its process, which was killed at `killed`.
     pub(super) fn ended(&self, killed: Duration) -> Duration {
         self.released.or(self.lost).unwrap_or(killed).min(self.until)
     }
@@ -103,7 +103,7 @@ impl Tenure {
         self.from < self.ended(killed)
     }
 
-    /// It for the [checker](harness::checker): a grant that its owner counts on until it ends.
+    /// A call for the [checker](harness::checker): a grant in which its owner believes until it ends.
     pub(super) fn call(&self, process: &str, killed: Duration) -> Call {
         let ended = Some(self.ended(killed)).filter(|_| self.is_of_use(killed));
         let owner = format!("{process}:{}", self.number);
@@ -115,8 +115,8 @@ impl Tenure {
         Call { valid_until: ended, ..Call::new((&self.key, &owner), request, sent, granted) }
     }
 
-    /// No process acts on a lock in which it does not believe any more, and none loses one before its
-    /// lease has expired: no stranger takes locks away here, and no server is lost.
+    /// A violation if the process acted on a lock after its belief had ended, or lost a lock before the
+    /// lease had expired. In these scenarios no other client takes locks away, and no server fails.
     pub(super) fn violation(&self) -> Option<String> {
         let is_early = self.lost.is_some_and(|at| at < self.until);
         let kind = if self.looked > self.until { Some("Late") } else { is_early.then_some("Loss") };
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_belief_ends_with_its_end_the_lease_or_the_process_and_its_own_process_sees_to_it() {
+    fn a_belief_ends_with_a_release_its_lease_or_its_process() {
         let ms = Duration::from_millis;
         for (looked, released, lost, killed, until, kind) in [
             (15, Some(20), None, 30, Some(20), ""),

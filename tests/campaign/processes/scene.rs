@@ -1,4 +1,4 @@
-//! A server, the client processes at it, and what is made of what they said.
+//! A server, its client processes, and the evaluation of their reports.
 
 use super::process::{Process, this_program};
 use super::said::Role;
@@ -17,7 +17,7 @@ const AT_ONCE: u64 = 4;
 /// Counter of grants whose processes can have acted on them.
 pub(super) const CHECKED: &str = "grants whose beliefs were checked";
 
-/// Where a scenario is played.
+/// The server and processes of a scenario.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) server: Server,
@@ -36,12 +36,12 @@ impl Scene {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more client process, which is connected.
+    /// Starts a client process, and returns when it is connected.
     pub(super) fn enter(&self, role: &Role) -> Arc<Process> {
         self.enter_by(role, killed_with_us(&this_program()))
     }
 
-    /// One more client process, which is started so.
+    /// Starts a client process with that command.
     pub(super) fn enter_by(&self, role: &Role, command: Command) -> Arc<Process> {
         let number = self.processes().len();
         let role = Role {
@@ -60,7 +60,7 @@ impl Scene {
         self.processes().iter().map(|process| process.heard().tenures.len() as u64).sum()
     }
 
-    /// Kills all clients, and judges what they believed.
+    /// Kills all clients, and judges their beliefs.
     pub(super) fn close(&self, name: &str, report: &Report) {
         let mut calls = Vec::new();
         for process in self.processes().iter() {
@@ -109,7 +109,7 @@ fn judge(process: &Process, report: &Report) -> Vec<Call> {
     heard.tenures.values().map(|tenure| tenure.call(&process.name, killed)).collect()
 }
 
-/// Works on four locks at a time, each apart from the others, for its share of the times.
+/// Runs `work` on four locks in parallel, each for its share of the repetitions.
 pub(super) fn in_parts(times: u64, work: impl Fn(u64, u64) + Sync) {
     let (parts, work) = (AT_ONCE.min(times), &work);
     thread::scope(|scope| {

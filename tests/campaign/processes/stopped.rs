@@ -97,7 +97,7 @@ fn at_work(scene: &Scene, role: &Role, stops: u64, mut random: Random, report: &
     }
 }
 
-/// Waits until one of both holds the lock and has been seen by the store.
+/// Waits until one of the two holds the lock and has written to the store.
 fn at_a_write<'a>(
     both: &'a [Arc<Process>; 2],
     store: &mut Counters,

@@ -24,7 +24,7 @@ const STEP: &str = "\
 /// The values read: the checking counter, and the other one.
 pub(super) type Numbers = [i64; 2];
 
-/// Both counted on by one.
+/// Both values incremented by one.
 pub(super) fn next(numbers: Numbers) -> Numbers {
     numbers.map(|number| number + 1)
 }
@@ -39,13 +39,13 @@ impl Counters {
         Self(Connection::open(port).expect("the store is there"))
     }
 
-    /// What both counters say.
+    /// Reads both counters.
     pub(super) fn read(&mut self, by: &Tenure) -> Numbers {
         let reply = self.0.call(cmd!["EVAL", STEP, 1, by.key, by.token]);
         [0, 1].map(|counter| reply[counter].integer())
     }
 
-    /// Whether the store that looks at tokens took it; the other one did.
+    /// Writes both values. Returns whether the counter that checks tokens accepted the write; the other always does.
     pub(super) fn write(&mut self, by: &Tenure, [looks, takes]: Numbers) -> bool {
         let step = cmd!["EVAL", STEP, 1, by.key, by.token, looks, takes];
         self.0.call(step)[2] == Value::Integer(1)
@@ -61,7 +61,7 @@ impl Counters {
         (0..times).filter(one_more).count() as u64
     }
 
-    /// A field of a lock's sheet.
+    /// A field of a lock's hash in the store.
     pub(super) fn show(&mut self, key: &str, field: &str) -> u64 {
         let number = self.0.call(cmd!["HGET", key, field]);
         if number.is_nil() { 0 } else { number.text().parse().expect("a number") }

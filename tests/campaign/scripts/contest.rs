@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-/// The leases of what is held through a failover: longer than one takes.
+/// The lease of locks that are held through a failover: longer than a failover takes.
 pub(super) const LEASE: Duration = Duration::from_secs(12);
 
 /// Longest time for an acquire that must succeed in the end.
@@ -28,18 +28,17 @@ pub(super) struct Stage {
     pub(super) setting: Setting,
     /// Which server is the first primary.
     pub(super) before: usize,
-    /// One for each try, so that no task of a try runs on in the next.
+    /// A separate runtime for each try, so that no task continues in the next try.
     pub(super) runtime: Runtime,
 }
 
 impl Stage {
-    /// A primary with its replicas, as the setting wants them; with that clock, if there is one, for the
-    /// replicas.
+    /// Starts a primary with its replicas for a setting. The replicas use the clock, if there is one.
     pub(super) fn start(setting: Setting, clock: Option<&Clock>) -> Self {
         Self::start_with(setting, setting.options(LEASE, REPLICAS as u32), clock)
     }
 
-    /// The same with servers that are started with these options.
+    /// Like [`start`](Self::start), with these options for the servers.
     pub(super) fn start_with(setting: Setting, options: Options, clock: Option<&Clock>) -> Self {
         let replica = clock.map_or_else(|| options.clone(), |clock| options.clone().clock(clock));
         let last = replica.clone().config("replica-priority", 1);
@@ -47,7 +46,7 @@ impl Stage {
         let before = site.primary();
         let stage = Self { site, setting, before, runtime: Runtime::new().expect("a runtime") };
         stage.wait_for_replicas();
-        // The quarantine of the start is not wanted here.
+        // End the quarantine of the start.
         observe::end_quarantine(&mut stage.site.server(before).connect());
         stage
     }
@@ -64,17 +63,17 @@ impl Stage {
         self.setting.builder(REPLICAS as u32).lease(LEASE).patience(Duration::from_secs(60))
     }
 
-    /// A client at the primary itself: when that is gone it hears of nothing.
+    /// A client connected to the first primary only. It does not follow a failover.
     pub(super) fn inside(&self) -> Client {
         self.connect(self.builder().reply_timeout(LONG), self.site.server(self.before).url())
     }
 
-    /// A client that asks the Sentinels, and so follows a failover.
+    /// A client that asks the Sentinels, so it follows a failover.
     pub(super) fn outside(&self) -> Client {
         self.connect(self.builder(), self.site.url())
     }
 
-    /// What came of these locks.
+    /// Ends the try, and returns the result for these locks.
     pub(super) fn end(self, locks: &[Arc<Contest>]) -> Seen {
         let mut seen = Seen::default();
         for lock in locks {
@@ -82,7 +81,7 @@ impl Stage {
             let tokens = (token(&lock.inside), token(&lock.outside));
             seen.granted += u64::from(tokens.0.is_some());
             seen.doubled |= lock.doubled.load(Ordering::SeqCst);
-            // A grant of the deposed primary must have the smaller token.
+            // A grant of the replaced primary must have the smaller token.
             let is_back = tokens.1.is_some_and(|after| tokens.0.is_some_and(|it| it >= after));
             seen.tokens_back += u64::from(is_back);
         }
@@ -108,7 +107,7 @@ impl Contest {
         Arc::new(Self { key, inside, outside, doubled, over })
     }
 
-    /// Notes a grant, and whether both sides believe in theirs then.
+    /// Records a grant, and whether both sides believe in their grants at that time.
     fn granted(&self, side: &OnceLock<Guard>, guard: Guard) {
         side.set(guard).expect("once");
         let believes = |guard: &OnceLock<Guard>| guard.get().is_some_and(|guard| !guard.is_lost());
@@ -117,8 +116,8 @@ impl Contest {
         }
     }
 
-    /// Acquires the lock inside, with a lease that is not renewed; `false` if that was refused for want of
-    /// replicas.
+    /// Acquires the lock inside, with a lease that is not renewed. Returns `false` if it was refused because replicas
+    /// were missing.
     pub(super) async fn take(&self, client: &Client) -> bool {
         match client.lock(self.key).fixed_lease(LEASE).try_acquire().await {
             Ok(guard) => self.granted(&self.inside, guard.expect("it is free")),
@@ -128,7 +127,7 @@ impl Contest {
         self.inside.get().is_some()
     }
 
-    /// Asks the deposed primary again and again until it grants the lock, or it is over. It is renewed.
+    /// Requests the lock from the replaced primary until it is granted or the try ends. The lease is renewed.
     pub(super) async fn insist(self: Arc<Self>, client: Client) {
         while !self.over.load(Ordering::SeqCst) {
             match client.lock(self.key).try_acquire().await {
@@ -144,7 +143,7 @@ impl Contest {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// Acquires it on one side, and tries again for as long as replicas are missing. It is renewed.
+    /// Acquires it on one side, and repeats this while replicas are missing. The lease is renewed.
     async fn acquire_on(&self, side: &OnceLock<Guard>, client: &Client) {
         let end = Instant::now() + LONG;
         loop {
@@ -162,12 +161,12 @@ impl Contest {
         self.acquire_on(&self.inside, client).await;
     }
 
-    /// Acquires it where most are.
+    /// Acquires it on the side of the majority.
     pub(super) async fn acquire(self: Arc<Self>, client: Client) {
         self.acquire_on(&self.outside, &client).await;
     }
 
-    /// Acquires it there if it can be had within that time.
+    /// Tries for that time to acquire it on the side of the majority.
     pub(super) async fn try_outside(&self, client: &Client, within: Duration) {
         let guard = client.lock(self.key).acquire_within(within).await.expect("it answers");
         guard.into_iter().for_each(|guard| self.granted(&self.outside, guard));

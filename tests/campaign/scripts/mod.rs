@@ -1,5 +1,5 @@
-//! Failovers with fixed steps. One client holds a lock, or asks a primary for one that no other client can
-//! reach any more. Another client follows the Sentinels.
+//! Failovers with fixed steps. One client holds a lock of the old primary, or asks for one when no other
+//! client can reach that primary. Another client follows the Sentinels.
 //!
 //! Real servers and Sentinels, each server behind a proxy that can cut it off.
 
@@ -15,30 +15,30 @@ use std::collections::BTreeSet;
 /// Number of tries in which two clients may both believe in holding a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// In none: that is promised.
+    /// In none: this is promised.
     Never,
-    /// In each: the script is made for it. It needs failovers that are over before a lease is.
+    /// In each: the script is designed for that. Failovers must be faster than a lease.
     Each,
-    /// That is not said.
+    /// In any number of tries.
     Any,
-    /// It is not tried.
+    /// Not run.
     Untried,
 }
 
-/// What happens to the servers in a try.
+/// The events on the servers in a try.
 #[derive(Clone, Copy)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     /// The rows of the scoreboard.
     pub(crate) evidence: &'static str,
-    /// Which try it is decides what changes from one to the next.
+    /// Runs a try with a setting. The number of the try selects variants.
     act: fn(Setting, u64) -> Seen,
     /// For each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
     /// Least number of locks that the old primary grants in each try, for each of [`Setting::ALL`]. It is zero
     /// where a setting prevents grants, or where a busy machine may allow none.
     granted: [u64; 5],
-    /// Number of these that are lost, without settings.
+    /// Least number of these that are lost without settings.
     lost: u64,
 }
 
@@ -105,19 +105,19 @@ pub(crate) const ALL: [Script; 7] = [
     },
 ];
 
-/// What came of one try.
+/// Result of one try.
 #[derive(Debug, Default)]
 struct Seen {
     /// Two clients believed at the same time that they hold a lock.
     doubled: bool,
     /// Number of locks that the old primary granted.
     granted: u64,
-    /// Grants that were told to their client and are not known after the failover, or not known to
-    /// a client that had not released them.
+    /// Grants that were reported to a client and that the next primary does not have, although the client had not released
+    /// them.
     lost: u64,
-    /// Tokens that were not larger than one before.
+    /// Tokens that were not larger than an earlier one.
     tokens_back: u64,
-    /// What else there is to say.
+    /// An additional remark.
     note: Option<String>,
 }
 

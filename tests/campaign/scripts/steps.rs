@@ -1,6 +1,6 @@
-//! The steps of a try. Grants die with their primary, because no replica has them, or not the one that is
-//! promoted. Two servers both act as the primary, with clients at each. The clocks of the servers are five
-//! seconds apart at a failover.
+//! The steps of a try. In some, grants are lost with their primary, because no replica or not the promoted one has
+//! them. In others, two servers act as primary, with clients at each, or the clocks of the servers differ by five
+//! seconds at a failover.
 
 use super::Seen;
 use super::contest::{Contest, LEASE, REPLICAS, Stage};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest partition, if the clients outside are not granted their locks before.
+/// Longest partition. It ends earlier if the clients outside are granted their locks.
 const APART: Duration = Duration::from_secs(40);
 
 /// How far apart clocks are.
@@ -23,7 +23,7 @@ pub(super) fn lost_link(setting: Setting, _number: u64) -> Seen {
     forgotten(setting, |stage| stage.site.proxy(stage.before).cut())
 }
 
-/// The same with one replica that is not cut off; the other is promoted, which has not heard of the grant.
+/// Like [`lost_link`], but one replica is not cut off. The other one, which did not receive the grant, is promoted.
 pub(super) fn stale(setting: Setting, _number: u64) -> Seen {
     forgotten(setting, |stage| {
         let next = stage.site.proxy(REPLICAS).port();
@@ -41,7 +41,7 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
         if runtime.block_on(lock.take(&inside)) || is_refused || left == 0 {
             break;
         }
-        // On a busy machine a primary that wants replicas may miss them before it is asked.
+        // On a busy machine a primary that requires replicas may lose them before the request.
         site.proxy(*before).heal();
         stage.wait_for_replicas();
     }
@@ -56,19 +56,19 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
     Seen { lost: is_lost.into(), ..stage.end(&[lock]) }
 }
 
-/// The primary keeps no data, is killed and comes back at once: before the Sentinels replace it its replicas have
-/// copied the empty data set.
+/// The primary has no files, is killed and restarts at once. Its replicas copy the empty data set before the Sentinels
+/// replace it.
 pub(super) fn back_empty(setting: Setting, _number: u64) -> Seen {
     comes_back(setting, Server::options().in_memory())
 }
 
-/// The same with an append-only file that is synced before each reply.
+/// Like [`back_empty`], with an append-only file that is synced before each reply.
 pub(super) fn back_with_data(setting: Setting, _number: u64) -> Seen {
     comes_back(setting, Server::options().in_memory().append_only("always"))
 }
 
-/// One client holds a lock with a lease that is not renewed. The primary is killed and comes back at once, and
-/// another client asks for that lock.
+/// One client holds a lock with a lease that is not renewed. The primary is killed and restarts at once, and
+/// another client requests that lock.
 fn comes_back(setting: Setting, options: Options) -> Seen {
     let stage = Stage::start_with(setting, setting.extend(options, LEASE, REPLICAS as u32), None);
     let Stage { site, before, runtime, .. } = &stage;
@@ -97,7 +97,7 @@ pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
     apart(&["held", "fresh"], setting, cut, |stage| stage.site.proxy(stage.before).heal())
 }
 
-/// All locks but the last are held when the primary is parted from the others, and that is asked for then.
+/// All locks except the last are held when the primary is cut off. The last is requested after that.
 fn apart(
     keys: &[&'static str],
     setting: Setting,
@@ -126,7 +126,7 @@ fn apart(
     stage.end(&locks)
 }
 
-/// Until all have been granted what they want outside, or for as long as they may stay apart.
+/// Waits until all clients outside have their locks, at most for the longest partition.
 fn wait_for(locks: &[Arc<Contest>]) {
     let end = Instant::now() + APART;
     while locks.iter().any(|lock| lock.outside.get().is_none()) && Instant::now() < end {
@@ -157,7 +157,7 @@ pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
     site.server(*before).restart();
     runtime.block_on(fixed.clone().acquire(waiter.clone()));
     let (taken, end) = (asked.elapsed(), LEASE);
-    // What is renewed after the failover is counted by the next primary's own clock.
+    // After the failover, a renewed lease follows the clock of the next primary.
     runtime.block_on(watched.try_outside(&waiter, LEASE));
     let is_lost = watched.inside.get().is_some_and(|watched| watched.is_lost());
     let (word, by) = if taken < end { ("early", end - taken) } else { ("late", taken - end) };

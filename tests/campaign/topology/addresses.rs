@@ -5,10 +5,10 @@ use kvlock::redis::io::AsyncDNSResolver;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Longer than it takes to connect on this machine.
+/// Timeout of a connection: longer than connecting takes on one machine.
 const CONNECT: Duration = Duration::from_millis(300);
 
-/// Resolves every name to these addresses, whatever the port.
+/// Resolves every name to these addresses, with any port.
 pub(super) struct Addresses(pub(super) [SocketAddr; 2]);
 
 impl AsyncDNSResolver for Addresses {

@@ -28,7 +28,7 @@ impl Nodes {
         Self::with(setting, true)
     }
 
-    /// Without files.
+    /// A topology whose servers have no files.
     pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
         Self::with(setting, false)
     }
@@ -49,7 +49,7 @@ impl Nodes {
         Box::new(Self { cluster, setting, tags, keeps_data })
     }
 
-    /// The master that has the slots which move.
+    /// The master of the slots that move.
     pub(crate) fn home(&self) -> &Server {
         self.cluster.node_for(&self.tags[0])
     }

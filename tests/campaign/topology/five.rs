@@ -1,5 +1,5 @@
-//! Five independent servers, each with a proxy and a clock, and locks at a quorum of them. They save nothing: a
-//! server that is killed comes back empty.
+//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. They have no files: a
+//! killed server restarts empty.
 
 use super::Topology;
 use super::single::Behind;
@@ -20,7 +20,7 @@ const LEASES_MS: [u64; 3] = [1500, 2000, 2500];
 /// The longest lease and a second.
 const QUARANTINE_MS: u64 = 3500;
 
-/// How far clocks may be ahead, in milliseconds, where servers do not forget.
+/// How far the clocks are ahead, in milliseconds, in the topology with differing clocks.
 const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 
 /// Longest time for each server.
@@ -28,20 +28,20 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Five {
     pub(crate) nodes: [Behind; SERVERS],
-    /// How far each clock is ahead when nothing is done to it.
+    /// How far each clock is normally ahead.
     apart_ms: [i64; SERVERS],
     ahead_ms: [AtomicI64; SERVERS],
     setting: Setting,
 }
 
 impl Five {
-    /// With a quarantine one that is back grants nothing until the leases are over that it knew of;
-    /// else it grants at once.
+    /// Starts five servers. With a quarantine, a restarted server grants no lock until its earlier leases have ended;
+    /// otherwise it grants at once.
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         Self::with_clocks(setting, [0; SERVERS])
     }
 
-    /// The same with clocks that differ by hours.
+    /// Like [`start`](Self::start), with clocks that differ by hours.
     pub(crate) fn start_apart(setting: Setting) -> Box<dyn Topology> {
         Self::with_clocks(setting, APART_MS)
     }
@@ -98,7 +98,7 @@ impl Topology for Five {
         &random.pick(&self.nodes).server
     }
 
-    /// It was killed, and its clock is right again.
+    /// Restarts a killed server, with its normal clock.
     fn restart(&self, server: &Server) {
         self.set_clock(self.number_of(server), 0);
         server.restart();

@@ -1,6 +1,6 @@
 //! Topologies of servers, one file for each: how they are started, repaired and inspected.
 //!
-//! Their faults are in [`faults`](crate::faults), which ask a topology for what they need.
+//! Their faults are in [`faults`](crate::faults) and use the methods of a topology.
 
 mod addresses;
 mod cluster;
@@ -42,7 +42,7 @@ pub(crate) trait Topology: Any + Sync {
         (0..6).map(|number| format!("r{round}-k{number}")).collect()
     }
 
-    /// The leases that are asked for, in milliseconds.
+    /// The leases of requests, in milliseconds.
     fn leases_ms(&self) -> &[u64];
 
     /// The primary of some lock.
@@ -53,12 +53,12 @@ pub(crate) trait Topology: Any + Sync {
         Vec::new()
     }
 
-    /// Says whether a server that is killed knows all that it has answered when it is back.
+    /// Whether a killed server has all its answered grants after a restart.
     fn keeps_data(&self) -> bool {
         false
     }
 
-    /// Says whether clients on that way reach whichever server is the primary.
+    /// Whether clients on that way follow a change of the primary.
     fn follows(&self, _way: usize) -> bool {
         true
     }
@@ -68,15 +68,15 @@ pub(crate) trait Topology: Any + Sync {
         Vec::new()
     }
 
-    /// Returns when the servers are in order again.
+    /// Waits until the servers have recovered.
     fn recover(&self) {}
 
-    /// Starts one again that was killed.
+    /// Restarts a killed server.
     fn restart(&self, server: &Server) {
         server.restart();
     }
 
-    /// What of these locks is still there.
+    /// State of these locks that is left.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let here = &mut self.primary(&mut Random::new(0)).connect();
         let mut left = observe::left_behind(here, keys);
@@ -86,7 +86,7 @@ pub(crate) trait Topology: Any + Sync {
         left
     }
 
-    /// What carries all that clients and other servers say to that one, where there is something.
+    /// The proxy before that server, if there is one.
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {
         None
     }
@@ -108,7 +108,7 @@ pub(crate) trait Topology: Any + Sync {
     /// Makes another server the primary on demand, where there is another.
     fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
 
-    /// What there is to say at the end of all rounds, if it is not what clients were granted.
+    /// The figure at the end of all rounds, if it is not the number of grants.
     fn sum_up(&self, _report: &Report) -> Option<String> {
         None
     }
@@ -118,17 +118,17 @@ fn longest(leases_ms: &[u64]) -> Duration {
     Duration::from_millis(leases_ms.iter().copied().max().unwrap_or_default())
 }
 
-/// A server that keeps its data: all that it has answered is on disk, in memory as it is.
+/// Options of a server that keeps its data: every answered command is in a file, on a file system in memory.
 fn kept(options: Options) -> Options {
     options.in_memory().append_only("always")
 }
 
-/// The topology, if it is of that sort.
+/// The topology as that type, if it is one.
 pub(crate) fn cast<T: Topology>(at: &dyn Topology) -> Option<&T> {
     (at as &dyn Any).downcast_ref()
 }
 
-/// Whether a server has crashed or is stuck, other than by what was done to it.
+/// A message if a server has crashed or is stuck without a fault.
 pub(crate) fn crash(server: &Server) -> Option<String> {
     let log = server.log();
     let reported = ["BUG REPORT", "ASSERTION FAILED", "crashed by signal"];

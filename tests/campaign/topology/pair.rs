@@ -1,4 +1,4 @@
-//! A primary and its replica. The clients reach whichever is the primary at one address.
+//! A primary and its replica. The clients use one address, which always leads to the primary.
 
 use super::{Topology, kept, longest};
 use crate::round::Moment;
@@ -34,7 +34,7 @@ impl Pair {
         Box::new(Self::with(setting, &LEASES_MS, |options, _| kept(options)))
     }
 
-    /// Without files, and with leases that outlast the restart of a server.
+    /// A pair without files, and with leases that outlast the restart of a server.
     pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
         let pair = Self::with(setting, &LONG_LEASES_MS, |options, _| options.in_memory());
         Box::new(Self { keeps_data: false, ..pair })
@@ -63,7 +63,7 @@ impl Pair {
         }
     }
 
-    /// Which is the primary, and which is not.
+    /// The primary and the replica.
     pub(super) fn roles(&self) -> (&Server, &Server) {
         let primary = self.primary.load(Ordering::SeqCst);
         (&self.servers[primary], &self.servers[1 - primary])
@@ -123,7 +123,7 @@ impl Topology for Pair {
                 if changed { Ok(()) } else { Err(format!("{roles:?}")) }
             });
         });
-        // One that is killed has the same role when it is back.
+        // A killed server has the same role after a restart.
         for server in self.servers() {
             server.connect().call(cmd!["CONFIG", "REWRITE"]);
         }

@@ -1,5 +1,5 @@
 //! A primary, two replicas and three Sentinels, each server behind a proxy. Most clients ask the
-//! Sentinels; some stay at one server, whatever becomes of it.
+//! Sentinels; some always use one server.
 
 use super::{Topology, kept, longest};
 use crate::round::Moment;
@@ -31,7 +31,7 @@ impl Watched {
         Self::with(setting, true)
     }
 
-    /// Without files.
+    /// A topology whose servers have no files.
     pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
         Self::with(setting, false)
     }
@@ -41,7 +41,7 @@ impl Watched {
         let options = if keeps_data { kept(options) } else { options.in_memory() };
         let site = Site::start(&[options.clone(), options.clone(), options]);
         for sentinel in site.sentinels() {
-            // Another failover may begin after twice that.
+            // Another failover may begin after twice this time.
             sentinel.connect().call(cmd!["SENTINEL", "SET", NAME, "failover-timeout", 3000]);
         }
         if setting == Setting::Quarantine {
@@ -112,8 +112,8 @@ impl Topology for Watched {
         }))
     }
 
-    /// The Sentinels leave it as it is for some ten seconds, with the clients beside it. Sometimes
-    /// an operator is faster.
+    /// The Sentinels reconfigure a replaced primary only after about ten seconds, and clients still use it until
+    /// then. Sometimes this does it earlier, as an operator might.
     fn rejoin(&self, replaced: &Server, random: &mut Random) {
         if random.percent(70) {
             let next = self.site.proxy(self.site.primary()).port();
@@ -122,7 +122,7 @@ impl Topology for Watched {
     }
 
     fn apart(&self) -> Duration {
-        // The quarantine covers that, and not more.
+        // The quarantine covers this time and no more.
         Duration::from_millis(if self.setting == Setting::Quarantine { 1500 } else { 3000 })
     }
 

@@ -1,5 +1,5 @@
-//! A primary and its replica with strangers, clients that do to keys and clients whatever can be done.
-//! The clients ask both which of them is the primary.
+//! A primary and its replica, with strangers: clients that use any command on keys and other clients.
+//! Clients ask both servers for their role.
 
 use super::{Pair, Topology};
 use crate::faults::settle;
@@ -23,11 +23,10 @@ const FAILOVER: Duration = Duration::from_secs(30);
 /// Number of ways.
 const WAYS: usize = 5;
 
-/// The user of the load where strangers come by: it can be deleted, with all its
-/// connections.
+/// The user of the load. Strangers can delete it, which closes all its connections.
 pub(crate) const GUEST: &str = "guest";
 
-/// What there is none of when all clients have gone.
+/// Fields that must be zero when all clients have disconnected.
 const LEFT: [&str; 5] = [
     "kvlock_sessions",
     "kvlock_session_waits",
@@ -40,13 +39,13 @@ const LEFT: [&str; 5] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Two(Arc<[Server; 2]>);
 
-/// Makes that user.
+/// Commands that create that user.
 pub(crate) fn guest() -> Vec<Vec<u8>> {
     cmd!["ACL", "SETUSER", GUEST, "on", "nopass", "~*", "&*", "+@all"]
 }
 
 impl Two {
-    /// A connection to whichever is the primary now; none if there is none for long.
+    /// A connection to the current primary; `None` if there is none for long.
     pub(crate) fn connect(&self) -> Option<Connection> {
         let deadline = Instant::now() + FAILOVER;
         while Instant::now() < deadline && self.0.iter().all(Server::is_running) {
@@ -64,7 +63,7 @@ impl Two {
         None
     }
 
-    /// Whether both run. Whether they answer says nothing: strangers may kill the connection that asks.
+    /// Whether both processes run. Replies are not checked, because strangers may kill the connection.
     pub(crate) fn is_up(&self) -> bool {
         self.0.iter().all(Server::is_running)
     }
@@ -72,7 +71,7 @@ impl Two {
 
 pub(crate) struct Strangers {
     pair: Pair,
-    /// Gone after the servers.
+    /// Dropped after the servers.
     _dirs: [TempDir; 2],
 }
 
@@ -90,12 +89,12 @@ impl Strangers {
         Box::new(Self { pair, _dirs: dirs })
     }
 
-    /// A connection to whichever is the primary.
+    /// A connection to the current primary.
     pub(crate) fn connect(&self) -> Option<Connection> {
         Two(self.pair.servers.clone()).connect()
     }
 
-    /// Which is the primary, and which is not.
+    /// The primary and the replica.
     pub(crate) fn roles(&self) -> (&Server, &Server) {
         self.pair.roles()
     }
@@ -123,7 +122,7 @@ impl Topology for Strangers {
         wire_keys(round)
     }
 
-    /// The load has its own.
+    /// Not used: the workload chooses its leases itself.
     fn leases_ms(&self) -> &[u64] {
         &[]
     }
@@ -179,7 +178,7 @@ impl Topology for Strangers {
     }
 }
 
-/// An error if the permits of an unused semaphore are not all free.
+/// A message if not all permits of an unused semaphore are free.
 fn permits_are_out(server: &mut Connection, key: &str) -> Option<String> {
     match server.call(cmd!["SEM.ACQUIRE", key, "last", WIRE_PERMITS, 1000, "HOLDS", WIRE_PERMITS]) {
         Value::Integer(_) => return None,
@@ -190,7 +189,7 @@ fn permits_are_out(server: &mut Connection, key: &str) -> Option<String> {
     Some(format!("the permits of {key} do not come back: {info}"))
 }
 
-/// A folder in memory, if there is such a thing: a slow disk would look like a slow server.
+/// A folder on a file system in memory, if there is one. A slow disk would look like a slow server.
 fn in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

@@ -1,4 +1,4 @@
-//! A server that any client may send anything, and the checks after all clients have left.
+//! A server that receives arbitrary commands, and checks after all clients have disconnected.
 
 use super::Topology;
 use crate::report::Report;
@@ -19,7 +19,7 @@ const WAYS: usize = 4;
 /// backlog.
 const SPARE_BYTES: i64 = 3 << 20;
 
-/// Values to restore: of each sort that the module has, and others.
+/// Values to restore: each type of the module's values, and others.
 const VALUES: [&str; 11] = [
     "LOCK.ACQUIRE p1 ann 100000",
     "LOCK.ACQUIRE p2 ann 100000 SHARED",
@@ -34,7 +34,7 @@ const VALUES: [&str; 11] = [
     "HSET p7 ann 99999999999999999999 fencing-token x lock-mode y",
 ];
 
-/// What forgets all that was left at the server.
+/// Commands that delete all state of the server.
 const FORGET: [&str; 7] = [
     "ACL DELUSER guest reader",
     "FLUSHALL",
@@ -48,7 +48,7 @@ const FORGET: [&str; 7] = [
 pub(crate) struct Target {
     server: Server,
     hand: Arc<Hand>,
-    /// The memory in use when nothing had been done.
+    /// Memory in use after the start.
     base: i64,
 }
 
@@ -59,13 +59,13 @@ impl Target {
             .config("sanitize-dump-payload", "yes")
             .config("crash-memcheck-enabled", "no")
             .config("repl-backlog-size", "16kb")
-            // A table for each command that was ever used: what is lost would not show beside it.
+            // Off, because it allocates a table for each used command, which would hide a leak.
             .config("latency-tracking", "no")
-            // A bit far away makes a string of as much as that, and then each reload takes seconds.
+            // Limits the strings that `SETBIT` makes. With long strings each reload takes seconds.
             .config("proto-max-bulk-len", "1mb")
             .start();
         let admin = &mut server.connect();
-        // Damaged payloads are to get past their checksum.
+        // Let damaged payloads pass the check of their checksum.
         for line in ["DEBUG SET-SKIP-CHECKSUM-VALIDATION 1"].iter().chain(&VALUES) {
             let reply = admin.run(line);
             assert!(!reply.is_error(), "{line}: {reply}");
@@ -78,12 +78,12 @@ impl Target {
         Box::new(Self { server, hand, base })
     }
 
-    /// Puts everything back when all clients have left, and says what is not as it should be.
+    /// Restores all options when all clients have disconnected, and checks the server.
     fn settle(&self) -> Result<(), String> {
         let mut admin = Connection::open(self.server.port()).map_err(|e| e.to_string())?;
         let clients = admin.ask(cmd!["CLIENT", "LIST"]).map_err(|e| e.to_string())?.text();
         if clients.lines().count() > 1 {
-            // One of them might kill this one.
+            // A remaining client might kill this connection.
             return Err(format!("clients have not left: {clients}"));
         }
         let again = [cmd!["DEBUG", "SET-ACTIVE-EXPIRE", 1]];
@@ -111,7 +111,7 @@ impl Target {
         Ok(())
     }
 
-    /// A lock is handed from one to the other.
+    /// Checks that a lock is handed from one client to another.
     fn works(&self, admin: &mut Connection) -> Result<(), String> {
         let mut other = self.server.connect();
         let got = admin.call(cmd!["LOCK.ACQUIRE", "k1", "ann", 60_000]);
@@ -131,7 +131,7 @@ impl Target {
         admin.run("FLUSHALL");
         match turns {
             _ if !hands_on => Err(format!("no lock works: {got}; {left}; {had}")),
-            // What sessions have left is done at some time. Then the module is idle.
+            // The module still cleans up after sessions for a while, and then is idle.
             0..=10 => Ok(()),
             turns => Err(format!("{turns} turns in 50 ms")),
         }
@@ -148,7 +148,7 @@ impl Topology for Target {
         vec![Way::Garbage(self.hand.clone(), self.server.port()); WAYS]
     }
 
-    /// The load has its own.
+    /// Not used: the workload chooses its leases itself.
     fn leases_ms(&self) -> &[u64] {
         &[]
     }
@@ -161,7 +161,7 @@ impl Topology for Target {
         self.settle().err().into_iter().collect()
     }
 
-    /// By the server's own count.
+    /// The number of commands, from the server's counters.
     fn sum_up(&self, report: &Report) -> Option<String> {
         let info = self.server.connect().run("INFO commandstats").text();
         let (mut all, mut of_ours, mut different) = (0, 0, 0);

@@ -1,5 +1,5 @@
 //! Locks that are bound to the session of their client, with leases that are much longer than a round.
-//! Some clients are gone in an instant, without giving back what they hold.
+//! Some clients vanish without releasing their locks.
 
 use super::hold::take_turn;
 use super::{Again, BOUND_LEASE, Held, Sort, Tasks, Term, Turn, Way, Work, acquire};
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// Longest wait of a client that is about to vanish.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// A lock that is bound to a session that is gone is not kept for so long: many wait for it.
+/// A lock bound to an ended session must be granted to a waiter within this time.
 pub(crate) const BEYOND: Duration = Duration::from_secs(20);
 
 pub(crate) const BOUND: Work =
@@ -27,7 +27,7 @@ async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
     }
     let key = random.pick(&round.keys);
     let time = Duration::from_millis(random.below(300));
-    // A thread that knows of no other runtime.
+    // A new thread, which is in no runtime.
     let vanish = || vanish(round, again, key, &owner, time);
     block_in_place(|| {
         thread::scope(|scope| scope.spawn(vanish).join().expect("it does not panic"));

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 /// One of that many tasks observes; the others are candidates.
 const ONE_OF: usize = 6;
 
-/// An observer that hears of nothing for so long looks whether the round is over.
+/// After this time without news, an observer checks whether the round is over.
 const TURN: Duration = Duration::from_millis(50);
 
 pub(crate) const ELECTIONS: Work =

@@ -1,5 +1,5 @@
-//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. One that holds something
-//! alone writes to a store while it believes to, and sometimes when it knows that it does not any more.
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive lock
+//! writes to a store while it believes that it holds the lock, and sometimes after it knows that the lock is lost.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// Longest time until a dropped guard is released in the background.
 const DROPPED: Duration = Duration::from_millis(10);
 
-/// By so much a lease that a renewal has set ends later than before, at least.
+/// Least time by which a renewal moves the end of a lease.
 const RENEWED: Duration = Duration::from_millis(5);
 
 /// Longest hold of a lock, unless only its lease ends it.
@@ -42,16 +42,16 @@ struct Task<'a> {
     sort: Sort,
 }
 
-/// What a task knows of the lock that it holds.
+/// A task's knowledge of the lock that it holds.
 struct Tenure<'a> {
     key: &'a str,
     call: CallId,
     writer: Writer,
     lease: Duration,
-    /// When the lease was last seen to be set, and until when the lock is held by that.
+    /// Time at which the last change of the lease was noticed, and the end of that lease.
     set: Duration,
     until: Duration,
-    /// The last moment at which it was not lost.
+    /// Time of the last check at which it was not lost.
     seen: Duration,
 }
 
@@ -92,12 +92,12 @@ impl Task<'_> {
             Ok(None) => {
                 round.recorder.answered(call, Outcome::Refused);
                 if timeout.is_none() {
-                    // Not to ask again and again.
+                    // Pause before the next request.
                     sleep(ms(random.below(10))).await;
                 }
             }
             Err(trouble) => {
-                // Whatever was granted is given back by now, or in a moment.
+                // A grant, if there was one, is released now or in a moment.
                 round.recorder.answered(call, Outcome::Unknown);
                 round.notes.trouble("acquire", &trouble);
                 sleep(ms(5 + random.below(20))).await;
@@ -167,19 +167,19 @@ impl Task<'_> {
             self.release(held, &tenure, random.percent(80)).await;
         } else {
             self.is_lost(&tenure, term.watched);
-            // A guard that has ended before the lease gives back what the server still has.
+            // A guard that has ended before the lease releases the lock that the server still has.
             let call = round.recorder.sent(key, &self.owner, self.sort.release());
             round.recorder.answered(call, Outcome::Unknown);
             drop(held);
         }
         if random.percent(50) {
-            // Like a process that has slept.
+            // Write late, like a process that was suspended.
             sleep(ms(random.below(30))).await;
             self.write_too_late(&tenure);
         }
     }
 
-    /// Whether it is held at this moment; takes that down.
+    /// Checks whether it is held at this moment, and records the result.
     fn still_holds(&self, held: &Held, tenure: &mut Tenure<'_>) -> bool {
         let now = self.round.recorder.now();
         let left = held.lease_left();
@@ -188,9 +188,9 @@ impl Task<'_> {
         }
         let until = now + left;
         let longer = until > tenure.until + RENEWED && tenure.until > tenure.writer.granted;
-        // What is bound is kept by heartbeats.
+        // A bound lock is kept by heartbeats.
         if longer && self.sort != Sort::Bound {
-            // From when it was due, or later.
+            // Recorded from the time at which it was due, or later.
             let renewal = Request::Renew { lease: tenure.lease };
             let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
             self.round.notes.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
@@ -238,7 +238,7 @@ impl Task<'_> {
         }
     }
 
-    /// The lock is found to be lost: whether that is because the lease was over, or earlier.
+    /// Records a loss of the lock, at the end of its lease or before.
     fn is_lost(&self, tenure: &Tenure<'_>, watched: bool) {
         let now = self.round.recorder.now();
         let due = tenure.set + tenure.lease / 3;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 /// Count of each latch.
 const COUNT: u32 = 3;
 
-/// For so long all tasks meet at the same latch of a name.
+/// Time for which all tasks of a name use the same latch.
 const MEETING: Duration = Duration::from_millis(300);
 
 /// A latch that is not counted down to zero expires after this time.
@@ -52,7 +52,7 @@ impl Turn<'_> {
         let call = self.round.recorder.sent(key, &self.owner, Request::CountDown);
         let outcome = match latch.count_down_as(&self.owner).await {
             Ok(Some(left)) => Outcome::Released { left },
-            // Sent again after a cut, it finds no latch if it was the last to count before.
+            // A repetition after a cut finds no latch if the first call was the last count.
             Ok(None) => Outcome::Unknown,
             Err(trouble) => self.failed("count down", &trouble),
         };
@@ -74,7 +74,7 @@ impl Turn<'_> {
         self.round.recorder.answered(call, outcome);
     }
 
-    /// It may have happened or not.
+    /// Records an error. The call may have taken effect or not.
     fn failed(&self, what: &str, trouble: &kvlock::Error) -> Outcome {
         self.round.notes.trouble(what, trouble);
         Outcome::Unknown

@@ -1,6 +1,6 @@
-//! What tasks do to the servers, and the ways by which they reach locks: a server, Sentinels or a
-//! cluster by one client, several servers by a quorum, or a pair with nothing but connections. Tasks
-//! that do more than hold something for a while have a file for each sort.
+//! The tasks, and their ways to the locks: a server, Sentinels or a cluster by one client, several
+//! servers by a quorum, or a pair by raw connections. Tasks that do more than acquire and hold have a file
+//! for each kind.
 
 mod bound;
 mod elections;
@@ -36,17 +36,17 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::spawn_blocking;
 
-/// A sort of tasks.
+/// A kind of tasks.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) name: &'static str,
     tasks: Tasks,
 }
 
-/// What tasks do until the round is over.
+/// The work of tasks until the round is over.
 #[derive(Clone, Copy)]
 enum Tasks {
-    /// They hold what is drawn here.
+    /// Acquire and hold what this function draws.
     Hold(fn(&mut Random) -> Sort),
     /// Turns in sequence, each with a new owner.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
@@ -78,7 +78,7 @@ pub(crate) const SEMAPHORES: Work = Work {
 };
 
 impl Work {
-    /// What a run must have judged at least.
+    /// Counters that a run must reach, with their minimum.
     pub(crate) fn floors(self) -> &'static [(&'static str, u64)] {
         match self.name {
             "latches" => &[("latches judged", 10), ("waits for latches that had to open", 5)],
@@ -114,18 +114,18 @@ impl Work {
     }
 }
 
-/// By which locks are acquired.
+/// A way to acquire locks.
 #[derive(Clone)]
 pub(crate) enum Way {
     One(Client, Box<Again>),
     Several(Quorum),
-    /// By nothing but connections.
+    /// Raw connections.
     Wire(Two),
     /// Random commands for one server, and the material to make them from.
     Garbage(Arc<Hand>, u16),
 }
 
-/// How a client was made, for one more like it.
+/// The builder of a client, to make another one like it.
 #[derive(Clone)]
 pub(crate) struct Again {
     builder: Builder,
@@ -138,14 +138,14 @@ impl Again {
     }
 }
 
-/// What is held.
+/// A kind of hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     Alone,
     Shared,
-    /// A lock held alone that is bound to the session of its client.
+    /// An exclusive lock that is bound to the session of its client.
     Bound,
-    /// That many permits of [`PERMITS`].
+    /// That number of permits of a semaphore with [`PERMITS`].
     Permits(u32),
     Leader,
 }
@@ -162,7 +162,7 @@ impl Sort {
         matches!(self, Self::Alone | Self::Bound | Self::Leader)
     }
 
-    /// A semaphore stays, and a lock of its name would be refused.
+    /// The key for this kind. Semaphores persist, so they need another key than locks.
     fn name(self, key: &str) -> String {
         if matches!(self, Self::Permits(_)) { format!("{key}-permits") } else { key.to_owned() }
     }
@@ -223,14 +223,14 @@ impl Way {
         Self::One(client, Box::new(again))
     }
 
-    /// Waits for that long at most; without a time it does not wait.
+    /// Acquires it. Waits for at most `within`; `None` does not wait.
     async fn acquire(
         &self,
         key: &str,
         term: Term,
         within: Option<Duration>,
     ) -> Result<Option<Held>, Error> {
-        // Nothing is not to wait.
+        // `None` does not wait.
         let within = within.unwrap_or_default();
         match self {
             Self::One(client, _) => acquire(client, key, term, within).await,
@@ -255,7 +255,7 @@ impl Way {
         }
     }
 
-    /// Waits until all is done that was left to be done in the background.
+    /// Waits until all background work is done.
     pub(crate) async fn settled(&self) {
         match self {
             Self::One(client, _) => client.settled().await,
@@ -300,7 +300,7 @@ async fn all_permits(client: &Client, key: &str) -> Result<(), Error> {
     client.semaphore(key).set_once(PERMITS).await.map(|_| ())
 }
 
-/// The same for whatever is held.
+/// Calls the same method on any kind of hold.
 macro_rules! of_held {
     ($held:expr, $guard:ident => $do:expr) => {
         match $held {

@@ -1,5 +1,5 @@
-//! Results that one client computes and all get: each value that is found was made by work that succeeded,
-//! and no client waits for long while there is no fault.
+//! Results that one client computes for all. Checks that each value was made by successful work,
+//! and that no client waits for long without a fault.
 
 use super::{Tasks, Turn, Work};
 use crate::notes::{Seen, Shown};
@@ -32,7 +32,7 @@ impl From<Error> for Failed {
 }
 
 impl Turn<'_> {
-    /// Wants a result, and makes it if no other client does. The owner of the turn is the value.
+    /// Gets a result, and computes it if no other client does. The owner of the turn is the value.
     async fn want_result(self) {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);
@@ -56,7 +56,7 @@ impl Turn<'_> {
                     recorder.believed(call, recorder.now() + guard.lease_left());
                     sleep(Duration::from_millis(2)).await;
                 }
-                // Now, since a value that is stored is found at once.
+                // Recorded before it is stored, because other tasks may read it at once.
                 notes.show(&key, &owner, if fails { Shown::Failed } else { Shown::Made });
                 release = Some(recorder.sent(&lock, &owner, Request::Release));
                 if fails { Err(Failed::Work) } else { Ok(owner.clone()) }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_work_has_made_is_wrong() {
+    fn a_value_without_successful_work_is_a_violation() {
         let mut seen = Seen::default();
         let name = |value: &str| ("k".to_owned(), value.to_owned());
         seen.results.insert(name("a"), vec![Shown::Made, Shown::Found]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_too_long_is_wrong_unless_a_fault_is_near() {
+    fn a_client_that_waits_too_long_is_a_violation_without_a_fault() {
         let mut seen = Seen { late_results: vec![at(10, 15)], ..Seen::default() };
         assert_eq!(wrong_results(&seen).len(), 1);
         seen.faults.push(("kill", at(2, 6)));

@@ -1,19 +1,19 @@
-//! Several locks in one step, in whatever order, beside single locks of the same names: each of them is judged like a
-//! lock that was taken alone.
+//! Several locks in one step, in any order, together with single locks of the same names. Each is judged like a
+//! single lock.
 
 use super::{Tasks, Turn, Work};
 use harness::history::{CallId, Outcome, Request};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Locks beside each other. In a cluster they are in one slot.
+/// Locks of a set. In a cluster they are in one slot.
 const BESIDE: [&str; 4] = ["a", "b", "c", "d"];
 
 pub(crate) const SETS: Work =
     Work { name: "sets", tasks: Tasks::Turns(|turn| Box::pin(turn.take_set())) };
 
 impl Turn<'_> {
-    /// Takes one to three of the locks beside each other, and gives them back.
+    /// Acquires one to three of the locks in one step, and releases them.
     async fn take_set(self) {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);
@@ -42,7 +42,7 @@ impl Turn<'_> {
                 return sleep(Duration::from_millis(5)).await;
             }
         };
-        // Its owner is new, so all locks were free and have the same token.
+        // The owner is new, so it held none of the locks, and all have the same token.
         let token = guard.token().value();
         answered(&calls, Outcome::Granted { token, holds: 1 });
         round.granted(&owner);

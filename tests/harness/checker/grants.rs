@@ -28,7 +28,7 @@ pub(super) fn check(
     }
 }
 
-/// No grant with a larger token was over before one with a smaller token began.
+/// A grant with a larger token did not end before a grant with a smaller token began.
 fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Report<'_>) {
     for (hold, later) in holds.iter().zip(later) {
         if let Some(later) = later.filter(|later| later.granted < hold.grant.sent) {
@@ -75,7 +75,7 @@ fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     Some(over.fold(valid_until, Duration::min))
 }
 
-/// Never is more held, until the end that is known of a hold, than there is.
+/// At no time are more units held than exist. A hold counts until the earliest end that is certain.
 fn check_number(
     of: u64,
     holds: &[Hold<'_>],
@@ -91,7 +91,7 @@ fn check_number(
     for (number, (((begin, end), _), _)) in all.iter().enumerate() {
         steps.extend([(*begin, true, number), (*end, false, number)]);
     }
-    // Where one ends another may begin.
+    // A hold may begin at the moment at which another ends.
     steps.sort_unstable();
     let (mut out, mut held) = (0, BTreeSet::new());
     for (at, begins, number) in steps {

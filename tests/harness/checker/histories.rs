@@ -1,4 +1,4 @@
-//! Every rule sees the violations that it is there for, and correct histories pass: those in `histories.txt`.
+//! Each rule reports its violations, and correct histories pass. The histories are in `histories.txt`.
 
 use super::{Limits, Rule, check};
 use crate::history::{Call, Outcome, Request};
@@ -118,7 +118,7 @@ fn a_million_calls_are_checked_in_seconds() {
         calls.push(call(&format!("nobody {one}-{two} renew nil")));
         calls.push(call(&format!("{owner} {two}-{three} release")));
     }
-    // Of a processor: a machine may have others to serve.
+    // Processor time, because other programs may use the machine.
     let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let before = used();
     assert!(check(&calls, &LIMITS).is_empty());

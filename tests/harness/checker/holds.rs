@@ -1,8 +1,7 @@
 //! Puts the calls on one key together into holds: from a grant to what ended it.
 //!
-//! Permits of a semaphore are like shares of a lock that is never held alone: their holds have one token, 0.
-//! What an owner has of them at the least is certain from an answer on, until it may have given some back, or
-//! lost them.
+//! Permits of a semaphore are like shares of a lock that is never held exclusively. All their holds have the token 0.
+//! After a reply, the owner certainly has at least that number of permits, until it may have released or lost some.
 
 use super::{Limits, Report, Rule};
 use crate::history::{Call, Outcome, Request};
@@ -20,21 +19,21 @@ pub(super) const WHOLE: u64 = 1 << 32;
 pub(super) struct Hold<'a> {
     pub token: u64,
     pub owner: &'a str,
-    /// Others may hold it at the same time, with the same token.
+    /// Other owners may hold the lock at the same time, with the same token.
     pub shared: bool,
-    /// Its owner held the lock alone before and went on sharing it, or may have had permits before.
+    /// The owner held the lock exclusively before and now shares it, or may have had permits before.
     pub goes_on: bool,
     /// The call that was granted first with this token.
     pub grant: &'a Call,
     /// When its answer came.
     pub granted: Duration,
-    /// Least number of units that it has of the lock or the semaphore, from then on.
+    /// The certain number of units of the lock or the semaphore, and the time from which it applies.
     pub units: Vec<(Duration, u64)>,
     /// Re-entries and renewals after the grant, in order of sending.
     pub sets: Vec<Touch<'a>>,
     /// The first call of the owner that may have ended it.
     pub release: Option<Touch<'a>>,
-    /// Calls of the owner that were told that it does not hold the lock.
+    /// Calls of the owner that were answered that it does not hold the lock.
     pub refused: Vec<&'a Call>,
     /// Calls of others that may have ended it.
     pub breaks: Vec<&'a Call>,
@@ -44,12 +43,12 @@ pub(super) struct Hold<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch<'a> {
     pub call: &'a Call,
-    /// It was done, and to this hold.
+    /// The call was executed, and changed this hold.
     pub sure: bool,
 }
 
 impl Hold<'_> {
-    /// The last moment at which it can have been there, whatever the unknown calls did.
+    /// The latest moment at which the hold can have ended, for any effects of the unknown calls.
     pub(super) fn possible_end(&self, later: Option<&Hold<'_>>) -> Duration {
         let later = later.map_or(Duration::MAX, |later| later.granted);
         if let Some(release) = self.release.filter(|release| release.sure) {
@@ -60,7 +59,7 @@ impl Hold<'_> {
         ends.fold(first, Duration::max).min(later)
     }
 
-    /// The first moment at which it can have ended, given the first at which it can have begun.
+    /// The earliest moment at which the hold can have ended, given the earliest at which it can have begun.
     pub(super) fn earliest_end(&self, free_before: Duration, limits: &Limits) -> Duration {
         let begin = self.grant.sent.max(free_before);
         let mut end = begin + lease(self.grant);
@@ -78,7 +77,7 @@ impl Hold<'_> {
         others.fold(end.saturating_sub(limits.slack), Duration::min)
     }
 
-    /// Its units and their time, if it ends then.
+    /// Its units, each with the time for which the owner has them, if the hold ends at `end`.
     pub(super) fn units_until(&self, end: Duration) -> impl Iterator<Item = (Span, u64)> {
         let next = self.units[1..].iter().map(|(at, _)| *at).chain([end]);
         let spans = self.units.iter().zip(next);
@@ -91,7 +90,7 @@ pub(super) fn lease(call: &Call) -> Duration {
     call.request.lease().unwrap_or_default()
 }
 
-/// The moment at which a call was answered; one that never was may still happen.
+/// Time of the reply. A call without a reply may still take effect at any later time.
 pub(super) fn answered(call: &Call) -> Duration {
     call.answer.map_or(Duration::MAX, |(at, _)| at)
 }
@@ -105,7 +104,7 @@ fn is_of_permits(call: &Call) -> bool {
     matches!(call.request, Request::Permits { .. } | Request::ReleasePermits)
 }
 
-/// Whether it may have been passed over at some moment of that time.
+/// Whether the wait may have been skipped in the queue at some moment between these two.
 pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
     call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
@@ -138,7 +137,7 @@ pub(super) fn holds<'a>(
         let goes_on = shared && owners.contains_key(&(call.owner.as_str(), false));
         let owner = owners.entry((&call.owner, shared)).or_default();
         let mut enter = |owner: &mut Owner<'a>, at, token, units, report: &mut Report<'_>| {
-            // What was answered before a hold was asked for broke an earlier one.
+            // A call that was answered before a hold was requested ended an earlier hold.
             let may_break = |it: &&&Call| answered(it) >= call.sent;
             let begun = Hold {
                 token,
@@ -163,7 +162,7 @@ pub(super) fn holds<'a>(
                 owner.count = Some(count);
             }
             (_, Some((at, Outcome::Holds { permits }))) => enter(owner, at, 0, permits, report),
-            // Fewer exist, whatever it has.
+            // The semaphore has fewer permits, regardless of the owner's.
             (Request::Permits { .. }, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {}
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {
                 if let Some(hold) = owner.hold.filter(|_| !owner.unsure && !owner.beside)
@@ -179,7 +178,7 @@ pub(super) fn holds<'a>(
     holds.into_values().collect()
 }
 
-/// For each hold another, if there is one.
+/// For each hold, a later one, if there is any.
 pub(super) type Later<'h, 'a> = Vec<Option<&'h Hold<'a>>>;
 
 /// For each hold, the hold with a larger token whose grant was answered first.
@@ -205,7 +204,7 @@ struct Owner<'a> {
     /// An acquire with an unknown outcome: later calls may apply to a hold that no reply has shown. To be
     /// checked, a client continues under another owner.
     unsure: bool,
-    /// It shares a lock that it holds alone, too: that one is the hold.
+    /// It shares a lock that it also holds exclusively. The exclusive hold is the one that counts.
     beside: bool,
 }
 
@@ -250,7 +249,7 @@ impl<'a> Owner<'a> {
         let (mut nth, mut goes_on) = (0, begun.goes_on || is_of_permits(call) && self.unsure);
         if let Some((id, hold)) = mine {
             let released = hold.release.is_some_and(|release| release.sure);
-            // No token says whether permits are the same.
+            // Permits have no token that would show whether they are the same.
             let may_be_lost = || {
                 let refused = hold.release.is_some() || !hold.refused.is_empty();
                 refused || hold.earliest_end(Duration::ZERO, limits) < at

@@ -1,8 +1,7 @@
 //! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had the
 //! lock.
 //!
-//! Each hold is taken to last as long as the calls allow. In the remaining times no owner can have had
-//! anything.
+//! Each hold is assumed to last as long as the calls allow. At all other times the lock was certainly free.
 
 use super::holds::{Hold, Later, Span, answered, is_unknown, lease};
 use super::{Limits, Report, Rule};
@@ -10,8 +9,8 @@ use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Longest time for which a lock is left free for scripts that ask for it outside of the line: a moment of
-/// 5 ms for each process that listens, which ends late on a busy machine.
+/// Longest time for which the server leaves a lock free for scripts that do not queue: 5 ms for each
+/// listening process, and more on a busy machine.
 const LEFT_FREE: Duration = Duration::from_millis(50);
 
 /// No request waits for a free lock. No request waits to share a shared lock, unless an exclusive one waits
@@ -25,7 +24,7 @@ pub(super) fn check(
 ) {
     let held: Vec<(&Hold<'_>, Duration)> =
         holds.iter().zip(later).map(|(hold, later)| (hold, hold.possible_end(*later))).collect();
-    // From the answer on: what comes late is late for its owner, too.
+    // The hold begins with its reply: a late reply is late for its owner, too.
     let from_answer = |(hold, end): &(&Hold<'_>, Duration)| (hold.granted, *end);
     let unknown = |alone_only: bool| {
         let asked = calls.iter().filter(move |call| {
@@ -84,13 +83,13 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     for call in calls {
         let until = match call.answer {
             Some((_, Outcome::Refused)) if is_try(call) => continue,
-            // It may be done late, and a grant that went astray is taken back.
+            // The server may execute it late, and then revoke the undelivered grant.
             None | Some((_, Outcome::Unknown | Outcome::Failed)) if !lease(call).is_zero() => {
                 answered(call).saturating_add(lease(call) + limits.prompt)
             }
             _ => answered(call),
         };
-        // Of all others, what they do while they last.
+        // All other calls may have an effect at any time between sending and reply.
         taken.push((call.sent, until));
     }
     let idle = outside(taken);
@@ -116,7 +115,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     }
 }
 
-/// Whether it asks without a wait. A client without a place in the queue may ask too early.
+/// Whether the request does not wait. Requests of clients that do not use the queue do not count: they may be too early.
 fn is_try(call: &Call) -> bool {
     let foreign = matches!(call.request, Request::Foreign { .. });
     call.request.asks() && call.request.timeout().is_none() && !foreign

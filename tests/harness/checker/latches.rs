@@ -93,7 +93,7 @@ fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
         .map(|call| (call.sent, answered(call)))
         .collect();
     for call in calls.iter().filter(|call| call.request == Request::CountDown) {
-        // To count again changes nothing, and tells what is left by then.
+        // A repeated countdown changes nothing, and its reply is the current count.
         let first = seen.insert(&call.owner);
         let Some((at, Outcome::Released { left })) = call.answer.filter(|_| first) else {
             continue;

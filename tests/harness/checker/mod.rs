@@ -1,27 +1,28 @@
 //! Checks whether a correct lock could have produced a history.
 //!
-//! The checker knows nothing but the calls. Whatever it reports cannot be explained by any order of
-//! execution: a call takes effect at one moment between its sending and its answer, a lease ends at
-//! the earliest when its length has passed since the *sending* of what set it, and an unknown call
-//! may have happened or not. So it never blames a correct server, whatever the machine does to the
-//! threads of a test; only the promptness limits depend on the machine, and are the test's to set.
+//! The checker knows only the calls. It reports a violation only if no order of execution explains
+//! the calls. It assumes that a call takes effect at one moment between its sending and its reply, that a lease
+//! does not end before its length has passed since the *sending* of the call that set it, and that an unknown
+//! call may have taken effect or not. So it reports nothing for a correct server, even if the machine delays the
+//! threads of a test. Only the limits of promptness depend on the machine, and the test sets them.
 //!
-//! | rule | what it says |
+//! | rule | meaning |
 //! |---|---|
-//! | [`Rule::TokenOrder`] | a later grant has the larger token, and no two grants share one, but those that share the lock |
-//! | [`Rule::Exclusion`] | nobody is granted a lock, and no holder loses it, before its lease can have ended; those who share it may be many |
-//! | [`Rule::Belief`] | at no moment do two clients believe to hold it |
-//! | [`Rule::Reentry`] | re-entering keeps the token and counts by one |
-//! | [`Rule::Stale`] | re-entering, renewing or releasing what is lost is refused |
-//! | [`Rule::Fifo`] | who was in line first is granted first |
-//! | [`Rule::Prompt`] | what is free goes to its waiters in time, and timeouts are kept |
-//! | [`Rule::Refusal`] | who asks for what nobody has or waits for is granted it |
-//! | [`Rule::Permits`] | never are more permits out than there are |
-//! | [`Rule::Latch`] | nobody is released before a latch was counted down, everybody after; nobody counts twice |
+//! | [`Rule::TokenOrder`] | a later grant has a larger token, and only owners that share the lock have the same token |
+//! | [`Rule::Exclusion`] | no other owner is granted a lock, and no holder loses it, before the holder's lease can have ended; sharers may hold it together |
+//! | [`Rule::Belief`] | at no moment do two clients believe that they hold the lock |
+//! | [`Rule::Reentry`] | a re-entry keeps the token and adds one hold |
+//! | [`Rule::Stale`] | re-entering, renewing or releasing a lost lock is refused |
+//! | [`Rule::Fifo`] | the waiter that was queued first is granted first |
+//! | [`Rule::Prompt`] | a free lock is granted to its waiters in time, and timeouts are kept |
+//! | [`Rule::Refusal`] | a request for a free lock without waiters is granted |
+//! | [`Rule::Permits`] | no more permits are held than exist |
+//! | [`Rule::Latch`] | no waiter is released before the latch is counted down, all are after, and no participant counts twice |
 //! | [`Rule::Answered`] | every call is answered |
 //!
-//! Fencing tokens are unique and give the order of the grants, which is why everything takes
-//! O(n log n); permits have none, and are judged by what is certain of the number that each owner has. An owner's own calls on one lock are taken to follow each other, as the client does it.
+//! Fencing tokens are unique and give the order of the grants, so checking takes O(n log n). Permits have no
+//! tokens; they are judged by the number that each owner certainly has. The calls of one owner on one lock are
+//! assumed to follow each other, as the client sends them.
 
 mod grants;
 #[cfg(test)]
@@ -53,7 +54,7 @@ pub enum Rule {
     Answered,
 }
 
-/// One thing that cannot have happened on a correct server.
+/// Calls that contradict each other: a correct server cannot have answered them so.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// Which rule it breaks.
@@ -74,21 +75,21 @@ impl fmt::Display for Violation {
 /// How exact the clocks are, and how fast the server has to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How much earlier than the calls say a lease may end: the server counts whole milliseconds of
-    /// a clock that it reads once per turn of its loop.
+    /// Time by which a lease may end earlier than the calls show: the server counts whole milliseconds of
+    /// a clock that it reads once per turn of its event loop.
     pub slack: Duration,
     /// Longest delay of a reply after a lock became free or a timeout passed.
     pub prompt: Duration,
 }
 
 impl Default for Limits {
-    /// For a machine that is busy with other tests.
+    /// Limits for a machine that also runs other tests.
     fn default() -> Self {
         Self { slack: Duration::from_millis(2), prompt: Duration::from_millis(500) }
     }
 }
 
-/// Everything that is wrong with a history; nothing for a correct one.
+/// Returns all violations in a history.
 pub fn check(calls: &[Call], limits: &Limits) -> Vec<Violation> {
     let mut keys: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {

@@ -37,7 +37,7 @@ pub(super) fn check_fifo(
     let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
     let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
-    // Of all that were sent from this one on: the smallest token, and the first that was answered.
+    // Of all grants sent at or after this one: the smallest token, and the earliest reply.
     let lowest = best_from(&grants, |hold| hold.token);
     let earliest = best_from(&grants, |hold| hold.granted);
     for call in calls {

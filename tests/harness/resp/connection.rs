@@ -1,4 +1,4 @@
-//! A connection to a server, or what is left of it.
+//! A connection to a server.
 
 use super::parser::parse;
 use super::quoting::split;
@@ -62,7 +62,7 @@ impl Connection {
         assert!(!reply.is_error(), "HELLO {protocol}: {reply}");
     }
 
-    /// Takes what comes from now on for that protocol, 2 or 3.
+    /// Parses all further replies in that protocol, 2 or 3, without sending `HELLO`.
     pub fn expect_protocol(&mut self, protocol: u8) {
         self.protocol = protocol;
     }
@@ -78,8 +78,8 @@ impl Connection {
         self.send_raw(&bytes);
     }
 
-    /// Sends these bytes, whatever they are. A connection that the server has closed swallows them;
-    /// the next [`receive`](Self::receive) tells.
+    /// Sends arbitrary bytes. If the server has closed the connection, the bytes are lost, and
+    /// the next [`receive`](Self::receive) returns an error.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         match self.stream.write_all(bytes) {
             Err(e) if !is_closed(&e) => panic!("cannot send {} bytes: {e}", bytes.len()),
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Reads exactly these bytes, whatever they are; fails the test when they do not come.
+    /// Reads exactly that number of arbitrary bytes. Fails the test if they do not arrive.
     pub fn read_raw(&mut self, bytes: &mut [u8]) {
         let deadline = Instant::now() + PATIENCE;
         while self.received.len() < bytes.len() {
@@ -131,7 +131,7 @@ impl Connection {
         self.receive(PATIENCE)
     }
 
-    /// [`call`](Self::call) with a line as one types it in redis-cli.
+    /// [`call`](Self::call) with a command line as in redis-cli.
     pub fn run(&mut self, line: &str) -> Value {
         self.call(split(line).unwrap_or_else(|e| panic!("{line}: {e}")))
     }
@@ -165,7 +165,7 @@ impl Connection {
 
     fn read_more(&mut self, deadline: Instant) -> Result<(), ReceiveError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Zero would mean: without limit.
+        // Zero would mean no limit.
         self.stream
             .set_read_timeout(Some(left.max(Duration::from_millis(1))))
             .expect("SO_RCVTIMEO");

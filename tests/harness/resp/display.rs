@@ -28,7 +28,7 @@ impl Value {
     }
 }
 
-/// `indent` is how far the lines after the first are moved to the right.
+/// `indent` is the indentation of all lines after the first.
 fn write(value: &Value, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
     match value {
         Value::Nil => f.write_str("(nil)"),

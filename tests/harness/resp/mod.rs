@@ -1,8 +1,8 @@
 //! A small synchronous client that shows every byte of RESP2 and RESP3.
 //!
-//! It is not redis-rs on purpose: it is strict where that is lenient (a stray CR or LF in an error
-//! line fails the test), it can send bytes that are no command, break off in the middle, reset the
-//! connection, and tell a reply that has not come from one that has.
+//! It does not use redis-rs, because it has to be strict where redis-rs is lenient (a stray CR or LF in an error
+//! line fails the test). It can also send bytes that are no command, stop in the middle of a command, reset the
+//! connection, and detect whether a reply has arrived.
 
 mod connection;
 mod display;
@@ -15,7 +15,7 @@ pub use parser::{Malformed, parse};
 pub use quoting::{escape, split};
 pub use value::Value;
 
-/// What may stand in a command: text, bytes and whole numbers.
+/// An argument of a command: text, bytes or a whole number.
 pub trait Argument {
     /// Appends the bytes that are sent.
     fn append_to(&self, bytes: &mut Vec<u8>);

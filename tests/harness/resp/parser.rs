@@ -1,4 +1,4 @@
-//! The strict parser: what the protocol does not allow is refused, not repaired.
+//! The strict parser. It rejects everything that the protocol does not allow.
 
 use super::value::Value;
 use std::fmt;
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         self.line().map(|line| String::from_utf8_lossy(line).into_owned())
     }
 
-    /// Up to CR LF; neither of them may stand alone in it.
+    /// A line up to CR LF. A single CR or LF in it is an error.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.bytes[self.at..];
         let end = rest.iter().position(|b| matches!(b, b'\r' | b'\n')).ok_or(Stop::Incomplete)?;

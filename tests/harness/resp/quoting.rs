@@ -1,9 +1,9 @@
 //! Arguments in quotes, as redis-cli reads and prints them.
 
-/// Splits a line into arguments: words, `"text with \x00 escapes"` and `'text as it is'`.
+/// Splits a line into arguments: words, `"text with \x00 escapes"` and `'text without escapes'`.
 ///
 /// # Errors
-/// Says what is wrong with the quotes.
+/// If the quotes are not valid.
 pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut rest = line.trim_start();
     let mut arguments = Vec::new();
@@ -66,7 +66,7 @@ fn single_quoted(text: &str) -> Result<(Vec<u8>, &str), String> {
     Err(format!("no closing quote after: {text}"))
 }
 
-/// What stands between the quotes when redis-cli prints these bytes.
+/// The text that redis-cli prints between quotes for these bytes.
 pub fn escape(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string().replace("\\'", "'")
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_escaped_splits_back() {
+    fn escaped_text_splits_into_the_original() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(split(&format!("\"{}\"", escape(&all))).unwrap(), [all]);
     }

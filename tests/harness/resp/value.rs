@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// The bytes of a string of whatever form; any other reply fails the test.
+    /// The bytes of a string of any type. Any other reply fails the test.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Bulk(bytes) | Self::Verbatim(bytes) => bytes,
@@ -71,7 +71,7 @@ impl Value {
         }
     }
 
-    /// The text of a string of whatever form, with replacements for what is not UTF-8.
+    /// The text of a string of any type, with replacements for invalid UTF-8.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
@@ -92,7 +92,7 @@ impl Value {
         }
     }
 
-    /// The value of a field, in a map as in the flat array that RESP2 has instead.
+    /// The value of a field, in a map or in the flat array that RESP2 uses instead.
     pub fn field(&self, name: &str) -> &Self {
         let found = match self {
             Self::Map(pairs) => {

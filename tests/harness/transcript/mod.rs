@@ -11,29 +11,29 @@
 //! | line | means |
 //! |---|---|
 //! | `# …`, empty | nothing |
-//! | `== …` | a scene begins, with servers and clients of its own; what stands before the first is for all |
-//! | `!> proto 2`, `3` | the only protocol in which it is played; else it is both |
+//! | `== …` | a scene begins, with new servers and clients; lines before the first scene apply to all scenes |
+//! | `!> proto 2`, `3` | the only protocol in which the file is played; the default is both |
 //! | `!> config name value` | a line of configuration of the server |
 //! | `!> module name value` | an argument of the module |
 //! | `!> provoke` | the module is the build that panics on request |
-//! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`; at the end both have the same data. And when a wait is granted, the key says the same |
+//! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`. At the end both servers must have the same data. When a wait is granted, the key must show the same grant |
 //! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ |
-//! | `!> cluster` | three nodes: that of slot 0, and another, whose clients are called `away…` |
-//! | `!> redisson` | there is Redisson, whose threads are the clients that are called `thread…`: see `tests/redisson/Driver.java` |
-//! | `!> caller` | there is another module, which calls commands: see `caller.c` |
+//! | `!> cluster` | three nodes: the default clients use the node of slot 0, and clients called `away…` use another |
+//! | `!> redisson` | Redisson runs too, and its threads are the clients called `thread…`: see `tests/redisson/Driver.java` |
+//! | `!> caller` | another module is loaded, which calls commands: see `caller.c` |
 //! | `!> clock -1000` | the servers' clock is that many milliseconds ahead of the machine's |
 //! | `!> logged text` | the server has logged that |
-//! | `!> written A \| B` | it has written that to its append-only file since the last such line, or `nothing`: see `trail.rs` |
-//! | `!> pass 150` | the server lives for that many milliseconds |
-//! | `!> settle` | all that was due on the server is done |
-//! | `!> agree` | the nodes of the cluster have heard of each other's latest epoch: of a slot that moves before that, the node that gets it may lose it again |
-//! | `!> restart` | the server is killed, with it go its clients, and starts with what it has on its disk |
-//! | `!> stop replica`, `!> continue replica` | that server stands still, until it goes on |
-//! | `!> line k alice bob` | client `a` gets the lock `k` for alice, with the token `{k1}`, and `b` waits for it for bob: clients are called by the first letter of owners |
-//! | `!> served k bob carol` | bob has it, with the token `{k2}`, and nobody else; it is released, and carol has it, and so on |
-//! | `!> let X = text` | `$X` in the lines below stands for that, which may have such names in it, too |
-//! | `!> for X in a \| b` | `$X` in the lines up to `!> end` stands for one after the other; `1..9` are numbers |
-//! | `!> for X ; Y` | the same for several names; each turn is a line `!> \| a ; b` |
+//! | `!> written A \| B` | the server has written these commands to its append-only file since the last such line, or `nothing`: see `trail.rs` |
+//! | `!> pass 150` | the server runs for that many milliseconds |
+//! | `!> settle` | waits until everything that was due on the server is done |
+//! | `!> agree` | waits until the nodes of the cluster know the latest epoch; before that, a node may lose a slot again that has moved to it |
+//! | `!> restart` | the server is killed, its clients are disconnected, and it starts with its data on disk |
+//! | `!> stop replica`, `!> continue replica` | that server is stopped, or resumes |
+//! | `!> line k alice bob` | client `a` gets the lock `k` for owner alice, with the token `{k1}`, and client `b` waits for it for owner bob; the name of a client is the first letter of its owner |
+//! | `!> served k bob carol` | only bob has the lock, with the token `{k2}`; he releases it, and then only carol has it, and so on |
+//! | `!> let X = text` | `$X` in the lines below is replaced by that text, which may contain such names too |
+//! | `!> for X in a \| b` | the lines up to `!> end` are repeated with each of these values for `$X`; `1..9` are numbers |
+//! | `!> for X ; Y` | the same for several names; each repetition is a line `!> \| a ; b` |
 //! | `!> story a long wait` | `!> a long wait` stands for the lines up to `!> end` |
 //! | `!> finally line` | each scene ends with that line |
 //! | `a> COMMAND …` | client `a` sends it, quoted as in redis-cli; `a` connects when it is first named |
@@ -42,28 +42,29 @@
 //! | `a> (sent) COMMAND …` | `a` sends it, and the reply arrives later |
 //! | `a> (until) COMMAND …` | the same again and again, until the reply is the expected one |
 //! | `a> (field waiters) COMMAND …` | of the reply only that field is expected |
-//! | `a> (counted granted) -> 2` | a counter of the module, since the scene or the turn of the loop began |
+//! | `a> (counted granted) -> 2` | the increase of a counter of the module since the start of the scene or of the repetition |
 //! | `a> (close)`, `a> (reset)` | `a` closes its connection, or breaks it off, and the server has noticed |
-//! | any other line | the expected reply, or more of it |
+//! | any other line | the expected reply, or its continuation |
 //! | `(blocked)` as a reply | the server shows the client as blocked |
-//! | `b< …` | what now arrives at `b`, which was blocked or has subscribed |
+//! | `b< …` | the message that now arrives at `b`, which was blocked or has subscribed |
 //! | `b< (closed)` | the server closes `b`'s connection |
-//! | `b< (waits)`, `b< (nothing)` | after all that was due is done `b` was told nothing, and is blocked, or is not |
-//! | `b< (sent away)` | `b` is told that the server is no primary any more, or its connection ends |
+//! | `b< (waits)`, `b< (nothing)` | everything that was due is done and `b` has received nothing; it is blocked, or it is not |
+//! | `b< (sent away)` | `b` gets the error that the server is no longer primary, or its connection ends |
 //!
 //! A reply is written in one line: `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
-//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents. If it
-//! goes on in the next line, that is indented. `_` is any reply but an error, `x || y` one of two, and ` (no more)`
-//! behind a grant says that it is over already.
+//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents. A
+//! continuation line is indented. `_` is any reply except an error, and `x || y` is one of two. ` (no more)`
+//! after a grant means that the grant has already ended.
 //!
-//! In it `{t}` is a whole number that gets the name `t`, or that it must have when it has one; `{u > t}` is compared
-//! too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` one between, `{...}` anything,
-//! `{hex s}` the name of a session, a node or a thread of Redisson's and `{hex8 s}` its first digits, `{id a}` the server's number for client
-//! `a`. Braces in the middle of a word stay as they are. In a command these names are put in, and `{port}`, `{replica}`,
-//! `{away}`, the servers' ports, and `{module}` and `{provoke}`, the files of the module and of the build that can be told
-//! to panic; `{1000 x}` is a word of so many letters, and `{1000 words}` are so many words.
+//! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be equal.
+//! `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` a number in
+//! that range, and `{...}` anything. `{hex s}` is the name of a session, a node or a thread of Redisson, `{hex8 s}`
+//! its first digits, and `{id a}` the server's number for client `a`. Braces in the middle of a word have no meaning.
+//! In a command these names are replaced by their values. So are `{port}`, `{replica}` and `{away}`, the servers'
+//! ports, and `{module}` and `{provoke}`, the files of the module and of the build that panics on request. `{1000 x}`
+//! is a word of 1000 letters, and `{1000 words}` are 1000 words.
 //!
-//! At the end the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
+//! At the end the server must be alive and unharmed, no client blocked, and no data unread on any connection.
 
 mod parse;
 mod pattern;
@@ -83,8 +84,8 @@ use crate::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// Plays the file on servers of that kind with the module, in the protocols that it names, and panics
-/// with the place and the difference when something else is seen.
+/// Plays the file on servers of that kind with the module, in the protocols that it names. If a reply
+/// differs, panics with the place and the difference.
 pub fn run_file(path: &Path, kind: &Kind) {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     for scene in 0..Transcript::count(&text) {
@@ -135,7 +136,7 @@ fn run(transcript: &Transcript, kind: &Kind, protocol: u8) {
     }
 }
 
-/// Redisson, as a server each of whose clients is a thread of it: `scripts/test redisson` says where that is.
+/// Redisson, as a server whose clients are its threads. `scripts/test redisson` sets the path of the program.
 pub fn redisson() -> Server {
     let folder = std::env::var("KVLOCK_REDISSON").expect("scripts/test redisson brings it");
     Server::options().kind(&Kind::named(&folder)).without_module().start()
@@ -158,7 +159,7 @@ fn options(transcript: &Transcript, plain: &Options) -> Options {
     if transcript.has("provoke") { options.provoke() } else { options }
 }
 
-/// Nothing went wrong inside.
+/// Checks that the server has reported no internal error.
 fn check_the_end(transcript: &Transcript, server: &Server) {
     if transcript.has("provoke") {
         return;

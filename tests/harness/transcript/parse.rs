@@ -10,53 +10,53 @@ pub struct Transcript {
     pub(super) name: String,
     lines: Vec<String>,
     pub(super) steps: Vec<Step>,
-    /// In which protocols it is to be played.
+    /// The protocols in which it is played.
     pub(super) protocols: Vec<u8>,
     /// Lines of configuration for the server.
     pub(super) config: Vec<(String, String)>,
     /// Arguments of the module.
     pub(super) module: Vec<(String, String)>,
-    /// Which servers, and which builds of the module, there are: the words without a value.
+    /// Words without a value, which ask for servers and builds of the module.
     with: BTreeSet<String>,
-    /// What stands for what in all lines.
+    /// Names that are replaced in all lines, with their values.
     lets: Row,
-    /// Lines that a name stands for.
+    /// Lines that are inserted by a name.
     stories: BTreeMap<String, Vec<usize>>,
     /// Lines with which each scene ends.
     finally: Vec<(usize, String)>,
-    /// How many have had each lock in a `line` or were `served`, in this turn of a loop.
+    /// Number of owners that each lock has had in `line` and `served`, in this repetition of a loop.
     served: BTreeMap<String, usize>,
-    /// Where a line may be more of a reply.
+    /// Index of the line that may continue a reply.
     more_at: usize,
 }
 
-/// One client does something, or something comes to it, or to the server.
+/// An action of a client, a message to it, or a step on the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
     /// Counted from 0.
     pub line: usize,
-    /// That line, with all put in that stands for something.
+    /// That line, with all names replaced.
     pub shown: String,
-    /// Empty where it is no client.
+    /// Empty for steps without a client.
     pub client: String,
-    /// `>`, `>>`, `<`, or `!` where it is no client.
+    /// `>`, `>>` or `<`; `!` for steps without a client.
     pub mark: &'static str,
-    /// What stands in parentheses, or after `!>`.
+    /// The word in parentheses, or after `!>`.
     pub word: String,
-    /// The command, or what that word is about.
+    /// The command, or the arguments of that word.
     pub text: String,
-    /// The lines of the reply without what the file puts before them.
+    /// The lines of the reply, without their indentation.
     pub expected: Vec<String>,
 }
 
-/// Names with what they stand for.
+/// Names with their values.
 type Row = Vec<(String, String)>;
 
 impl Transcript {
-    /// Reads a transcript, or its first scene; `name` is what messages call it.
+    /// Reads a transcript, or its first scene. Messages call it `name`.
     ///
     /// # Errors
-    /// Names the line that is none of the known forms.
+    /// If a line has none of the known forms.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         Self::scene(name, text, 0)
     }
@@ -66,7 +66,7 @@ impl Transcript {
         text.lines().filter(|line| line.starts_with("== ")).count().max(1)
     }
 
-    /// Reads the scene of that number, with all that stands before the first.
+    /// Reads the scene with that number, and the lines before the first scene.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -86,7 +86,7 @@ impl Transcript {
         Ok(scene)
     }
 
-    /// Whether it wants that: `replica`, `provoke`, ….
+    /// Whether the transcript asks for that: `replica`, `provoke`, ….
     pub(super) fn has(&self, word: &str) -> bool {
         self.with.contains(word) || self.steps.iter().any(|step| step.word == word)
     }
@@ -116,12 +116,12 @@ impl Transcript {
         Ok(())
     }
 
-    /// A line with what names stand for in all lines, or in a turn of a loop.
+    /// Replaces the names in a line: those of all lines, and those of a repetition.
     fn put_in(&self, line: &str, row: &Row) -> String {
         put_in(line, &[&self.lets[..], row].concat())
     }
 
-    /// How many lines there are before the end of a block.
+    /// Number of lines before the end of a block.
     fn block(&self, lines: &[usize]) -> Option<usize> {
         let mut depth = 1;
         lines.iter().position(|number| {
@@ -206,7 +206,7 @@ impl Transcript {
         let right = self.more_at == number;
         let step = self.steps.last_mut().filter(|_| right);
         let step = step.ok_or("a reply must follow its command without a gap")?;
-        // Of what arrives the lines are moved to the right by `b< `.
+        // Lines of a message are indented by the width of `b< `.
         let margin = if step.mark == "<" { step.client.len() + 2 } else { 0 };
         if !line.get(..margin).is_some_and(|margin| margin.trim().is_empty()) {
             return Err(format!("the line must be indented by {margin}"));
@@ -252,9 +252,9 @@ impl Transcript {
         Ok(())
     }
 
-    /// `line k alice bob`: alice has the lock, and bob waits for it. `served k bob carol`: the first in line
-    /// has it and nobody else, and when it is released the next. Clients are called by the first letter of
-    /// owners, tokens by the key.
+    /// `line k alice bob`: alice has the lock, and bob waits for it. `served k bob carol`: only bob
+    /// has the lock, and when he releases it, only carol. A client is named by the first letter of
+    /// its owner, and a token by its key.
     fn in_line(&mut self, number: usize, word: &str, text: &str) -> Result<(), String> {
         let mut owners = text.split(' ');
         let key = owners.next().unwrap_or_default();
@@ -283,7 +283,7 @@ impl Transcript {
     }
 }
 
-/// A line with what `$NAME` stands for, and what that stands for; the last of a name counts.
+/// Replaces each `$NAME` in a line, also in the values. The last value of a name counts.
 fn put_in(line: &str, known: &Row) -> String {
     static NAMES: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$([A-Z_]+)").expect("it is one"));
@@ -320,7 +320,7 @@ fn addressed(line: &str) -> Option<(&str, &'static str, &str)> {
 mod tests {
     use super::*;
 
-    /// Each step as mark, word and text, with what is expected.
+    /// Each step as mark, word, text and expected reply.
     fn steps(text: &str, scene: usize) -> Vec<String> {
         let steps = Transcript::scene("t", text, scene).unwrap().steps;
         let shown = |it: &Step| {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn scenes_loops_and_stories_are_told_out() {
+    fn scenes_loops_and_stories_are_expanded() {
         let text = "!> replica\n!> finally a> PING\n== one\na> TIME -> _\n== two\n!> story set\na>> SET k v -> OK\n!> end\n\
                     !> for X ; Y\n!> | 1 ; 2\n!> | 3 ; 4\n!> set\n!> for Z in 1..2\na> GET $X$Z -> [$Y,\n    5]\n!> end\n!> end\n!> pass 7\n";
         assert!(Transcript::parse("t", text).unwrap().has("replica"));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_line_is_told_out() {
+    fn line_and_served_are_expanded() {
         let text = "!> line k alice bob carol\n!> served k bob carol\n";
         let told = "a> LOCK.ACQUIRE k alice 600000 -> [{k1}, 1]\nb> LOCK.WAIT k bob 600000 0 -> (blocked)\n\
                     c> LOCK.WAIT k carol 600000 0 -> (blocked)\nb< [{k2 > k1}, 1]\nc< (waits)\na> LOCK.RELEASE k bob -> 0\n\
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_transcript_is_refused_with_its_line() {
+    fn an_invalid_transcript_is_refused_with_its_line() {
         for (text, line) in [
             ("1) x", 1),
             ("a> PING\n\nPONG", 3),

@@ -6,15 +6,15 @@ use regex::{Captures, Regex};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What has got a name so far: numbers; as `id a` the number of a client; as `hex s` what a session,
-/// a node of a cluster or a thread of Redisson's is called.
+/// Values that have a name so far: numbers; as `id a` the number of a client; as `hex s` the name of a session,
+/// a node of a cluster or a thread of Redisson.
 pub(super) type Names = HashMap<String, String>;
 
-/// Behind a grant that is over by the time its reply is read.
+/// Marks a grant that has ended by the time its reply is read.
 pub(super) const NO_MORE: &str = " (no more)";
 
-/// Whether what was seen is what is expected, in one line or as redis-cli prints it: one of those
-/// between `||`, or with `_` any reply that is no error. Names are bound if it is.
+/// Returns whether a reply is the expected one, in one line or as redis-cli prints it: one of the alternatives
+/// between `||`, or with `_` any reply except an error. If so, binds the names.
 pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool {
     let line = in_one_line(expected);
     match seen {
@@ -28,7 +28,7 @@ pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool 
     }
 }
 
-/// A reply that is written in several lines, as one.
+/// Joins a reply that is written in several lines.
 pub(super) fn in_one_line(expected: &[String]) -> String {
     expected.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
@@ -53,7 +53,7 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
             }
             of => {
                 insides.push(inside);
-                // A thread of Redisson's is the name of its client, in groups of digits, and a number.
+                // The name of a Redisson thread is its client's name, in groups of digits, and a number.
                 let name = of.is_some_and(|(word, _)| word == "hex");
                 if name { "([0-9a-f:-]+)" } else { "(-?[0-9a-f]+)" }.to_owned()
             }
@@ -121,7 +121,7 @@ fn accepts(inside: &str, text: &str, names: &mut Names) -> bool {
     }
 }
 
-/// A command with the known names put in; other braces stay as they are.
+/// Replaces the known names in a command. Other braces do not change.
 pub(super) fn fill_in(command: &str, names: &Names) -> String {
     static BRACES: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\{([^{}]*)\}").expect("it is one"));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_in_a_word_are_none_and_three_dots_are_anything() {
+    fn braces_inside_a_word_are_text_and_three_dots_match_anything() {
         let names = &mut Names::new();
         let mut fits = |expected, seen| matches(expected, seen, names);
         assert!(fits("[\"channel:{k}\", \"t{t}\"]", "[\"channel:{k}\", \"t12\"]"));

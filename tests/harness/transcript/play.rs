@@ -6,15 +6,15 @@ use super::stage::{Seen, Stage};
 use crate::clock::Clock;
 use crate::server::Server;
 
-/// Plays it up to what differs. The clients that it makes are closed afterwards.
+/// Plays it up to the first difference. Closes its clients afterwards.
 ///
 /// # Errors
-/// The first place where something else than expected was seen, with both.
+/// The first difference, with its place.
 pub fn play(server: &Server, transcript: &Transcript, protocol: u8) -> Result<(), String> {
     play_on(&[("", server)], None, transcript, protocol)
 }
 
-/// The same with more servers, each with the beginning of the names of its clients.
+/// Like [`play`], with several servers, each with the prefix of its clients' names.
 pub(super) fn play_on(
     servers: &[(&str, &Server)],
     clock: Option<&Clock>,

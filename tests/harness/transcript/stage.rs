@@ -1,4 +1,4 @@
-//! The servers, the clients of a transcript, and what they do and see there.
+//! Runs the steps of a transcript: its servers, its clients, and their replies.
 
 use super::parse::Step;
 use super::pattern::{NO_MORE, Names, fill_in, fits, in_one_line};
@@ -11,33 +11,33 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a reply may take.
+/// Longest time for a reply.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Between two questions to the server whether a client is blocked.
+/// Time between two checks whether a client is blocked.
 const TURN: Duration = Duration::from_millis(5);
 
 /// A lock that is waited for and taken to see that all that was due is done. The first node of a cluster
 /// has it.
 const CANARY: &str = "finch";
 
-/// A reply, or what there is instead; nothing in an empty text.
+/// A reply, or a text in place of one; empty if there is nothing.
 pub(super) type Seen = Result<Value, String>;
 
 /// The scene of a transcript.
 pub(super) struct Stage<'a> {
-    /// With the beginning of the names of their clients; the first is that of all others.
+    /// The servers with the prefix of their clients' names. The first serves all other clients.
     servers: &'a [(&'a str, &'a Server)],
     clock: Option<&'a Clock>,
     protocol: u8,
-    /// To each of them a connection that nothing blocks.
+    /// A connection to each server that is never blocked.
     controls: Vec<Connection>,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,
-    /// Of each loop in which this is: its line, and the names that were known before it.
+    /// The loops around the current step: the line of each, and the names that were known before it.
     loops: Vec<(usize, Names)>,
     counters: BTreeMap<String, i64>,
-    /// How much of the append-only file was looked at.
+    /// Length of the part of the append-only file that was compared.
     written: usize,
 }
 
@@ -72,13 +72,13 @@ impl<'a> Stage<'a> {
             counters: BTreeMap::new(),
             written: 0,
         };
-        // What a server does to have memory is done to the clients of the transcript.
+        // If the server closes clients to save memory, it should close those of the transcript.
         stage.controls[0].run("CLIENT NO-EVICT ON");
         stage.counters = stage.counted();
         stage
     }
 
-    /// Does what the step says, and returns what was seen.
+    /// Executes the step, and returns its result.
     pub(super) fn act(&mut self, step: &Step) -> Seen {
         let (name, text) = (&*step.client, &*step.text);
         let (word, about) = step.word.split_once(' ').unwrap_or((&step.word, ""));
@@ -134,7 +134,7 @@ impl<'a> Stage<'a> {
         self.clients.get_mut(name).expect("it has entered")
     }
 
-    /// What a counter is when it is what is expected, or at last.
+    /// Waits until a counter has the expected value. Returns its last value.
     fn until_counted(&mut self, field: &str, expected: &[String]) -> Seen {
         let before = self.counters.get(field).copied().unwrap_or(0);
         let deadline = Instant::now() + DEADLINE;
@@ -147,7 +147,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A turn of the loop at that line begins: what got a name in another turn has none any more.
+    /// Starts a repetition of the loop at that line: forgets names from the previous one.
     fn begin(&mut self, line: usize) {
         match self.loops.iter().position(|(at, _)| *at == line) {
             Some(at) => self.loops.truncate(at + 1),
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         numbers.collect()
     }
 
-    /// Ends the server as a power cut would, and starts it with what it has on its disk.
+    /// Kills the server with SIGKILL, and starts it with its data on disk.
     fn restart(&mut self) {
         let server = self.servers[0].1;
         server.restart();
@@ -175,7 +175,7 @@ impl<'a> Stage<'a> {
         self.counters = self.counted();
     }
 
-    /// What is expected to have been written to the append-only file since the last look, if it was.
+    /// Compares the additions to the append-only file since the last call with the expected ones.
     fn look_at_the_file(&mut self, expected: &str) -> String {
         let all = trail(self.servers[0].1);
         let new = all[self.written..].join(" | ");
@@ -188,7 +188,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The number of the server of clients that are called so.
+    /// The number of the server of a client with that name.
     fn home(&self, name: &str) -> usize {
         self.servers.iter().rposition(|(of, _)| name.starts_with(of)).expect("the first is for all")
     }
@@ -212,7 +212,7 @@ impl<'a> Stage<'a> {
         observe::wait_until_gone(&mut self.controls[client.home], client.id);
     }
 
-    /// The words of a command, with what is known put in.
+    /// The words of a command, with the known names replaced.
     fn words(&mut self, name: &str, command: &str) -> Result<Vec<Vec<u8>>, String> {
         let words = split(&fill_in(command, &self.names)).map_err(|why| format!("({why})"))?;
         let client = self.client(name);
@@ -245,10 +245,10 @@ impl<'a> Stage<'a> {
         self.client(name).connection.send_raw(&bytes);
     }
 
-    /// The reply to what was sent, or that there is none.
+    /// The reply to the client's command, or a text that says why there is none.
     pub(super) fn reply(&mut self, name: &str, expected: &[String]) -> Seen {
         let client = self.clients.get_mut(name).expect("it has entered");
-        // Where a reply is expected, a moment in which the client is blocked is none of our business.
+        // If a reply is expected, the client may be blocked for a moment before it.
         let wants_reply = !expected.is_empty() && expected != ["(blocked)"];
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -297,7 +297,7 @@ impl<'a> Stage<'a> {
         Ok(reply)
     }
 
-    /// What the key of a lock says that was granted, if that is something else.
+    /// Checks that the key of a granted lock shows the same grant.
     fn as_the_key_says(&mut self, name: &str, reply: &Value) -> Result<(), String> {
         let client = self.client(name);
         let Some([key, owner]) = client.waits.take() else { return Ok(()) };
@@ -319,7 +319,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// That a client was told nothing, after all that was due is done; and whether it is in line.
+    /// Checks that a client has received nothing after everything due is done. Returns whether it is queued.
     fn nothing_came(&mut self, name: &str) -> Seen {
         self.settle()?;
         let client = self.clients.get_mut(name).expect("it has entered");
@@ -330,8 +330,8 @@ impl<'a> Stage<'a> {
         Err(if waits { "(waits)" } else { "(nothing)" }.to_owned())
     }
 
-    /// A waiter of a server that is no primary any more is told so by the module, or the server closes
-    /// its connection.
+    /// Checks that a waiter gets an error when its server is no longer primary: the module replies, or the server
+    /// closes the connection.
     fn sent_away(&mut self, name: &str) -> Seen {
         let mut client = self.clients.remove(name).expect("it has entered");
         match client.connection.receive_or_closed() {
@@ -340,8 +340,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Returns when all that was due on the server has been done: a look at a lock that was due later
-    /// than anything before has led to a grant.
+    /// Returns when everything due on the server has been done. To find out, deletes a lock that has a waiter: the
+    /// module grants it after all work that was due before.
     fn settle(&mut self) -> Result<(), String> {
         let mut canary = self.servers[0].1.connect();
         let id = canary.client_id();
@@ -357,12 +357,12 @@ impl<'a> Stage<'a> {
         if right { Ok(()) } else { Err(format!("(the server is not done: {granted:?})")) }
     }
 
-    /// What should not be there when the last line has been played.
+    /// Returns state that should not be left after the last line.
     pub(super) fn left_over(&mut self) -> Vec<String> {
         if !self.servers[0].1.is_alive() {
             return vec!["(the server is dead or stuck)".to_owned()];
         }
-        // All that the server had to say to the others left before its answer to this.
+        // The server sends all earlier replies to other clients before this one.
         self.controls[0].run("PING");
         let mut left = Vec::new();
         for (name, client) in &mut self.clients {

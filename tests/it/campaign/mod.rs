@@ -1,5 +1,5 @@
-//! Short runs of `scripts/campaign`: that what is promised holds under faults, and that the same program
-//! finds what is not promised; and that its table is the one that the documents speak of.
+//! Short runs of `scripts/campaign`. They check that promises hold under faults, that the program finds violations
+//! where nothing is promised, and that the documents name suites that exist.
 
 use harness::kind::workspace;
 use harness::resp::split;
@@ -19,7 +19,7 @@ fn run(command: &mut Command) -> (Output, String) {
     (output, text)
 }
 
-/// What it says when all is as it is promised.
+/// Runs it, and returns its output. Fails the test if a promise was broken.
 fn right(arguments: &[&str]) -> String {
     let (output, text) = run(&mut campaign(arguments));
     assert!(output.status.success(), "{text}");
@@ -27,14 +27,14 @@ fn right(arguments: &[&str]) -> String {
     text
 }
 
-/// What it counted, by the words after the number.
+/// A counter in its output, by the words after the number.
 fn count(text: &str, what: &str) -> u64 {
     let line =
         text.lines().find(|line| line.trim_start().split_once("  ").is_some_and(|it| it.1 == what));
     line.and_then(|line| line.trim_start().split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// A test for each short run: what is checked of it, and its suite.
+/// Makes a test for each short run from a check and a suite.
 macro_rules! runs {
     ($($(#[$doc:meta])* $name:ident: $check:ident($($argument:expr),*);)+) => {
         $(
@@ -73,7 +73,7 @@ runs! {
     leaders_change_with_their_primaries: meets("elections/sentinel/all_replicas", "failover on demand");
     leaders_move_with_their_slots: meets("elections/cluster/all_replicas", "slots moved there and back");
     what_is_bound_meets_faults: holds_on("bound/single/default");
-    /// A service that goes on: without any setting everybody has his turn again, and nothing is left.
+    /// The service continues: without any setting each client gets locks again, and no state is left.
     a_rolling_restart_under_load: meets("sentinel/default", "all restarted in turn");
     grants_that_no_replica_has_heard_of: zeros("lost-link");
     grants_that_the_promoted_replica_has_not_heard_of: zeros("stale");
@@ -129,13 +129,13 @@ fn thousands_of_commands_of_any_sort_leave_nothing_behind() {
     assert!(count(&text, "values damaged") > 100, "{text}");
 }
 
-/// Which faults come, and how many, another seed decides each time: the output says which.
+/// Runs a suite with a new seed each time. The output shows the seed.
 fn holds_on(suite: &str) {
     let text = right(&[suite, "--seconds", "5", "--some"]);
     assert!(count(&text, "grants") > 0, "{text}");
 }
 
-/// The judge finds what it must without the safeguard of a suite.
+/// Without the safeguard of a suite, the judge must find a violation.
 fn finds_without(suite: &str) {
     let control = format!("{suite}/control");
     let text = right(&[&control, "--seconds", "5", "--some"]);
@@ -158,7 +158,7 @@ fn zeros(scripts: &str) {
     assert!(text.contains(" --zeros "), "{text}");
 }
 
-/// Each row must see that the server died, and what that costs without a promise.
+/// Each suite must count crashes, and lost grants where nothing is promised.
 fn dies(suites: &str) {
     right(&[suites, "--times", "2", "--grants", "500", "--seed", "1", "--jobs", "3"]);
 }
@@ -170,16 +170,16 @@ fn holders(scenario: &str) -> String {
     text
 }
 
-/// A renewal that lies in the socket of a server that sleeps for longer than the lease comes too late.
+/// A server is stopped for longer than the lease. The renewal in its socket is executed too late.
 #[test]
 fn a_server_that_sleeps_past_leases() {
     let text = right(&["single", "--fault", "stopped for about a session", "--seconds", "3"]);
     assert!(count(&text, "leases that ended") > 0, "{text}");
 }
 
-/// The same faults without any setting against them: that the zeros above are not for want of looking.
+/// The same faults without a setting against them must cause violations. So the zeros above are not for lack of checks.
 #[test]
-fn it_sees_two_holders_where_nothing_is_done_against_it_and_still_nothing_stale_is_written() {
+fn it_sees_two_holders_without_a_setting_and_no_stale_write() {
     let two = "two believed to hold a lock";
     let cut = ["--fault", "cut off, replaced", "--seconds", "3", "--until", two];
     let text = right(&[&["sentinel/default"], &cut[..]].concat());
@@ -211,14 +211,14 @@ fn holders_that_were_stopped_write_nothing_stale() {
     assert!(of("does not look: stale writes taken") >= 1000, "{text}");
 }
 
-/// What was not tried is not right.
+/// A run without rounds or faults must fail.
 #[test]
 fn no_round_and_no_fault_are_violations() {
     sees(campaign(&["pair/default", "--seconds", "0", "--some"]), "Little: ");
     sees(campaign(&["holders/mixture", "--seconds", "0", "--grants", "1"]), "Little: ");
 }
 
-/// Ends with a violation that begins so.
+/// Checks that a command fails with a violation that begins with this text.
 fn sees(mut command: Command, violation: &str) -> String {
     let (output, text) = run(&mut command);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -247,19 +247,19 @@ fn a_wrong_option_is_refused() {
     }
 }
 
-/// What a text says after `scripts/campaign`, up to the end of the code.
+/// The arguments after each `scripts/campaign` in a text, up to the end of the code.
 fn said(text: &str) -> impl Iterator<Item = &str> {
-    // A line of a paragraph may end there.
+    // A line of a paragraph may end after it.
     let after = text.split("scripts/campaign").skip(1);
     after.filter_map(|rest| rest.strip_prefix([' ', '\n'])).map(|rest| {
         let end = rest.find(['`', '\n']).unwrap_or(rest.len());
-        // What follows two spaces explains it.
+        // Text after two spaces is an explanation.
         rest[..end].split("  ").next().unwrap_or_default()
     })
 }
 
 #[test]
-fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are() {
+fn documents_name_existing_suites_and_suites_name_existing_rows() {
     let mut named = 0;
     for file in [
         "docs/evidence.md",
@@ -269,7 +269,7 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
         "CHANGELOG.md",
     ] {
         let text = fs::read_to_string(workspace().join(file)).unwrap();
-        // Others are programs of their own, or nothing is said.
+        // Other lines name other programs, or none.
         let is_ours = |line: &&str| {
             !line.starts_with("simulation") && line.starts_with(|c: char| c.is_lowercase())
         };
@@ -286,7 +286,7 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
     let evidence = fs::read_to_string(workspace().join("docs/evidence.md")).unwrap();
     let list = campaign(&["--list"]).output().unwrap().stdout;
     for row in String::from_utf8(list).unwrap().lines() {
-        // After the name of the suite, and before what it is.
+        // The cell between the name of the suite and its description.
         let cells = row.split_once(' ').map_or("", |(_, rest)| rest.trim_start());
         for number in cells.split("  ").next().unwrap_or_default().split(", ") {
             let start = format!("| {number} | ");
@@ -295,7 +295,7 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
     }
 }
 
-/// The code of a text that is the name of a test, or how some begin.
+/// The code spans of a text that are names of tests or prefixes of such names.
 fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     spans.filter(|span| {
@@ -304,7 +304,7 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether that is how a test of the client begins, or a folder of them, by its source: they are a program of their own.
+/// Whether a name is a prefix of tests of the client, or a folder of them. They are another binary, so this reads its source.
 fn is_of_the_client(name: &str) -> bool {
     let Some(name) = name.strip_prefix("client::") else { return false };
     let (module, test) = name.rsplit_once("::").unwrap_or(("client", name));
@@ -318,7 +318,7 @@ fn is_of_the_client(name: &str) -> bool {
 }
 
 #[test]
-fn the_evidence_names_tests_that_there_are() {
+fn the_evidence_names_existing_tests() {
     let this = std::env::current_exe().unwrap();
     let list = Command::new(this).arg("--list").output().unwrap().stdout;
     let list = String::from_utf8(list).unwrap();

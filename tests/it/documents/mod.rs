@@ -1,4 +1,4 @@
-//! What the documents say is what the server does: each example is played, each command, option
+//! Checks documents against the server: each example is played, and each command, option
 //! and `INFO` field is described.
 
 use harness::commit::exists;
@@ -25,8 +25,7 @@ fn read(page: &Path) -> String {
     std::fs::read_to_string(page).unwrap_or_else(|e| panic!("{}: {e}", page.display()))
 }
 
-/// The page with everything left out but its examples, which keep their line numbers. They are
-/// written as a reader of RESP2 sees them.
+/// The examples of a page, with empty lines for all other lines, so that line numbers stay the same. Replies are in RESP2.
 fn examples(page: &str) -> Option<String> {
     let mut inside = false;
     let mut found = false;
@@ -47,7 +46,7 @@ fn examples(page: &str) -> Option<String> {
 }
 
 #[test]
-fn every_example_shows_what_happens() {
+fn every_example_matches_a_real_server() {
     for page in pages() {
         let of_command = page.parent().is_some_and(|folder| folder.ends_with("commands"));
         let Some(text) = examples(&read(&page)) else {
@@ -61,9 +60,9 @@ fn every_example_shows_what_happens() {
     }
 }
 
-/// That they work is for `scripts/test languages` to prove: it needs those languages and their registries.
+/// `scripts/test languages` runs the examples: it needs those languages and their registries.
 #[test]
-fn the_page_of_other_languages_shows_every_example_as_it_is() {
+fn the_page_of_other_languages_contains_every_example() {
     let folder = workspace().join("docs/languages");
     let page = read(&folder.with_extension("md"));
     for file in ["bell/lock.mjs", "go/lock.go", "java/Lock.java", "node/lock.mjs", "python/lock.py"]
@@ -73,14 +72,14 @@ fn the_page_of_other_languages_shows_every_example_as_it_is() {
     }
 }
 
-/// Where the links of a page lead that lead to another file, or to a heading of a page.
+/// The targets of a page's links to other files or to headings.
 fn links(text: &str) -> Vec<String> {
     let code = text.split("```").step_by(2).flat_map(|part| part.split("](").skip(1));
     let targets = code.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned());
     targets.filter(|target| !target.contains("://") && !target.contains(' ')).collect()
 }
 
-/// What a heading is called in a link, as GitHub and mdBook have it.
+/// The anchor of a heading, as GitHub and mdBook make it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -95,7 +94,7 @@ fn every_link_leads_somewhere_and_every_page_is_in_the_book() {
     let mut broken = Vec::new();
     for page in pages.collect::<Vec<_>>() {
         let text = read(&page);
-        // The list of the book's pages is used in the root.
+        // Links in the list of the book's pages are relative to the root.
         let is_list = page.ends_with("book/SUMMARY.md");
         let folder = if is_list { root } else { page.parent().unwrap() };
         for link in links(&text) {
@@ -138,7 +137,7 @@ fn every_command_has_a_page_with_its_syntax() {
     let all = read(&workspace().join("docs/commands.md"));
     for command in &commands {
         let name = &command.name;
-        // A server refuses as many arguments as there cannot be.
+        // The server rejects a number of arguments below the minimum or above the maximum.
         let required = command.arguments.iter().filter(|it| !it.optional);
         let words = 1 + required.map(|it| 1 + i64::from(it.token.is_some())).sum::<i64>();
         let fixed = command.arguments.iter().all(|it| !it.optional);
@@ -151,9 +150,9 @@ fn every_command_has_a_page_with_its_syntax() {
     }
 }
 
-/// The conversation has a row for each number of each command, one for each name, and one with all words of options.
+/// The transcript has a row for each number argument of each command, one for each name, and one with all option keywords.
 #[test]
-fn every_argument_is_tried_with_what_is_wrong() {
+fn every_argument_is_tried_with_wrong_values() {
     let tried = read(&workspace().join("tests/transcripts/arguments.txt"));
     for command in docs::ours(&mut Server::start().connect()) {
         let row = format!("!> | {} ", command.name.to_uppercase());
@@ -197,7 +196,7 @@ fn the_changelog_knows_this_version() {
 
 /// `scripts/campaign --render` writes these tables from the runs under `docs/evidence/`.
 #[test]
-fn the_tables_of_runs_are_rendered_and_of_commits_that_there_are() {
+fn tables_of_runs_are_rendered_and_name_existing_commits() {
     for (path, text, rendered) in evidence::pages() {
         assert!(text == rendered, "{}: run `scripts/campaign --render`", path.display());
     }

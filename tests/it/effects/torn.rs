@@ -1,5 +1,5 @@
-//! An append-only file that ends anywhere: what is loaded is what there was after one of the
-//! commands, the last that the file has completely.
+//! An append-only file that is cut at any byte. A server loads the state after the last command
+//! that is complete in the file.
 
 use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
 use harness::agree::data;
@@ -10,21 +10,21 @@ use std::path::Path;
 use std::thread;
 use tempfile::TempDir;
 
-/// At every byte so far before the end the file is cut, and at some before that.
+/// The file is cut at each of this number of bytes before its end, and at some places before that.
 const EACH: usize = 256;
 const STRIDE: usize = 61;
 const THREADS: usize = 3;
 
-/// How many locks there are that are held alone, and how many that are shared.
+/// Number of exclusive locks, and number of shared locks.
 const LOCKS: usize = 4;
 
-/// What there is after a command, and how long the file is then.
+/// The state after a command, and the length of the file at that time.
 struct Moment {
     end: usize,
     data: Vec<String>,
 }
 
-/// A server that does this and that, with all that it then had.
+/// A server that executes various commands, with the state after each.
 struct Past {
     server: Server,
     connection: Connection,
@@ -56,7 +56,7 @@ impl Past {
         self.moments.push(Moment { end: usize::try_from(end).unwrap(), data });
     }
 
-    /// Grants, re-entries, renewals, hand-offs, releases, of locks that are held alone and shared.
+    /// Grants, re-entries, renewals, hand-offs and releases of exclusive and shared locks.
     fn do_a_bit_of_everything(&mut self, number: usize) {
         let (k, s) = (format!("k{number}"), format!("s{number}"));
         self.run(&format!("LOCK.ACQUIRE {k} alice {LONG}"));
@@ -89,7 +89,7 @@ fn options() -> Options {
     Server::options().config("aof-load-truncated", "yes")
 }
 
-/// A folder like that one, but of the file only so much is there.
+/// A copy of the folder with the file cut to `length` bytes.
 fn cut(dir: &Path, length: usize) -> TempDir {
     let copy = TempDir::with_prefix("kvlock-torn-").unwrap();
     fs::create_dir(copy.path().join("appendonlydir")).unwrap();
@@ -106,7 +106,7 @@ fn cut(dir: &Path, length: usize) -> TempDir {
     copy
 }
 
-/// Starts a server on what is left, and looks at all there is.
+/// Starts a server on the cut file, and compares its state.
 fn check_cut(past: &Past, length: usize) {
     let dir = cut(past.server.dir(), length);
     let server = options().append_only("no").dir(dir.path()).start();
@@ -130,7 +130,7 @@ fn check_cut(past: &Past, length: usize) {
 }
 
 #[test]
-fn what_is_loaded_is_what_there_was_after_a_command() {
+fn a_cut_file_loads_the_state_after_a_complete_command() {
     let mut past = Past::new();
     for number in 0..LOCKS {
         past.do_a_bit_of_everything(number);

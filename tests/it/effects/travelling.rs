@@ -1,12 +1,12 @@
-//! A lock that is held alone travels as a whole, as `DUMP` would tell of it: what arrives is what
-//! `HSET` and `PEXPIREAT` would have made.
+//! An exclusive lock is replicated as one value in the format of `DUMP`. The replica must have the same key as after
+//! `HSET` and `PEXPIREAT`.
 
 use crate::asking::{LONG, acquire, arrival, release, token};
 use harness::agree::{expect_same_data, expect_unharmed, hash};
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server};
 
-/// Owners as short and as long as they may be, and about as long as what the servers keep in a
-/// small form, or write the length of in one byte.
+/// Lengths of owners: the shortest and longest allowed, and lengths around the limits at which servers change the
+/// encoding of a hash or of a length.
 const LENGTHS: [usize; 6] = [1, 63, 64, 65, 255, 1_024];
 
 /// A server and a replica without the module, which has caught up.
@@ -17,10 +17,10 @@ fn pair(server: Options, replica: Options) -> (Server, Server) {
     (server, replica)
 }
 
-/// Takes locks, and hands some over: of each kind one for an owner of each length.
+/// Acquires locks and hands some over. Each kind is done for an owner of each length.
 fn some_locks(server: &Server) -> Vec<String> {
     let mut eye = server.connect();
-    // The next owner waits, has something to say or not, and gets the lock of the one before.
+    // The next owner waits, with or without a `SAYS` text, and gets the lock from the previous one.
     let pass_on = |key: &str, before: &str, next: &str, says: &[&str]| {
         let (mut eye, mut waiter) = (server.connect(), server.connect());
         let id = waiter.client_id();
@@ -39,12 +39,12 @@ fn some_locks(server: &Server) -> Vec<String> {
         token(&acquire(&mut eye, &taken, &owner));
         token(&acquire(&mut eye, &handed, "alice"));
         pass_on(&handed, "alice", &owner, &[]);
-        // On from that owner, once more, and to one who has something to say.
+        // From that owner to another, and then to one with a `SAYS` text.
         token(&acquire(&mut eye, &passed, &owner));
         pass_on(&passed, &owner, "bob", &[]);
         pass_on(&passed, "bob", "carol", &[]);
         pass_on(&passed, "carol", "dave", &["VALUE", "here"]);
-        // One of Redisson's, which has no token.
+        // A lock of Redisson, which has no token.
         eye.call(cmd!["HSET", again, "redisson", "1"]);
         eye.call(cmd!["PEXPIRE", again, LONG]);
         pass_on(&again, "redisson", &owner, &[]);
@@ -54,8 +54,7 @@ fn some_locks(server: &Server) -> Vec<String> {
     keys
 }
 
-/// What a server has at a key: its form, its fields, its end; and to the byte, where the form has
-/// an order.
+/// The value at a key: its encoding, fields and expiry time; also its bytes, if the encoding has an order.
 fn there(connection: &mut Connection, key: &str) -> Vec<String> {
     let form = connection.call(cmd!["OBJECT", "ENCODING", key]).text();
     let end = connection.call(cmd!["PEXPIRETIME", key]).integer().to_string();
@@ -65,15 +64,15 @@ fn there(connection: &mut Connection, key: &str) -> Vec<String> {
     vec![form, end, fields, dump]
 }
 
-/// What all these keys are on a server.
+/// The values of all these keys on a server.
 fn all(server: &Server, keys: &[String]) -> Vec<Vec<String>> {
     let mut connection = server.connect();
     keys.iter().map(|key| there(&mut connection, key)).collect()
 }
 
-/// A replica has the same, and so has a server without the module that reads the files, however they were
-/// written; and one with it goes on.
-fn what_arrives_and_what_is_in_the_files_is_what_is_here(kind: Kind) {
+/// A replica has the same values, and so has a server without the module that reads the files in any format. A server
+/// with the module can continue to use the locks.
+fn a_replica_and_the_files_have_the_same_locks(kind: Kind) {
     for (files, preamble, end) in [
         (true, "no", "PING"),
         (true, "yes", "PING"),
@@ -96,7 +95,7 @@ fn what_arrives_and_what_is_in_the_files_is_what_is_here(kind: Kind) {
         }
         assert_eq!(all(&replica, &keys), ours, "{preamble} {end}");
         let mut eye = server.connect();
-        // Nothing is written while there is still the process that has sent the replica all.
+        // Wait for the child process of the full synchronisation: no file is written before it ends.
         observe::wait_for_info(&mut eye, "rdb_bgsave_in_progress", 0);
         let reply = eye.run(end);
         assert!(!reply.is_error(), "{end}: {reply}");
@@ -118,13 +117,13 @@ fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
     expect_same_data(&server, &replica);
     let (mut ours, mut theirs) = (server.connect(), replica.connect());
     for key in &keys {
-        // The end of a dump is its version.
+        // A dump ends with its version.
         assert_eq!(there(&mut ours, key)[..3], there(&mut theirs, key)[..3], "{key}");
     }
 }
 
-/// What a command does is told to replicas and files as commands of the server. A server on which one
-/// of these has another name could not do that: the module must not seem to work there.
+/// Effects are replicated as the server's own commands. If one of these is renamed, replication would fail, so
+/// the module must refuse to load.
 fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
     let path = harness::module_file::path();
     for name in
@@ -142,6 +141,6 @@ fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
 
 on_each_server!(
     a_server_that_has_renamed_what_is_replicated_refuses_the_module,
-    what_arrives_and_what_is_in_the_files_is_what_is_here,
+    a_replica_and_the_files_have_the_same_locks,
     a_replica_of_a_newer_version_has_the_same
 );

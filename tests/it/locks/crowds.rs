@@ -1,5 +1,5 @@
-//! Thousands who share a lock, or wait for one: how many of the dead are kept, how many are let in at a time, and all but
-//! the last killed at once. Hundreds are in `transcripts/crowds.txt`.
+//! Thousands of clients share a lock or wait for one: removal of expired holders, the number of grants in a turn, and the
+//! death of all but the last waiter. Hundreds are in `transcripts/crowds.txt`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
 use harness::agree::expect_unharmed;
@@ -22,8 +22,8 @@ fn a_lock_that_is_always_shared_keeps_few_of_the_dead(kind: Kind) {
 
 const READERS: i64 = 1_000;
 
-/// Highest number of readers that may be let in between two commands of another client: some turns'
-/// worth, because its commands may not have arrived in every turn.
+/// Highest number of readers that may be granted between two commands of another client. It covers several
+/// turns, because a command may not arrive in every turn.
 const STEP: i64 = 512;
 
 fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
@@ -36,7 +36,7 @@ fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
     }
     observe::wait_for_waiters(&mut eye, "k", READERS);
 
-    // More than the server reads in one turn, so that it looks every turn.
+    // More than the server reads in one turn, so that each turn has some.
     let looks = 30_000;
     let mut observer = server.connect();
     observer.send_raw("LOCK.INFO k\r\n".repeat(looks).as_bytes());
@@ -59,8 +59,8 @@ fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
 
 const MANY: i64 = 3000;
 
-/// Lets this process have as many open files as the machine allows; the servers that it starts
-/// inherit that.
+/// Raises the limit of open files of this process to the machine's maximum. The servers that it starts
+/// inherit the limit.
 fn raise_the_limit_of_files() {
     let own = std::process::id().to_string();
     let limits = std::fs::read_to_string("/proc/self/limits").expect("the limits of this process");

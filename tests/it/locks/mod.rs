@@ -1,4 +1,4 @@
-//! What a server does with locks, permits and latches, and with those who wait for them.
+//! Locks, permits and latches on a server, and their waiters.
 
 mod crowds;
 mod replies;

@@ -1,4 +1,4 @@
-//! The forms of the replies, and what the server tells about the commands.
+//! Types of replies, and the server's information about the commands.
 
 use crate::asking::{acquire, arrival, token};
 use harness::agree::expect_unharmed;
@@ -70,7 +70,7 @@ fn command_info_tells_flags_keys_and_categories(kind: Kind) {
             assert!(!seen.iter().any(|s| s == "denyoom"), "{name} must work when memory is short");
         }
         assert_eq!(info[3].integer(), i64::from(has_key), "first key of {name}");
-        // `WITH` and `UNDER` name keys, `UNLESS` and `STORE` a key of their own.
+        // `WITH` and `UNDER` name keys, and `UNLESS` and `STORE` each name one.
         let sets = ["lock.acquire", "lock.wait", "lock.release", "lock.renew"].contains(&name);
         let result = ["lock.acquire", "lock.wait", "lock.release"].contains(&name);
         let keys = usize::from(has_key) + 2 * usize::from(sets) + usize::from(result);
@@ -80,14 +80,14 @@ fn command_info_tells_flags_keys_and_categories(kind: Kind) {
             let right = if flags.contains("readonly") { "RO" } else { "RW" };
             assert!(access.iter().any(|flag| flag == right), "{name} has {access:?}");
             let mut command = cmd!["COMMAND", "GETKEYS", name, "key"];
-            // As many as it needs at least.
+            // The minimum number of arguments.
             command.extend((2..info[1].integer().abs()).map(|_| b"1".to_vec()));
             assert_eq!(connection.call(command)[0], Value::bulk("key"), "{name}");
         }
     }
 }
 
-/// The user of `docs/operations.md` who is let in by a category.
+/// The user of `docs/operations.md` that is allowed a category.
 fn user_by_category() -> String {
     let page = harness::kind::workspace().join("docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -118,12 +118,12 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
         assert_eq!(has("@lock_admin"), has("@dangerous"), "{name}: {listed:?}");
         assert_eq!(has("@lock"), !has("@dangerous"), "{name}: {listed:?}");
         let mut call = cmd![&name];
-        // The number of arguments is looked at before the rights.
+        // The server checks the number of arguments before the rights.
         call.extend((1..info[0][1].integer()).map(|_| b"orders:1".to_vec()));
         let denied = shop.call(call).to_string().contains("NOPERM");
         assert_eq!(denied, has("@dangerous"), "{name}");
     }
-    // Loaded again, it finds its categories there, and the user has its rights.
+    // When the module is loaded again, its categories still exist, and the user has its rights.
     assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()));
     let path = harness::module_file::path();
     let loaded = control.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
@@ -134,8 +134,8 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
     assert!(shop.run("LOCK.PROFILE").to_string().contains("NOPERM"));
 }
 
-/// Servers that keep rules as they were given die of one that names a command when that goes.
-fn while_a_rule_names_a_command_it_stays_loaded(kind: Kind) {
+/// Some servers store ACL rules as text and crash if a rule names a command that is removed.
+fn a_module_named_in_an_acl_rule_stays_loaded(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let control = &mut server.connect();
     for rule in ["+lock.acquire", "+session.list", "+@all -sem.set", "-@all -lock.info"] {
@@ -155,10 +155,10 @@ fn while_a_rule_names_a_command_it_stays_loaded(kind: Kind) {
     expect_unharmed(&server);
 }
 
-/// There is room for some dozens of categories on a server.
-fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Kind) {
+/// A server has room for a few dozen categories.
+fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
     if kind.is_redis_7_0() {
-        // It puts no command of a module in any.
+        // Redis 7.0 puts no command of a module in a category.
         return;
     }
     let server = Server::options().kind(&kind).caller("categories").start();
@@ -172,16 +172,16 @@ fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Ki
     expect_unharmed(&server);
 }
 
-/// In RESP3 what has names is a map; the conversations do not tell it from a list.
+/// In RESP3 a reply with names is a map. The transcripts do not distinguish a map from an array.
 #[test]
-fn what_has_names_is_a_map_in_resp3() {
+fn replies_with_names_are_maps_in_resp3() {
     let server = Server::start();
     let (mut a, mut b) = (server.connect_resp(3), server.connect());
     for line in ["LOCK.ACQUIRE k alice 60000", "SEM.SET s 1", "LATCH.SET l 1", "SESSION.OPEN 60000"]
     {
         assert!(!a.run(line).is_error(), "{line}");
     }
-    // One has waited, and one waits.
+    // One owner has waited, and one still waits.
     for owner in ["bob", "carol"] {
         b.send(cmd!["LOCK.WAIT", "k", owner, 60_000, 0]);
         observe::wait_for_waiters(&mut a, "k", 1);
@@ -198,7 +198,7 @@ fn what_has_names_is_a_map_in_resp3() {
     }
 }
 
-/// The nil of RESP2 is one and the same, the null bulk, whether it comes at once or after waiting.
+/// In RESP2 nil is always the null bulk, at once and after a wait.
 fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let (mut a, b) = (server.connect(), server.connect());
@@ -214,7 +214,7 @@ fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
 on_each_server!(
     command_info_tells_flags_keys_and_categories,
     a_category_has_what_an_application_needs_and_another_the_rest,
-    where_others_have_all_categories_commands_are_in_those_of_the_server,
-    while_a_rule_names_a_command_it_stays_loaded,
+    without_free_categories_commands_are_in_the_servers_categories,
+    a_module_named_in_an_acl_rule_stays_loaded,
     nil_in_resp2_is_the_null_bulk,
 );

@@ -1,7 +1,6 @@
-//! Leases end and waits time out when they should.
+//! Leases end and waits time out at the right time.
 //!
-//! A busy machine may be late at any one try, never early: so no try must be early, and one of
-//! some must be in time.
+//! A busy machine may delay any try. So no try may be early, and one of several tries must be in time.
 
 use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const TRIES: usize = 12;
 
-/// Tries until one is no later than that.
+/// Repeats a measurement until it is at most `limit`.
 fn in_time(limit: Duration, mut lateness: impl FnMut() -> Duration) {
     let tries = (0..TRIES).map(|_| lateness());
     let late: Vec<_> = tries.take_while(|late| *late > limit).collect();
@@ -32,7 +31,7 @@ fn lateness(server: &Server, control: &mut Connection, end_it: &str) -> Duration
 fn a_lease_is_handed_off_when_it_ends(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let mut control = server.connect();
-    // Nothing but the module looks at the time: not the server's own sampling of expired keys.
+    // Turn the server's own sampling of expired keys off, so that only the module ends leases.
     control.run("DEBUG SET-ACTIVE-EXPIRE 0");
     for end_it in ["LOCK.RENEW k alice 60", "PEXPIRE k 60"] {
         in_time(Duration::from_millis(20), || lateness(&server, &mut control, end_it));
@@ -87,7 +86,7 @@ fn it_counts_how_long_they_waited_and_how_long_they_held(kind: Kind) {
         let bucket = sum.as_micros().div_ceil(1000).next_power_of_two().to_string();
         assert_eq!(counted(&text, &bucket), 1, "{name}: {text}");
     }
-    // Nobody waits any more: one in eight is measured, and counts for eight.
+    // Without waiters one release in eight is measured, and counts for eight.
     let mut before = 1;
     for says in ["", " VALUE x"] {
         for _ in 0..400 {
@@ -122,7 +121,7 @@ fn a_far_deadline_costs_no_processor_time(kind: Kind) {
     let id = waiter.client_id();
     waiter.send(cmd!["LOCK.WAIT", "k", "bob", LONG, 0]);
     observe::wait_until_blocked(&mut control, id);
-    // This one's time is over first, so the timer is armed for the others from its callback.
+    // This client times out first, and its timer's callback arms the timer for the others.
     let mut hasty = server.connect();
     assert_eq!(hasty.call(cmd!["LOCK.WAIT", "k", "carol", LONG, 30]), Value::Nil);
     let before = processor_time(&mut control);

@@ -1,4 +1,4 @@
-//! What waiting costs a server in memory.
+//! The server's memory for waiting clients.
 
 use crate::asking::acquire;
 use harness::{Connection, Kind, Server, cmd, observe, on_each_server, wait};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 const WAITERS: i64 = 300;
 
-/// So many fit into 100 MiB.
+/// Number of waiting clients that fit into 100 MiB.
 const FIT: i64 = 2_700;
 
-/// The server takes back what a connection does not use at its leisure.
+/// Longest time until the server frees the unused buffers of a connection.
 const LEISURE: Duration = Duration::from_secs(60);
 
 fn used(control: &mut Connection) -> i64 {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The server may not have seen yet that the date went back; the lease has to run all the same.
+/// The server may not have read the new date yet. The lease has to start nevertheless.
 fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
@@ -28,7 +28,7 @@ fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
 
 /// A machine that is busy may be late with one of two waits; the figures are printed.
 #[expect(clippy::print_stdout, reason = "the figure, for whoever asks with --nocapture")]
-fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
+fn waits_end_soon_after_their_timeout_when_the_date_jumps(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
     let mut eye = server.connect();
@@ -58,7 +58,7 @@ fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
         let late: Vec<_> = late.collect();
         assert!(late.iter().any(|late| *late < 1000), "{late:?} ms late at {step}");
         worst.push((step, late.into_iter().max()));
-        // And back, which is a step as well.
+        // Stepping back is a step as well.
         clock.set(0);
         eye.run("LOCK.FORCERELEASE k");
     }
@@ -67,5 +67,5 @@ fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
 
 on_each_server!(
     a_lease_that_is_set_while_the_clock_goes_back_is_not_over,
-    waits_end_soon_after_their_time_whatever_the_date_does,
+    waits_end_soon_after_their_timeout_when_the_date_jumps,
 );

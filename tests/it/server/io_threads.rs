@@ -9,19 +9,19 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Clients that wait for one lock, each on a connection of its own.
+/// Clients that wait for one lock, each on a separate connection.
 const WAITERS: usize = 24;
 
-/// Clients with a lock of their own each: they keep the threads busy.
+/// Clients with separate locks, which keep the threads busy.
 const BUSY: usize = 16;
 
-/// Grants to the waiters, at least.
+/// Least number of grants to the waiters.
 const GRANTS: i64 = 200;
 
 /// Pairs of commands that a busy client sends at once.
 const DEPTH: usize = 8;
 
-/// The lock, as its holders see it.
+/// The holders' view of the lock.
 #[derive(Default)]
 struct Seen {
     holders: AtomicI64,

@@ -5,7 +5,7 @@ use harness::cluster::Cluster;
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
 use std::time::Duration;
 
-/// How long a role change or a start may take.
+/// Longest time for a change of role or a start.
 const CHANGE: Duration = Duration::from_secs(30);
 
 fn set(control: &mut Connection, ms: u64) {
@@ -17,7 +17,7 @@ fn left(control: &mut Connection) -> i64 {
     observe::info_number(control, "kvlock_quarantine_left_ms")
 }
 
-/// A server with a long quarantine, so that a test ends it when it likes.
+/// A server with a long quarantine, which a test ends itself.
 fn options(kind: &Kind) -> Options {
     Server::options().kind(kind).module_config("quarantine-ms", LONG)
 }
@@ -32,7 +32,7 @@ fn a_failover_in_a_cluster_begins_one() {
     let control = &mut replica.connect();
     observe::wait_for_replica(&mut home.connect(), control);
     assert_eq!(left(control), 0);
-    // Also a coordinated one: the server does not say which it was.
+    // A coordinated failover begins a quarantine too, because the server does not report its kind.
     cluster.fail_over(home);
     wait::until("it has the slot", CHANGE, || match left(control) {
         0 => Err("no quarantine".to_owned()),

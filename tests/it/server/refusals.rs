@@ -1,7 +1,7 @@
-//! Keys that the server does not let a module write just now, as Valkey 9.2 does while it saves without a fork: what is
-//! written outside commands is tried again, nothing is lost by it, and nothing is granted twice.
+//! Keys that a module temporarily cannot open for writing, as on Valkey 9.2 while it saves without a fork. The module
+//! repeats writes outside commands. No grant is lost, and none is made twice.
 //!
-//! The build for tests refuses most keys at random, in each timer anew: see `module/src/redis/refusal.rs`.
+//! The build for tests refuses most keys at random, in each run of a timer: see `module/src/redis/refusal.rs`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
 use harness::agree::expect_unharmed;
@@ -25,8 +25,8 @@ fn expect_refusals(server: &Server) {
     expect_unharmed(server);
 }
 
-/// A token is the time of the grant in microseconds. If a grant were answered and not written, the next look would find
-/// the lock free.
+/// A token is the time of the grant in microseconds. If a grant were answered but not written, the module would grant the
+/// lock again at once.
 fn each_lease_ends_before_the_next_grant(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();
@@ -82,8 +82,8 @@ fn permits_of_the_dead_are_given_to_the_next(kind: Kind) {
     expect_refusals(&server);
 }
 
-/// The waiter is killed in the turn of its grant: the next has the lock at once, not when that lease ends.
-fn a_grant_that_nobody_gets_is_taken_back(kind: Kind) {
+/// A waiter is killed in the turn of its grant. The next waiter gets the lock at once, not when that lease ends.
+fn a_grant_to_a_killed_waiter_is_revoked(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();
     for round in 0..15 {
@@ -124,6 +124,6 @@ on_each_server!(
     each_lease_ends_before_the_next_grant,
     a_deleted_lock_passes_on_and_is_written,
     permits_of_the_dead_are_given_to_the_next,
-    a_grant_that_nobody_gets_is_taken_back,
+    a_grant_to_a_killed_waiter_is_revoked,
     what_is_bound_is_released_when_its_session_is_gone,
 );

@@ -1,10 +1,10 @@
-//! A second opinion on histories: a re-entrant, fenced mutex with leases, for a checker of
-//! linearizability that knows nothing of ours (`harness::checker`), nor ours of it.
+//! A second check of histories: a model of a re-entrant, fenced mutex with leases, for a checker of
+//! linearizability that is independent of `harness::checker`.
 //!
-//! It looks for one order of all calls on a lock that explains every answer. Along an order time goes
-//! by: a call happens no earlier than it was sent and than those before it, and if a lease is in its
-//! way, no earlier than that can have ended. What nobody was told of may have happened at any time
-//! after it was sent, or at the very end, which is the same as never.
+//! It searches for one order of all calls on a lock that explains every reply. Time does not decrease along an
+//! order: a call happens after its sending, after all earlier calls, and, if a lease
+//! prevents it, after the earliest end of that lease. A call without a reply may have happened at any time
+//! after its sending, or at the end of the history, which means never.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use harness::history::{Call, Outcome, Request};
 use porcupine_rs::{CheckResult, Model, Operation, check_operations_timeout};
 
-/// How much earlier than the calls say a lease may end: the server counts whole milliseconds.
+/// Time by which a lease may end earlier than the calls show: the server counts whole milliseconds.
 const SLACK: Duration = Duration::from_millis(2);
 
-/// The lock, as the answers show it.
+/// The state of the lock, as far as replies show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
     holder: Option<Holder>,
@@ -28,14 +28,14 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Holder {
     owner: u32,
-    /// None if nobody was told.
+    /// `None` if no reply contained it.
     token: Option<u64>,
     holds: u64,
     /// The earliest moment at which the lease can end by itself.
     end: Duration,
 }
 
-/// A call: what an owner asked for, when, and what it was told by when.
+/// A call: an owner's request and its reply, with their times.
 #[derive(Clone, Debug)]
 pub struct Op {
     owner: u32,
@@ -67,7 +67,8 @@ impl Model for Mutex {
 }
 
 impl Lock {
-    /// Whether it can be answered so. Each acquire of the holder counts one more, each release one less.
+    /// Applies a call. Returns false if its reply is impossible in this state. Each acquire of the holder adds one
+    /// hold, each release removes one.
     fn take(&mut self, op: &Op) -> bool {
         let end = |lease: Duration| (self.now + lease).saturating_sub(SLACK);
         let own = self.holder.as_mut().filter(|holder| holder.owner == op.owner);
@@ -83,12 +84,12 @@ impl Lock {
                 self.holds(op.owner, Some(token), *lease);
                 return self.raises(token);
             }
-            // What is handed on is never free in between.
+            // During a hand-off the lock is never free.
             (Request::Acquire { .. }, Outcome::Refused, own) => {
                 return own.is_none() && self.holder.is_some();
             }
             (Request::Acquire { .. }, Outcome::Unknown, Some(own)) => own.holds += 1,
-            // It is taken back from a client that is gone, at any time.
+            // The server may revoke a grant to a disconnected client at any time.
             (Request::Acquire { .. }, Outcome::Unknown, None) => {
                 self.ends();
                 self.holds(op.owner, None, Duration::ZERO);
@@ -114,7 +115,7 @@ impl Lock {
         true
     }
 
-    /// It is free from when the lease of whoever holds it can have ended.
+    /// Ends the hold at the earliest possible end of its lease.
     fn ends(&mut self) {
         let end = self.holder.take().map(|holder| holder.end);
         self.now = self.now.max(end.unwrap_or_default());
@@ -125,7 +126,7 @@ impl Lock {
         self.holder = Some(Holder { owner, token, holds: 1, end });
     }
 
-    /// Whether that token is larger than all before it.
+    /// Whether that token is larger than all earlier ones.
     fn raises(&mut self, token: u64) -> bool {
         let raises = token > self.largest;
         self.largest = self.largest.max(token);
@@ -133,15 +134,15 @@ impl Lock {
     }
 }
 
-/// What the checker says of the calls on a lock that is held alone; unknown if it takes longer than
-/// that.
+/// Runs the checker on the calls on an exclusive lock. The result is unknown if it takes longer than
+/// `patience`.
 pub fn check(calls: &[Call], patience: Duration) -> CheckResult {
     let mut owners: BTreeMap<&str, u32> = BTreeMap::new();
     let mut operations: Vec<Operation<Mutex>> = Vec::new();
     for call in calls {
         let (at, outcome) = call.answer.unwrap_or((Duration::MAX, Outcome::Unknown));
         let waits = matches!(call.request, Request::Acquire { timeout: Some(_), .. });
-        // It was in line until then, or the server would not: nothing to be contradicted.
+        // The wait was cancelled or the server rejected it. Neither can contradict other calls.
         if matches!(outcome, Outcome::Withdrawn | Outcome::Failed)
             || waits && outcome == Outcome::Refused
         {

@@ -1,4 +1,4 @@
-//! Histories of a real server, and what becomes of them when they are spoilt.
+//! Histories of a real server, and the same histories with planted errors.
 
 #![allow(
     missing_docs,
@@ -19,9 +19,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(300);
 const CLIENTS: u64 = 8;
 
-/// What clients do on one lock for a while: they wait or try, re-enter, renew, release or let the
-/// lease end, whether they have it or not, and in so many cases of a hundred break off with an answer on
-/// its way.
+/// A history of clients on one lock: they wait or try, re-enter, renew, release or let the
+/// lease end, whether they hold it or not. In `breaks` percent of the calls they reset the connection before the
+/// reply.
 fn history(seed: u64, rounds: usize, breaks: u64) -> Vec<Call> {
     let (server, recorder) = (Server::start(), Recorder::new());
     thread::scope(|scope| {
@@ -64,7 +64,7 @@ impl Client<'_> {
         }
     }
 
-    /// A call; none if the connection was broken off before its answer.
+    /// Makes a call. `None` if the connection was reset before its reply.
     fn call(&mut self, request: &Request) -> Option<Outcome> {
         if !self.random.percent(self.breaks) {
             return Some(self.recorder.call(&mut self.connection, "k", &self.owner, request));
@@ -77,7 +77,7 @@ impl Client<'_> {
     }
 }
 
-/// Both checkers find nothing.
+/// Asserts that both checkers accept a history.
 fn explains(calls: &[Call]) {
     let is_grant =
         |call: &&Call| matches!(call.answer, Some((_, Outcome::Granted { holds: 1, .. })));
@@ -90,8 +90,8 @@ fn explains(calls: &[Call]) {
 }
 
 #[test]
-fn what_a_server_answers_can_be_explained_although_some_answers_are_lost() {
-    // Few: what may have happened at any time makes the search long.
+fn real_histories_are_explained_although_some_replies_are_lost() {
+    // Few breaks, because calls with unknown outcomes make the search long.
     let calls = history(7, 40, 1);
     let unknown = |call: &&Call| matches!(call.answer, Some((_, Outcome::Unknown)));
     let unknown = calls.iter().filter(unknown).count();
@@ -107,8 +107,8 @@ const fn granted(token: u64) -> Outcome {
     Outcome::Granted { token, holds: 1 }
 }
 
-/// What a server must not answer: the last of these calls, one after the other, when all is over, with
-/// tokens above all that were issued; and what our own checker calls it.
+/// A planted error: calls that are appended to a history, of which the last has an impossible reply, with
+/// tokens above all issued ones; and the rule of `harness::checker` that it breaks.
 type Planted = (&'static str, Rule, &'static [(&'static str, Request, Outcome)]);
 
 const PLANTED: &[Planted] = &[
@@ -148,7 +148,7 @@ const PLANTED: &[Planted] = &[
 ];
 
 #[test]
-fn what_a_server_must_not_answer_cannot_be_explained() {
+fn impossible_replies_are_not_explained() {
     let calls = history(8, 250, 0);
     explains(&calls);
     let last = calls.iter().map(|call| call.answer.unwrap().0).max().unwrap();

@@ -1,34 +1,34 @@
-//! A client: what it has asked, and what it believes. In the crate: `client/src/engine/lease.rs`,
+//! A client: its requests and its beliefs. In the crate: `client/src/engine/lease.rs`,
 //! `bound.rs` and `belief.rs`.
 
 use crate::server::Reply;
 use crate::world::{Plan, Rule, TTL, World};
 
-/// What a session ends that the server has forgotten.
+/// End of a session that the server no longer has.
 const NEVER: u8 = u8::MAX;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asks {
-    /// The lock, ready to wait for it.
+    /// To acquire the lock, with a wait.
     Lock,
-    /// A new lease for the grant of that token, of that length.
+    /// To renew the grant with that token, by a lease of that length.
     Renewal(u64, u8),
-    /// To give it back.
+    /// To release it.
     Release,
-    /// To give it back and store the result of the work: the grant of that token, and the lifetime.
+    /// To release it and store the result: the grant's token, and the lifetime of the result.
     Store(u64, u8),
-    /// To have it bound to that session, shared or not.
+    /// To bind it to that session, shared or not.
     Binding(u8, bool),
-    /// To go on sharing it.
+    /// To downgrade to a shared hold.
     Downgrade,
-    /// A session, which it calls by that number.
+    /// To open a session, which gets that number.
     Session(u8),
     /// To read that session.
     Reading(u8),
 }
 
-/// How many requests of a client may be under way: one about the lock, and one about a session.
+/// Largest number of requests of a client in flight: one for the lock, and one for a session.
 pub(crate) const LINES: usize = 2;
 
 impl Asks {
@@ -37,7 +37,7 @@ impl Asks {
     }
 }
 
-/// A request that somebody waits for.
+/// A request whose reply the client awaits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Call {
     pub(crate) asks: Asks,
@@ -48,80 +48,80 @@ pub(crate) struct Call {
     pub(crate) stage: Stage,
 }
 
-/// Where a request is.
+/// State of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// On its way to the server.
+    /// In flight to the server.
     Sent,
-    /// In line there, or reading.
+    /// Queued there, or blocked in a read.
     Waits,
-    /// The answer is on its way; and how many copies each server still has to get before it has what
-    /// is answered, none if it never will.
+    /// The reply is in flight. For each server: the number of copies that it still has to receive before it has the
+    /// answered state; `None` if it never will.
     Answered(Reply, Vec<Option<u8>>),
 }
 
-/// A request that nobody waits for any more, and that may yet arrive.
+/// A request that the client has given up and that may still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Late {
-    /// The connection over which a renewal comes, behind those before it.
+    /// The connection of a renewal. It arrives after earlier renewals on the same connection.
     pub(crate) connection: Option<u8>,
     pub(crate) server: usize,
     pub(crate) asks: Asks,
 }
 
-/// A session as its client sees it.
+/// A client's view of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Heart {
     number: u8,
-    /// The first tick at which what is bound to it is not believed any more.
+    /// The first tick at which the client no longer believes in locks bound to it.
     until: u8,
     over: bool,
 }
 
-/// What a client has of the lock.
+/// A client's hold of the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Guard {
     pub(crate) token: u64,
-    /// The first tick at which it is not believed any more, bound or not.
+    /// The first tick at which the client no longer believes in it, bound or not.
     pub(crate) until: u8,
     pub(crate) shared: bool,
     /// The sessions that bound it.
     to: Vec<u8>,
     /// Whether the server has bound it to the last of them.
     settled: bool,
-    /// Whether it was handed out.
+    /// Whether the guard was returned to the program.
     shown: bool,
 }
 
 /// One client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// The server that it talks to.
+    /// The server that it is connected to.
     pub(crate) server: usize,
     pub(crate) calls: [Option<Call>; LINES],
-    /// What may yet arrive.
+    /// Abandoned requests that may still arrive.
     pub(crate) late: Vec<Late>,
     pub(crate) guard: Option<Guard>,
     pub(crate) hearts: Vec<Heart>,
-    /// A write on its way to the resource, with this token.
+    /// The token of a write in flight to the resource.
     pub(crate) write: Option<u64>,
-    /// The number of its connection: what is sent over one arrives in order.
+    /// The number of its connection. Requests on one connection arrive in order.
     pub(crate) connection: u8,
     /// The shortest renewal over that connection since one was answered there.
     pub(crate) unanswered: Option<(u8, u8)>,
-    /// The shortest over connections of which it has no more answers to hope for.
+    /// The shortest renewal on connections from which it expects no more replies.
     pub(crate) lasting: Option<u8>,
-    /// What it may yet do.
+    /// Actions that it may still take.
     pub(crate) left: Plan,
 }
 
 impl Client {
-    /// The session that it keeps.
+    /// The session that it keeps alive.
     pub(crate) fn heart(&self) -> Option<u8> {
         self.hearts.last().filter(|heart| !heart.over).map(|heart| heart.number)
     }
 
-    /// Whether it has the lock for all that it knows, and may go on with it: until the earlier end of
+    /// Whether it has the lock according to its own knowledge: until the earlier end of
     /// the lease and of the sessions that bound it.
     pub(crate) fn has_it(&self, now: u8) -> bool {
         self.guard.as_ref().is_some_and(|guard| {
@@ -130,19 +130,19 @@ impl Client {
         })
     }
 
-    /// Whether somebody acts on it.
+    /// Whether the program relies on the lock.
     pub(crate) fn believes(&self, now: u8) -> bool {
         self.has_it(now) && self.guard.as_ref().is_some_and(|guard| guard.shown)
     }
 
-    /// The session to which it may have its guard bound: the one that it keeps.
+    /// The session to which it may bind its guard: the one that it keeps alive.
     pub(crate) fn may_bind(&self, now: u8) -> Option<u8> {
         let (guard, number) = (self.guard.as_ref()?, self.heart()?);
         let is_bound = guard.settled && guard.to.last() == Some(&number);
         (self.has_it(now) && !is_bound).then_some(number)
     }
 
-    /// Which of the late ones may arrive next: of renewals the first over each connection.
+    /// The abandoned requests that may arrive next. Of renewals, only the first on each connection.
     pub(crate) fn next_late(&self) -> impl Iterator<Item = usize> {
         let first = |place: &usize| {
             let Late { connection, .. } = self.late[*place];
@@ -152,18 +152,18 @@ impl Client {
         (0..self.late.len()).filter(first)
     }
 
-    /// Whether what it sends now is behind something that has not arrived yet.
+    /// Whether a request that it sends now arrives after an earlier one still in flight.
     pub(crate) fn is_behind(&self) -> bool {
         self.late.iter().any(|late| late.connection == Some(self.connection))
     }
 
-    /// It sends a request of its own accord.
+    /// Sends a request of its plan.
     pub(crate) fn asks(&mut self, world: &World, asks: Asks, now: u8) {
         let left = &mut self.left;
         match asks {
             Asks::Lock => {
                 left.asks -= 1;
-                // It is an owner that nobody ever was before.
+                // Each acquisition has a new owner.
                 (self.unanswered, self.lasting) = (None, None);
                 self.late.clear();
             }
@@ -187,7 +187,7 @@ impl Client {
         self.calls[asks.line()] = Some(Call { asks, sent: now, waited: false, stage: Stage::Sent });
     }
 
-    /// It sends a renewal of that length: `Lease::renewing`.
+    /// Sends a renewal of that length: `Lease::renewing`.
     fn renewing(&mut self, now: u8, length: u8) {
         self.guard.iter_mut().for_each(|guard| guard.until = guard.until.min(now + length));
         let (before, here) = (self.unanswered, self.connection);
@@ -198,14 +198,14 @@ impl Client {
         }
     }
 
-    /// One was answered: how much of its length counts. What was sent before it over the same
-    /// connection has arrived before it.
+    /// Handles the reply to a renewal. Returns the part of its length that counts. Earlier renewals on the same
+    /// connection have arrived before it.
     fn renewed(&mut self, length: u8) -> u8 {
         self.unanswered = None;
         self.lasting.map_or(length, |lasting| lasting.min(length))
     }
 
-    /// It asks for its guard to be bound to the session that it keeps.
+    /// Sends a request to bind its guard to the session that it keeps alive.
     fn binds(&mut self, world: &World, number: u8) {
         let forgotten = |number: &u8| {
             let mut hearts = self.hearts.iter();
@@ -223,7 +223,7 @@ impl Client {
         }
     }
 
-    /// Nobody waits for that request any more; it may be on its way still.
+    /// Gives up a request, which may still be in flight.
     pub(crate) fn leaves(&mut self, line: usize, late: bool) {
         let call = self.calls[line].take().filter(|call| late && call.stage == Stage::Sent);
         self.late.extend(call.map(|Call { asks, .. }| {
@@ -232,13 +232,13 @@ impl Client {
         }));
     }
 
-    /// An answer has arrived.
+    /// Handles a reply.
     pub(crate) fn hears(&mut self, world: &World, call: &Call, reply: Reply, now: u8) {
         let lease = self.left.lease;
         let from = |rule: Rule| if world.keeps(rule) { call.sent } else { now };
         match (call.asks, reply) {
             (Asks::Lock, Reply::Has(token)) if call.waited && world.keeps(Rule::Offer) => {
-                // It was granted a moment only, to ask for more.
+                // The grant is a short offer, which it renews.
                 self.sends(Asks::Renewal(token, lease), now);
             }
             (Asks::Lock, Reply::Has(token)) => {
@@ -267,7 +267,7 @@ impl Client {
                 self.ends(number, true, now);
             }
             (Asks::Reading(number), Reply::ReadElsewhere) => {
-                // It reads on, or else has another session.
+                // It reads again, or opens another session.
                 if !world.keeps(Rule::ReadsOn) {
                     self.ends(number, false, now);
                 }
@@ -276,7 +276,7 @@ impl Client {
         }
     }
 
-    /// It has the lock until then. If it is to be bound, nobody acts on it before.
+    /// It has the lock until that tick. If the lock has to be bound, the program gets it only after that.
     fn has(&mut self, token: u64, until: u8, now: u8) {
         if until > now {
             let shown = !self.left.bound;
@@ -295,7 +295,7 @@ impl Client {
         guard.until = guard.until.max(until);
     }
 
-    /// A session lives on, or is open.
+    /// A session was opened or read.
     fn is_read(&mut self, world: &World, number: u8, until: u8) {
         if self.hearts.iter().all(|heart| heart.number != number) {
             self.hearts.push(Heart { number, until: 0, over: false });
@@ -306,7 +306,7 @@ impl Client {
         }
     }
 
-    /// A session is over; or, before it could be, the server does not know it any more.
+    /// A session has ended, or the server no longer knows it.
     fn ends(&mut self, number: u8, unknown: bool, now: u8) {
         for heart in self.hearts.iter_mut().filter(|heart| heart.number == number) {
             heart.over = true;

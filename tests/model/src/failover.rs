@@ -1,4 +1,4 @@
-//! Servers that follow each other: copies of what is written, and who is the primary.
+//! Primary and replicas: copies of writes, and promotions.
 
 use crate::client::Stage;
 use crate::server::{Lock, Server, Stored};
@@ -11,11 +11,11 @@ pub(crate) struct Node {
     pub(crate) server: Server,
     /// Whether it runs.
     pub(crate) alive: bool,
-    /// Whether it takes itself for the primary.
+    /// Whether it acts as the primary.
     pub(crate) primary: bool,
-    /// Copies on their way to it.
+    /// Copies in flight to it.
     pub(crate) pending: Vec<(Option<Lock>, Option<Stored>)>,
-    /// When another one took over.
+    /// Tick at which another server replaced it.
     pub(crate) replaced_at: Option<u8>,
 }
 
@@ -27,7 +27,7 @@ impl Node {
 }
 
 impl State {
-    /// How many copies each follower of a server still has to get; nothing if that does not matter.
+    /// Number of copies that each replica of a server still has to receive; empty if no confirmation is needed.
     pub(crate) fn behind(&self, world: &World, of: usize) -> Vec<Option<u8>> {
         if world.confirmed == 0 {
             return Vec::new();
@@ -37,7 +37,7 @@ impl State {
         self.nodes.iter().map(left).collect()
     }
 
-    /// What a server holds now goes to those who follow it.
+    /// Sends the current state of a server to its replicas.
     pub(crate) fn replicate(&mut self, from: usize) {
         if from == self.latest {
             let Server { lock, result, .. } = self.nodes[from].server;
@@ -66,7 +66,7 @@ impl State {
         node.primary = true;
         node.server.takes_over(world.keeps(Rule::Floor));
         if world.quarantine {
-            // The window in which the one before may still grant, and a lease.
+            // The time in which the previous primary may still grant, and a lease.
             let window = u8::from(world.min_replicas) * 2;
             let lease = world.clients.iter().map(|plan| plan.lease).max().unwrap_or_default();
             node.server.quarantine = self.now + lease + window + 1;
@@ -75,11 +75,11 @@ impl State {
         for node in &mut self.nodes {
             node.pending.clear();
             if !node.primary {
-                // It follows the new one, and begins with all that it has.
+                // It follows the new primary, and starts with a copy of its data.
                 (node.server.lock, node.server.result) = (lock, result);
             }
         }
-        // What was not confirmed never will be.
+        // Unconfirmed replies will never be confirmed.
         for call in self.clients.iter_mut().filter_map(|client| client.calls[0].as_mut()) {
             if let Stage::Answered(_, behind) = &mut call.stage {
                 behind.iter_mut().for_each(|left| *left = left.filter(|left| *left == 0));

@@ -1,4 +1,4 @@
-//! What becomes of the state by what happens.
+//! The effect of each action on the state.
 
 use crate::client::{Asks, Call, Late, Stage};
 use crate::server::{Lock, Reply, Step};
@@ -88,7 +88,7 @@ impl State {
         }
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
-            // Whoever is in line is served in time; with what concerns sessions it may be late.
+            // Waiters are served in time. Work for sessions may be late.
             let waits = !node.server.queue.is_empty();
             if node.alive && waits && !node.refuses(world, self.now) {
                 self.serve(world, at, Step::Work(true));
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// A server does something, and whoever gets something by it is told.
+    /// Runs a step of a server, and sends the replies that it causes.
     fn serve(&mut self, world: &World, at: usize, step: Step) -> Option<Reply> {
         let server = &mut self.nodes[at].server;
         let before = server.lock;
@@ -172,7 +172,7 @@ impl State {
         }
     }
 
-    /// A client hears that its result is stored, or that there is one, and reads it.
+    /// A client receives the reply that its result is stored, or that a result exists, which it reads.
     fn hear_of_result(&mut self, at: usize, reply: Reply) {
         match reply {
             Reply::Stored(stored) => self.kept = Some(stored),

@@ -1,24 +1,24 @@
-//! A small world of clients and servers, explored exhaustively: whatever may happen in whatever
-//! order, within the limits of the world, do two clients ever believe to hold the same lock?
+//! A small world of clients and servers, explored exhaustively: for all events in all
+//! orders, within the limits of the world, can two clients believe at once that they hold the same lock?
 //!
 //! ```text
 //!   client ── request, heartbeat ──►  primary ── copies, late ──►  replica(s)
-//!     ▲  late, lost, or once more     lock, line, sessions          may be promoted, stale or not,
+//!     ▲  late, lost, or repeated      lock, queue, sessions         may be promoted, stale or not,
 //!     │ ◄── answer, late or lost ──┤  (the decisions are            while the old one is dead or not
 //!     │                               the core's own)
-//!     └── write, late ──► resource    may start anew, with its keyspace
+//!     └── write, late ──► resource    may restart, with its keyspace
 //! ```
 //!
-//! A client believes until the earlier of its lease and the session to which its lock is bound. Each
-//! safeguard is a switch: a [`Rule`] that may be broken, or a setting of a [`World`]. With all that a
-//! kind of failure needs, no bad state is reachable; with one of them off, the checker must find the
-//! hole that is known to be there: so it looks. [`worlds`] is the table of what is explored.
+//! A client believes until the earlier end of its lease and of the session to which its lock is bound. Each
+//! safeguard can be switched off: it is a [`Rule`] that may be broken, or a setting of a [`World`]. With all safeguards
+//! for a kind of failure, no bad state is reachable. With one of them off, the checker must find the
+//! known violation, which shows that it works. [`worlds`] is the table of worlds.
 //!
 //! In some worlds clients want a result, and the lock only while there is none (`UNLESS`). The holder stores the result
-//! when it releases the lock (`STORE`). What its client knows to be stored is what every client reads while it lives,
-//! and no client does the work beside it.
+//! when it releases the lock (`STORE`). When its client knows that the result is stored, all clients read this result
+//! until it expires, and no client repeats the work.
 //!
-//! A tick is a millisecond of every clock; requests, answers, copies and writes take any time.
+//! A tick is a millisecond of every clock. Requests, replies, copies and writes take any time.
 
 #![allow(
     clippy::indexing_slicing,
@@ -64,7 +64,7 @@ impl Model for World {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("one believes", |_, state: &State| state.believers().count() <= 1),
-            // Only a quarantine lets a holder be, of which a promoted replica has not heard.
+            // With a quarantine, a promoted replica may lack the lock of a holder.
             Property::always("believed is held", |world: &Self, state: &State| {
                 world.confirmed == 0 || state.believed_is_held()
             }),
@@ -81,7 +81,7 @@ impl Model for World {
                 state.noted != "told of what is there"
             }),
             Property::always("results grow", |_, state: &State| state.noted != "results grow"),
-            // Worlds in which these do not happen prove nothing.
+            // Worlds in which these events do not happen prove nothing.
             Property::sometimes("handed on", |_, state: &State| state.noted == "handed on"),
             Property::sometimes("freed early", |world: &Self, state: &State| {
                 !world.has_sessions() || state.noted == "freed early"

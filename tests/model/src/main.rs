@@ -1,5 +1,5 @@
-//! Explores safe worlds further than the tests do, or those that the argument names, and ends with 1
-//! if one of them is not as it should be.
+//! Explores larger safe worlds than the tests do, or the worlds that the argument names. Exits with 1
+//! if one of them has an unexpected result.
 //!
 //! ```text
 //! cargo run --release -p kvlock-model

@@ -1,5 +1,5 @@
-//! A server: what its keyspace says of the lock, who waits, sessions, and what is bound to them. What
-//! a request does is decided by the core.
+//! A server: the lock in its keyspace, waiters, sessions and bindings. The core decides the effect
+//! of each request.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use kvlock_core::{
 pub(crate) const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 pub(crate) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// For how long a reader is blocked.
+/// Ticks for which a reader is blocked.
 pub(crate) const PARKED: u8 = 1;
 
 /// How far ahead tokens are reserved.
 const RESERVED: u64 = 60_000;
 
-/// Both clocks at that tick.
+/// Both clocks at a tick.
 pub(crate) fn at(tick: u8) -> Now {
     Now { unix_us: u64::from(tick) * 1000, mono: MonoMillis(tick.into()) }
 }
@@ -30,7 +30,7 @@ pub(crate) fn millis(ticks: u8) -> Millis {
     Millis(ticks.into())
 }
 
-/// What a key says.
+/// The lock in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
     pub(crate) owner: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Lock {
     /// The last tick of the lease.
     pub(crate) until: u8,
     pub(crate) shared: bool,
-    /// The session that it was bound to last, if it goes with it.
+    /// The session that it is bound to, if it is released with the session.
     pub(crate) goes_with: Option<u8>,
 }
 
@@ -55,12 +55,12 @@ pub(crate) struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
     pub(crate) number: u8,
-    /// When its reader's time is over, or its own.
+    /// End of its reader's call, or of its own time to live.
     pub(crate) due: u8,
     pub(crate) is_read: bool,
 }
 
-/// What is bound.
+/// A binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
     pub(crate) owner: usize,
@@ -76,59 +76,59 @@ pub(crate) struct Server {
     /// Whether it grants nothing to a client that wants a result while there is one, and stores a result only for
     /// the holder.
     pub(crate) results: Option<Careful>,
-    /// The clients in line, and the lease that each asks for.
+    /// The queued clients, and the lease that each requests.
     pub(crate) queue: Vec<(usize, u8)>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) bindings: Vec<Binding>,
-    /// For how long it keeps a session that nobody reads.
+    /// Ticks after which a session without a reader ends.
     pub(crate) ttl: u8,
-    /// The first tick at which it grants something again.
+    /// The first tick at which it grants again.
     pub(crate) quarantine: u8,
     /// Tokens up to this one may have been issued.
     pub(crate) floor: u64,
 }
 
-/// What a server keeps to with results.
+/// Rules that a server follows for results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Careful {
     pub(crate) unless: bool,
     pub(crate) fenced: bool,
 }
 
-/// What it answers.
+/// A reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
     /// The owner has the lock, with this token.
     Has(u64),
-    /// It has not.
+    /// The owner does not have it.
     Refused,
     /// The result exists.
     Ready,
     /// The result is stored, and the lock is free.
     Stored(Stored),
-    /// The session is open, or lives on.
+    /// The session is open.
     Lives,
     /// There is no such session.
     NoSession,
-    /// A later call reads.
+    /// A later call has replaced this reader.
     ReadElsewhere,
 }
 
-/// What happens at a server.
+/// A step of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// A client asks for something, with that lease, or the second one if it has to wait.
+    /// A client's request with a lease; the second lease applies if it has to wait.
     Request(usize, Asks, [u8; 2]),
     /// The connection of a session's reader is lost.
     LoseReader(u8),
-    /// It does what is due, and releases what is bound or not.
+    /// It does due work, with or without releasing bound locks of ended sessions.
     Work(bool),
 }
 
-/// What it comes to: the answer, if there is one yet, and those that others get by it.
+/// The result of a step: the reply, if there is one yet, and replies to other clients.
 pub(crate) type Comes = (Option<Reply>, Vec<(Parked, Reply)>);
 
-/// Many ways lead to the same step at the same server, and a table costs more than all the rest.
+/// A cache of steps. Many paths lead to the same step, and building a table is the most expensive part.
 type Known = HashMap<(Server, Step, u8), (Server, Comes)>;
 
 thread_local! {
@@ -136,19 +136,19 @@ thread_local! {
 }
 
 impl Server {
-    /// It has nothing any more but its keyspace.
+    /// Drops everything except its keyspace.
     pub(crate) fn forgets(&mut self) {
         (self.queue, self.sessions, self.bindings) = (Vec::new(), Vec::new(), Vec::new());
         self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });
     }
 
-    /// It goes on with what another one has written and what that may have issued.
+    /// Takes over as the primary, with its copy of the data. Tokens start above those that may have been issued.
     pub(crate) fn takes_over(&mut self, reserved: bool) {
         let ahead = if reserved { RESERVED } else { 0 };
         self.floor = self.lock.map_or(0, |lock| lock.token) + ahead;
     }
 
-    /// That step, at that time.
+    /// Runs a step at a tick.
     pub(crate) fn step(&mut self, step: Step, now: u8) -> Comes {
         let key = (self.clone(), step, now);
         let (next, comes) = KNOWN.with_borrow_mut(|known| {
@@ -171,19 +171,19 @@ impl Server {
         (reply, told)
     }
 
-    /// Whether something is due that concerns sessions.
+    /// Whether work for sessions is due.
     pub(crate) fn has_work(&self, now: u8) -> bool {
         let due = self.sessions.iter().any(|session| session.due <= now);
         due || self.bindings.iter().any(|binding| self.orphaned(binding.owner))
     }
 
-    /// Whether a lock is still there that was bound to a session that is gone.
+    /// Whether a lock exists that was bound to an ended session.
     pub(crate) fn outlives_its_session(&self, now: u8) -> bool {
         let Some(lock) = self.seen(now) else { return false };
         lock.goes_with.is_some_and(|number| !self.is_open(number)) && !self.orphaned(lock.owner)
     }
 
-    /// What the key says at that time.
+    /// The lock in the key at that time.
     pub(crate) fn seen(&self, now: u8) -> Option<Lock> {
         self.lock.filter(|lock| lock.until >= now)
     }
@@ -202,7 +202,7 @@ impl Server {
         self.sessions.iter().any(|session| session.number == number)
     }
 
-    /// What the core is told, when that client asks.
+    /// The input of the core for a request of that client.
     pub(crate) fn situation(&self, asks: usize, now: u8) -> Situation<'static> {
         let seen = match self.seen(now) {
             None => Observed::Free { stored: None },
@@ -218,18 +218,18 @@ impl Server {
     }
 }
 
-/// The only ready-key exists.
+/// There is only one ready-key, and it exists.
 fn any_key(_: &[u8]) -> bool {
     true
 }
 
-/// Held alone, and once.
+/// An exclusive lock with one hold.
 pub(crate) fn holding(lock: Lock) -> Holding<'static> {
     let (token, until) = (Token::from_stored(lock.token), Some(UnixMillis(lock.until.into())));
     Holding { owner: OWNERS[lock.owner], holds: 1, shared: 0, token, until }
 }
 
-/// Shared by one, as it looks to that client.
+/// A lock with one sharer, as that client sees it.
 fn sharing(asks: usize, lock: Lock) -> Sharing<'static> {
     let until = UnixMillis(lock.until.into());
     Sharing {

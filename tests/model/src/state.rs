@@ -1,4 +1,4 @@
-//! The state of a world, and what may happen in it.
+//! The state of a world, and its possible actions.
 
 use crate::client::{Asks, Call, Client, LINES, Stage};
 use crate::failover::Node;
@@ -6,13 +6,13 @@ use crate::server::{Careful, Reply, Server, Stored};
 use crate::table::SESSIONS;
 use crate::world::{Plan, Rule, TTL, World};
 
-/// Everything at one moment.
+/// The complete state at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     pub(crate) now: u8,
     pub(crate) clients: Vec<Client>,
     pub(crate) nodes: Vec<Node>,
-    /// The primary, or the latest of those that take themselves for it.
+    /// The primary: the latest one, if several servers act as primary.
     pub(crate) latest: usize,
     pub(crate) failovers: u8,
     pub(crate) restarts: u8,
@@ -20,37 +20,37 @@ pub struct State {
     pub(crate) issued: u64,
     /// The largest token under which a result was stored.
     pub(crate) stored: u64,
-    /// The last result of which its client has heard that it is stored.
+    /// The last result whose client knows that it is stored.
     pub(crate) kept: Option<Stored>,
-    /// The largest token whose write has landed.
+    /// The largest token whose write has reached the resource.
     pub(crate) landed: u64,
-    /// The client that believed last to hold the lock.
+    /// The client that last believed that it holds the lock.
     pub(crate) believed: Option<usize>,
-    /// What the step that led here has shown, by the name of a property.
+    /// The property that the last step has shown, by name.
     pub(crate) noted: &'static str,
 }
 
-/// What may happen next. A number is that of a client, but where something else is said.
+/// An action. A number is a client, unless noted otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time goes by.
     Tick,
-    /// A client asks for something.
+    /// A client sends a request.
     Ask(usize, Asks),
     /// Its request, about the lock or a session, reaches the server.
     Arrive(usize, usize),
-    /// The answer reaches the client, with all the confirmations it needs.
+    /// The reply reaches the client, with all necessary confirmations.
     Hear(usize, usize),
-    /// Nobody waits for its request or the answer any more. It is lost; or it may be on its way still,
-    /// and the client goes on over another connection, or the same.
+    /// The client gives up its request. The request or reply is lost; or it may still be in flight,
+    /// and the client continues on another connection or on the same.
     Leave(usize, usize, Option<bool>),
-    /// That one of those for which it does not wait any more arrives.
+    /// An abandoned request with that index arrives.
     Late(usize, usize),
-    /// It turns to the latest primary.
+    /// It reconnects to the latest primary.
     Reconnect(usize),
-    /// It writes, having looked that it still holds the lock.
+    /// It checks that it still holds the lock, and sends a write.
     Write(usize),
-    /// The write lands.
+    /// The write reaches the resource.
     Land(usize),
     /// The replica of that number gets the next copy.
     Copy(usize),
@@ -58,11 +58,11 @@ pub enum Action {
     Promote(usize),
     /// The latest primary dies.
     Crash,
-    /// It starts anew, with all that was written.
+    /// It restarts, with all written data.
     Restart,
-    /// It notices that the reader of that session is gone.
+    /// It notices that the reader of that session has disconnected.
     LoseReader(u8),
-    /// It does what is due.
+    /// It does due work.
     Work,
 }
 
@@ -88,18 +88,18 @@ impl State {
         }
     }
 
-    /// The clients that believe to hold the lock.
+    /// The clients that believe that they hold the lock.
     pub(crate) fn believers(&self) -> impl Iterator<Item = usize> {
         (0..self.clients.len()).filter(|at| self.clients[*at].believes(self.now))
     }
 
-    /// Whether a client does the work again, although the client that did it knows its result to be stored.
+    /// Whether a client repeats the work although another client knows that its result is stored.
     pub(crate) fn works_beside_result(&self) -> bool {
         let kept = self.kept.is_some_and(|kept| kept.until >= self.now);
         kept && self.believers().next().is_some()
     }
 
-    /// Whether the latest primary has the lock for whoever believes to hold it, and for as long.
+    /// Whether the latest primary has the lock for each client that believes in it, and for at least as long.
     pub(crate) fn believed_is_held(&self) -> bool {
         let lock = self.nodes[self.latest].server.lock;
         self.believers().all(|at| {
@@ -109,7 +109,7 @@ impl State {
         })
     }
 
-    /// Whether a lock has stayed that was bound to a session that is gone.
+    /// Whether a lock was not released although its session has ended.
     pub(crate) fn outlives_its_session(&self) -> bool {
         self.nodes.iter().any(|node| node.server.outlives_its_session(self.now))
     }
@@ -141,7 +141,7 @@ impl State {
         self.may_change(world, actions);
     }
 
-    /// What a client may ask for.
+    /// Adds the requests that a client may send.
     fn may_ask(&self, world: &World, at: usize, client: &Client, mut asks: impl FnMut(Asks)) {
         let (left, sessions) = (client.left, world.has_sessions());
         let node = &self.nodes[client.server];
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// How a request may go on.
+    /// Adds the next steps of a request.
     fn may_go_on(
         &self,
         world: &World,
@@ -205,7 +205,7 @@ impl State {
         actions.extend(ways.iter().map(|way| Action::Leave(at, line, *way)));
     }
 
-    /// What may happen to the servers.
+    /// Adds the actions of servers.
     fn may_change(&self, world: &World, actions: &mut Vec<Action>) {
         let latest = &self.nodes[self.latest];
         let replaced = !latest.alive || !world.only_when_dead;

@@ -1,18 +1,18 @@
-//! The core's table is made anew for each step, of what is known of the server, and asked afterwards
-//! what has become of it.
+//! The core's table. It is built from the server's state for each step, and the new state is read from it
+//! afterwards.
 
 use kvlock_core::{Join, Limits, Reading, SessionId, SessionName, Table, Token, Want};
 
 use crate::client::Asks;
 use crate::server::{Binding, KEY, OWNERS, PARKED, Server, Session, at, millis};
 
-/// How many sessions a client may open.
+/// Largest number of sessions of a client.
 pub(crate) const SESSIONS: u8 = 4;
 
 const USER: &[u8] = b"u";
 const READY_KEY: &[u8] = b"r";
 
-/// Who waits at a server, and for what.
+/// A waiting client and its request.
 pub(crate) type Parked = (usize, Asks);
 
 /// The name of a session.
@@ -36,8 +36,8 @@ impl Tabled {
         opened.unwrap_or_else(|why| panic!("{why:?}"))
     }
 
-    /// Somebody reads a session, for so long, and is given back if it is replaced; none if there is no
-    /// such session.
+    /// Adds a reader of a session for that time, and returns the replaced reader. `None` if the session does not
+    /// exist.
     pub(crate) fn read(&mut self, number: u8, time: u8, now: u8) -> Option<Option<Parked>> {
         let began = self.table.begin_reading(self.session(number)?, None, 0, at(now));
         let Ok((Some(reading), replaced)) = began else { panic!("{began:?}") };
@@ -55,7 +55,7 @@ impl Tabled {
 }
 
 impl Server {
-    /// A table that knows what is known here.
+    /// A table with this server's state.
     pub(crate) fn table(&self, now: u8) -> Tabled {
         let mut table = Table::new(Limits::UNLIMITED);
         table.set_quarantine(millis(self.quarantine), at(0));
@@ -86,7 +86,7 @@ impl Server {
         made
     }
 
-    /// What a table has come to know. When something is due there, is found by letting time go by.
+    /// Reads the state back from a table. Advances the table's time to find out when its work is due.
     pub(crate) fn read_back(&mut self, mut table: Table<Parked>, now: u8) {
         let before = std::mem::take(&mut self.bindings);
         for (owner, owner_name) in OWNERS.iter().enumerate() {

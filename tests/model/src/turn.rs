@@ -1,4 +1,4 @@
-//! One step of a server: the core is asked, and what it says is written.
+//! One step of a server: calls the core, and writes its decisions.
 
 use crate::client::Asks;
 use crate::server::{Lock, OWNERS, PARKED, Reply, Server, Step, Stored, at, holding, millis};
@@ -8,7 +8,7 @@ use kvlock_core::{
     WaitReply, Want,
 };
 
-/// The server, the core's table for it, and who else is told something by the step.
+/// The server, the core's table for it, and replies to other clients.
 pub(crate) struct Turn<'a> {
     pub(crate) server: &'a mut Server,
     pub(crate) made: Tabled,
@@ -26,13 +26,13 @@ impl Turn<'_> {
         None
     }
 
-    /// Nothing if the client waits from now on, or for no answer.
+    /// Executes a request. `None` if the client has to wait, or expects no reply.
     fn answer(&mut self, by: usize, asks: Asks, [lease, offered]: [u8; 2]) -> Option<Reply> {
         let (seen, table) = (self.situation(by), &mut self.made.table);
         let (lock, owner) = (self.server.seen(self.now), OWNERS[by]);
         match asks {
             Asks::Lock => return self.wait(by, lease, offered),
-            // Each grant is an owner of its own.
+            // Each grant has a new owner.
             Asks::Renewal(of, _) if lock.is_none_or(|lock| lock.token != of) => {
                 return Some(Reply::Refused);
             }
@@ -58,7 +58,7 @@ impl Turn<'_> {
                 let seen = Situation { seen: beside, ..seen };
                 let (_, change) = table.release(&seen, owner, Want::Exclusive, Release::All);
                 if self.server.orphaned(by) {
-                    // It is used without its session: the lease counts.
+                    // The lock is used without its session, so its lease counts.
                     self.server.lock = Some(Lock { goes_with: None, ..lock });
                 }
                 self.write(by, change);
@@ -78,10 +78,10 @@ impl Turn<'_> {
         Some(self.server.lock.map_or(Reply::Refused, |lock| Reply::Has(lock.token)))
     }
 
-    /// As `LOCK.RELEASE … STORE` does it: the result is there before the lock is free.
+    /// Like `LOCK.RELEASE … STORE`: the result exists before the lock is free.
     fn store(&mut self, by: usize, token: u64, keeps: u8) -> Reply {
         let (owner, fenced) = (OWNERS[by], self.server.results.is_none_or(|it| it.fenced));
-        // Each grant is an owner of its own.
+        // Each grant has a new owner.
         let lock = self.server.seen(self.now);
         let is_its_own = lock.is_none_or(|lock| lock.owner != by || lock.token == token);
         let left = self.situation(by).left_after(owner, Want::Exclusive, Release::One);
@@ -99,7 +99,7 @@ impl Turn<'_> {
         if holds || !fenced { Reply::Stored(stored) } else { Reply::Refused }
     }
 
-    /// Looks at the result of each group of waiters, and answers those that are told of it.
+    /// Checks the result of each group of waiters, and answers waiters whose result exists.
     fn tell_ready(&mut self) {
         while let Some(group) = self.made.table.next_group() {
             let exists = self.server.result(self.now).is_some();
@@ -146,7 +146,7 @@ impl Turn<'_> {
         Reply::Has(token.value())
     }
 
-    /// It does what is due.
+    /// It does due work.
     fn work(&mut self, releases: bool) {
         let now = at(self.now);
         while self.made.table.session_due(now) {}
@@ -172,7 +172,7 @@ impl Turn<'_> {
         self.server.situation(asks, self.now)
     }
 
-    /// Does what the core says; whoever is handed the lock by it is told.
+    /// Applies a change from the core, and answers the waiter that is granted the lock.
     fn write(&mut self, by: usize, change: Change<Parked>) {
         let server = &mut *self.server;
         let (token, until) = (change.issued().map(Token::value), change.until());

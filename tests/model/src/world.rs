@@ -1,30 +1,30 @@
-//! A world: its clients and servers, how far it goes, and the rules that are broken in it.
+//! A world: its clients and servers, its limits, and its broken rules.
 
-/// How long a session is kept that nobody reads, in ticks.
+/// Time to live of a session without a reader, in ticks.
 pub(crate) const TTL: u8 = 2;
 
-/// What a client is like, and how often it may do what.
+/// Properties of a client, and limits of its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// How long its leases are, in ticks.
+    /// Length of its leases, in ticks.
     pub lease: u8,
-    /// Whether it has its lock bound to a session, and believes in it only then.
+    /// Whether it binds its lock to a session, and believes in the lock only when it is bound.
     pub bound: bool,
-    /// How often it asks for the lock.
+    /// Number of requests for the lock.
     pub asks: u8,
-    /// How often it renews it.
+    /// Number of renewals.
     pub renews: u8,
-    /// Whether renewals may be for one tick only, and may arrive when nobody waits for them any more.
+    /// Whether renewals may be for one tick only, and may arrive after the client has given them up.
     pub shortens: bool,
-    /// How often it writes to the resource.
+    /// Number of writes to the resource.
     pub writes: u8,
-    /// How often it goes on sharing what it has.
+    /// Number of downgrades to a shared hold.
     pub downgrades: u8,
-    /// How many sessions it opens.
+    /// Number of sessions that it opens.
     pub opens: u8,
-    /// How often it reads one.
+    /// Number of reads of sessions.
     pub reads: u8,
-    /// How often it does not wait for the answer to a binding or a heartbeat.
+    /// Number of bindings or heartbeats whose reply it does not await.
     pub gives_up: u8,
     /// Lifetime of a result in ticks. The client wants the lock only while there is no result, and stores one
     /// when it releases the lock. 0: it wants no result.
@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// One that asks for the lock once.
+    /// A client that requests the lock once.
     pub const ASKS: Self = Self {
         lease: 1,
         bound: false,
@@ -46,52 +46,53 @@ impl Plan {
         gives_up: 0,
         keeps: 0,
     };
-    /// One that may renew it.
+    /// A client that may also renew it.
     pub const RENEWS: Self = Self { renews: 1, ..Self::ASKS };
-    /// One that has it bound.
+    /// A client that binds it to a session.
     pub const BOUND: Self =
         Self { lease: 5, bound: true, opens: 1, reads: 1, gives_up: 1, ..Self::ASKS };
 }
 
-/// What clients and servers keep to, always, and what happens otherwise.
+/// Rules that clients and servers follow, and the consequence of breaking each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A client counts a lease from before it sent the command that set it (R1): one that is counted
-    /// from a late answer outlives the server's.
+    /// A client counts a lease from before it sent the command that set it (R1). Counted
+    /// from a late reply, it would outlive the server's lease.
     LeaseFromSending,
-    /// A waiter is granted a short lease, and confirms it with a renewal (R2): it asked long ago.
+    /// A waiter is granted a short lease, and confirms it with a renewal (R2), because its request may be old.
     Offer,
-    /// A client counts on no more than the shortest renewal that may yet arrive: that may be after a
+    /// A client relies only on the shortest renewal that may still arrive, because it may arrive after a
     /// longer one.
     CountsLate,
-    /// Renewals, too, count only when they are confirmed: a primary that is cut off goes on renewing.
+    /// Renewals count only when they are confirmed, because a primary that is cut off still renews.
     RenewalsConfirmed,
-    /// Tokens are reserved ahead, and who takes over begins above what is reserved: else it issues
-    /// some that are not larger.
+    /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise its
+    /// tokens may not be larger.
     Floor,
-    /// The resource refuses tokens that are too small: a late write lands after that of the next
+    /// The resource refuses tokens that are too small, because a late write may arrive after a write of the next
     /// holder.
     Fencing,
-    /// A client counts a session from before it sent what was answered: as with leases.
+    /// A client counts a session from before it sent the answered call, as with leases.
     SessionFromSending,
-    /// The server keeps a session as long as it said.
+    /// The server keeps a session for its whole time to live.
     Ttl,
-    /// A heartbeat keeps the session alone that was read, and not what is bound to the one before.
+    /// A heartbeat extends only the session that was read, not locks bound to an earlier session.
     OwnBeats,
-    /// A lock is believed no longer than a session from before the server may bind it to that: what it
-    /// has bound, and the client does not know yet, is freed.
+    /// From the sending of a binding on, the client's belief in the lock also ends with that session. The server may have
+    /// bound the lock already, and would release it with the session.
     BindsBefore,
-    /// And no longer than the one before until the server has: what is bound anew is freed with that.
+    /// Until the reply to a new binding, the belief also ends with the previous session, because the lock may still be
+    /// bound to that.
     KeepsTheOneBefore,
-    /// A session is left when the server does not know it any more, and not before: what a late request
-    /// binds to it is freed.
+    /// A client gives up a session only when the server no longer knows it. Otherwise a late request could bind the
+    /// lock to it, and the lock would be released with it.
     ReadsOn,
-    /// What is shared from now on is bound anew before anybody believes in it: it is freed, and its
-    /// reader believes its lease.
+    /// After a downgrade, the shared hold is bound again before the client believes in it. Otherwise it could be released
+    /// while its reader believes in its lease.
     BindsAnew,
-    /// What is bound is released when its session is gone, and does not stay.
+    /// A bound lock is released when its session ends.
     Releases,
-    /// And nothing that is bound to another is.
+    /// Locks bound to another session are not released.
     OnlyItsOwn,
     /// A client that wants a result is not granted the lock while the result exists.
     Unless,
@@ -106,24 +107,24 @@ pub enum Rule {
 pub struct World {
     /// The clients.
     pub clients: &'static [Plan],
-    /// How many servers there are; the first is the primary.
+    /// Number of servers. The first is the primary.
     pub servers: usize,
-    /// How many ticks there are.
+    /// Number of ticks.
     pub ticks: u8,
-    /// How often the primary may change.
+    /// Number of failovers.
     pub failovers: u8,
-    /// How often it starts anew, with its keyspace.
+    /// Number of restarts of the primary, with its keyspace.
     pub restarts: u8,
-    /// Whether a primary is replaced only when it is dead; else it may only be cut off.
+    /// Whether a primary is replaced only when it is dead. Otherwise it may also be cut off.
     pub only_when_dead: bool,
-    /// How many replicas must have a grant before it counts: a primary that dies takes others with it.
+    /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants are lost with the primary.
     pub confirmed: usize,
-    /// Only a replica is promoted that no other one is ahead of: else one that has not confirmed is.
+    /// Whether only the most recent replica is promoted. Otherwise one that has not confirmed may be.
     pub freshest: bool,
-    /// A promoted replica grants nothing for a lease: it has not heard of all grants.
+    /// Whether a promoted replica grants nothing for the length of a lease, because it may lack grants.
     pub quarantine: bool,
-    /// A primary without replicas refuses to write, one tick after it lost them: one that is cut off
-    /// goes on granting.
+    /// Whether a primary without replicas refuses writes one tick after it lost them. Otherwise a primary that is cut off
+    /// still grants.
     pub min_replicas: bool,
     /// The rules that are broken.
     pub breaks: &'static [Rule],
@@ -154,8 +155,8 @@ impl World {
         !self.breaks.contains(&rule)
     }
 
-    /// Those with sessions are kept small: whoever asks for the lock hears at once, so that it believes
-    /// for as long as it may, nobody gives it back, and nothing is lost but what clients give up.
+    /// Whether clients use sessions. Such worlds are kept small: a request for the lock is answered at once, which gives the
+    /// longest belief; no client releases it; and messages are lost only when clients give them up.
     pub(crate) fn has_sessions(&self) -> bool {
         self.clients.iter().any(|plan| plan.opens > 0)
     }

@@ -1,5 +1,5 @@
-//! What is explored: worlds in which nothing bad may be reachable, and for each safeguard one without
-//! it, in which something is.
+//! The explored worlds: worlds in which no bad state may be reachable, and for each safeguard a world without
+//! it, in which a bad state must be reachable.
 
 #![allow(clippy::print_stdout, reason = "what is explored is shown")]
 
@@ -12,13 +12,13 @@ use crate::{Plan, World};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 use std::time::Instant;
 
-/// A world, and what is known of it.
+/// A world and its expected result.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What it shows.
+    /// Description of the world.
     pub name: &'static str,
     world: World,
-    /// The property that does not hold there.
+    /// The property that is violated there, if any.
     hole: Option<&'static str>,
 }
 
@@ -30,9 +30,9 @@ const fn hole(name: &'static str, property: &'static str, world: World) -> Row {
     Row { name, world, hole: Some(property) }
 }
 
-/// Two clients believe to hold the lock.
+/// Violated when two clients believe that they hold the lock.
 const TWO: &str = "one believes";
-/// The work is done again although its result exists.
+/// Violated when the work is repeated although its result exists.
 const BESIDE_RESULT: &str = "no work beside a result";
 
 const CALM: World = World::CALM;
@@ -44,10 +44,10 @@ const LATE: World = World {
     ..CALM
 };
 const WRITING: World = World { clients: &[Plan { writes: 1, ..Plan::ASKS }; 2], ..CALM };
-/// With a replica, which may take over once.
+/// A world with a replica, which may take over once.
 const FAILOVER: World = World { servers: 2, failovers: 1, ..CALM };
 const STALE: World = World { servers: 3, clients: &[Plan::ASKS; 2], ..FAILOVER };
-/// The primary goes on, cut off.
+/// The primary may be cut off and still run.
 const CUT: World = World { only_when_dead: false, ..FAILOVER };
 /// A lease long enough for a renewal in its middle to matter.
 const LONG: Plan = Plan { lease: 2, ..Plan::RENEWS };
@@ -55,27 +55,27 @@ const WAITED_OUT: World = World { clients: &[Plan::ASKS; 2], ticks: 6, quarantin
 
 const RENEWED: World =
     World { clients: &[LONG; 2], confirmed: 1, breaks: &[RenewalsConfirmed], ..CUT };
-/// The same, further.
+/// Like `LATE`, with longer leases and more ticks.
 const LONGER: World = World { clients: &[LONG; 2], ticks: 7, ..CALM };
 const REPLACED: World = World { servers: 2, failovers: 1, ..LONGER };
 const OF_TWO: World =
     World { clients: &[Plan { lease: 2, ..Plan::ASKS }; 2], servers: 3, ..REPLACED };
 
-/// Somebody that has the lock bound, and somebody that wants it next.
+/// A client that binds the lock, and a client that requests it next.
 const BOUND: World = World { clients: &[Plan::BOUND, Plan::ASKS], ..CALM };
-/// Somebody else has a session, with nothing bound to it.
+/// Another client has a session without bindings.
 const BESIDE: World =
     World { clients: &[Plan::BOUND, Plan { opens: 1, ..Plan::ASKS }], ticks: 4, ..CALM };
 const RESTART: World =
     World { clients: &[Plan { opens: 2, ..Plan::BOUND }, Plan::ASKS], restarts: 1, ..CALM };
-/// One heartbeat is late, and no binding.
+/// One heartbeat is late, and no binding is.
 const LEFT: World = World {
     clients: &[Plan { opens: 2, reads: 2, ..Plan::BOUND }, Plan::ASKS],
     breaks: &[ReadsOn],
     ..CALM
 };
 const MOVES: World = World { breaks: &[ReadsOn, KeepsTheOneBefore], ..LEFT };
-/// Heartbeats are late: one of them may take over from that which is heard.
+/// Heartbeats are late: a late one may replace the reader that is being answered.
 const ANEW: World = World {
     clients: &[Plan { opens: 2, reads: 2, gives_up: 2, ..Plan::BOUND }, Plan::ASKS],
     ..CALM
@@ -83,10 +83,10 @@ const ANEW: World = World {
 const SHARES: World =
     World { clients: &[Plan { downgrades: 1, ..Plan::BOUND }, Plan::ASKS], ..CALM };
 
-/// Clients that want a result, and may make it again when it is gone.
+/// Clients that want a result, and may produce it again when it has expired.
 const ONCE: Plan = Plan { keeps: 2, asks: 2, ..Plan::ASKS };
 const RESULTS: World = World { clients: &[ONCE; 2], ..CALM };
-/// The primary dies. One of the replicas takes over, and has to have its grants confirmed by the other one.
+/// The primary dies. One of the replicas takes over, and the other one has to confirm its grants.
 const COPIED: World = World {
     clients: &[Plan { keeps: 2, ..Plan::ASKS }; 2],
     servers: 3,
@@ -97,7 +97,7 @@ const COPIED: World = World {
     ..CALM
 };
 
-/// Those that the tests go through.
+/// Worlds that the tests explore.
 pub const SMALL: &[Row] = &[
     safe("one server and careful clients", CALM),
     hole("a lease counted from the answer", TWO, World { breaks: &[LeaseFromSending], ..CALM }),
@@ -161,7 +161,7 @@ pub const SMALL: &[Row] = &[
     ),
 ];
 
-/// Safe ones that go further.
+/// Larger safe worlds.
 pub const LARGE: &[Row] = &[
     safe("late renewals", World { ticks: 5, ..LATE }),
     safe("three clients", World { clients: &[LONG; 3], ..LONGER }),
@@ -191,7 +191,7 @@ pub const LARGE: &[Row] = &[
 ];
 
 impl Row {
-    /// Whether nothing bad may be reachable there.
+    /// Whether no bad state may be reachable there.
     pub fn is_safe(&self) -> bool {
         self.hole.is_none()
     }
@@ -201,8 +201,8 @@ impl Row {
         self.world.has_sessions()
     }
 
-    /// Goes through all its states, or to the hole, and shows what was found: how many states there
-    /// are, and whether all is as it should be.
+    /// Explores all its states, or up to the expected violation, and prints the result. Returns the number of
+    /// states, and whether the result is the expected one.
     pub fn explore(&self) -> (usize, bool) {
         let began = Instant::now();
         let builder = self.world.checker().threads(1);

@@ -1,5 +1,5 @@
-//! With the safeguards that a failure needs there is no bad state; without one of them the hole
-//! that is known to be there is found.
+//! With the safeguards for a failure, no bad state is reachable. Without one of them, the known violation is
+//! found.
 
 #![allow(missing_docs, reason = "these are tests")]
 

@@ -27,12 +27,12 @@ impl Truth {
     }
 }
 
-/// How fast a clock runs, in parts per million more than it should.
+/// Deviation of a clock's speed in parts per million; positive is fast.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate(pub(crate) i64);
 
 impl Rate {
-    /// What the clock counts in so long a time.
+    /// The clock's count in that true time.
     pub(crate) fn counts(self, time: u64) -> u64 {
         let more = i128::from(time) * i128::from(self.0) / 1_000_000;
         time.saturating_add_signed(i64::try_from(more).unwrap_or_default())
@@ -80,7 +80,7 @@ impl kvlock::Clock for ClientClock {
         let still = self.still.lock().unwrap_or_else(PoisonError::into_inner);
         let now = still.since.unwrap_or_else(Instant::now);
         let counted = now.saturating_duration_since(self.begin + still.before);
-        // Clocks begin anywhere.
+        // A monotonic clock can start at any value.
         Duration::from_secs(1_000) + Duration::from_micros(self.rate.counts(micros(counted)))
     }
 }
@@ -105,7 +105,7 @@ impl ServerClock {
     }
 }
 
-/// What time it is for the module.
+/// The time that the module reads.
 pub(crate) fn now() -> Now {
     here(|host| host.now)
 }

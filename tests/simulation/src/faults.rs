@@ -1,4 +1,4 @@
-//! What goes wrong, drawn from the seed.
+//! Faults, drawn from the seed.
 
 use crate::clock::{MS, SECOND};
 use crate::node::Memory;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 type Kind = (u64, &'static str, fn(&Sim));
 
 impl Sim {
-    /// The end of a fault, or its next part.
+    /// Schedules the end of a fault, or its next part.
     fn later(&self, after: u64, what: impl FnOnce(&Rc<Self>) + 'static) {
         self.at(self.now() + after, Who::Nobody, what);
     }
@@ -25,9 +25,9 @@ impl Sim {
         self.log(|| format!("fault: {name}"));
         act(self);
         let pause = match self.plan.scene {
-            // To ask a majority takes many steps.
+            // A request to a majority takes many steps.
             Scene::Quorum => 20 * MS + self.below(300 * MS),
-            // An offer meets one at most.
+            // At most one fault during an offer.
             Scene::Stalls => 3 * SECOND + self.below(SECOND),
             Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers | Scene::Sets => {
                 20 * MS + self.below(1_200 * MS)
@@ -56,7 +56,7 @@ impl Sim {
             Scene::Crashes => kinds.extend([stop(8), pause(8), crash(20)]),
             Scene::Dates => kinds.extend([pause(8), (25, "date", Self::set_a_date)]),
             Scene::Failovers | Scene::Sets => {
-                // With a quarantine, a paused primary is not promised to be harmless.
+                // With a quarantine, nothing is promised for a paused primary.
                 kinds.extend((self.plan.keeping != Keeping::Quarantine).then(|| stop(5)));
                 kinds.push((35, "failover", Self::fail_over));
             }
@@ -107,7 +107,7 @@ impl Sim {
         }
     }
 
-    /// The server stands still. Its connections stay open, and what arrives is executed afterwards.
+    /// Pauses the server. Its connections stay open, and requests are executed when it resumes.
     fn stall(&self) {
         let time = 450 * MS + self.below(250 * MS);
         self.judge.borrow_mut().counts.stalls += 1;
@@ -191,8 +191,7 @@ impl Sim {
         }
     }
 
-    /// A change of primaries of one kind or another. At most two at a time: the second begins before the first
-    /// is over.
+    /// Replaces the primary in a random way. At most two replacements overlap.
     fn fail_over(&self) {
         if self.changing.get() > 1 || self.changing.get() == 1 && !self.percent(30) {
             return;
@@ -220,7 +219,7 @@ impl Sim {
                 self.later(until + 500 * MS, |sim| sim.settles());
             }
             4 => {
-                // It comes back as the primary, half of the time at once: before its clients know.
+                // It restarts as the primary, half of the time at once, before its clients notice.
                 self.crash(old);
                 let until = if until.is_multiple_of(2) { until / 20 } else { until };
                 let whole = self.has(Safeguard::ComesBackWhole);
@@ -239,7 +238,7 @@ impl Sim {
         }
     }
 
-    /// The links to the replicas are cut, or not; the primary is killed, and replaced.
+    /// Kills and replaces the primary, sometimes after its links to the replicas are cut.
     fn lose_and_replace(&self, old: ServerId, until: u64) {
         if self.percent(60) {
             self.cut_links(old);
@@ -272,7 +271,7 @@ impl Sim {
         self.later(back + 1_500 * MS, |sim| sim.settles());
     }
 
-    /// Whether a primary that is cut off has no replica with it.
+    /// Whether a primary that is cut off must be without a replica.
     fn none_goes_along(&self) -> bool {
         self.plan.keeping == Keeping::Quarantine && self.has(Safeguard::NoReplicaAlong)
     }
@@ -289,8 +288,8 @@ impl Sim {
         }
     }
 
-    /// A server begins a second after the one before it at least: tokens depend on it,
-    /// since clocks are not quite the same. If it is too early, it is tried again.
+    /// Starts a server at least a second after the previous one. Growing tokens require that, because
+    /// clocks differ a little. If it is too early, tries again later.
     fn begins(self: &Rc<Self>, begin: impl FnOnce(&Rc<Self>) + 'static) {
         let left = (self.began.get() + SECOND).saturating_sub(self.now());
         if left > 0 && !self.calm.get() {
@@ -313,7 +312,7 @@ impl Sim {
         }
         self.servers.borrow_mut()[server].comes_back(self, memory);
         if self.plan.scene.is_replicated() && self.latest.get() == server {
-            // Its replicas find it again.
+            // Its replicas reconnect.
             for other in self.others(server) {
                 self.later(self.below(500 * MS), move |sim| sim.follow(other));
             }
@@ -336,7 +335,7 @@ impl Sim {
         }
         let next = fit[self.below(fit.len() as u64) as usize];
         servers[next].promoted(self);
-        // A primary that learns of its successor drops the replica.
+        // A primary that knows its successor drops the replica.
         if let Ok([old, next]) = servers.get_disjoint_mut([old, next])
             && old.up
             && !old.is_cut_off(next.id)
@@ -350,14 +349,14 @@ impl Sim {
             old.cut_link(self, other, true);
         }
         drop(servers);
-        // One that is cut off along with the old primary stays with it.
+        // A replica that is cut off together with the old primary still follows it.
         let alone = self.has(Safeguard::NoReplicaAlong);
         let longest = if alone { 1_000 * MS } else { self.longest_part() };
         self.later(self.below(longest), move |sim| sim.follow(other));
     }
 
-    /// Longest time for which a replaced primary is cut off. If it still has a replica it keeps granting in that
-    /// time. That does harm only after the quarantine of its successor has ended, so with the safeguard the time
+    /// Longest time for which a replaced primary is cut off. If it still has a replica, it grants locks in that
+    /// time. That is harmful only after the quarantine of its successor, so with the safeguard the time
     /// is shorter.
     fn longest_part(&self) -> u64 {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
@@ -407,7 +406,7 @@ impl Sim {
         }
     }
 
-    /// All faults end, and what is broken is mended.
+    /// Ends and repairs all faults.
     pub(crate) fn calm_down(self: &Rc<Self>) {
         self.calm.set(true);
         self.all_go_on();

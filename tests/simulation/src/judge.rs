@@ -1,37 +1,36 @@
-//! What must never be, looked at after every step.
+//! Rules that must never be broken, checked after every step.
 
 use crate::wire::{ClientId, Key, Owner, ServerId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// What was promised and broken.
+/// A rule that a run can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// S2: two clients believed to hold a lock at the same moment.
     Belief,
-    /// S3: a token was not larger than all before it, or another one while the lock was held on.
+    /// S3: a token was not larger than all earlier ones, or changed during a hold.
     Tokens,
     /// S5: a waiter was lost, or had two places.
     Waiters,
     /// L2: a later waiter was served first.
     Order,
-    /// R6: an owner holds a lock more or less often than it thinks.
+    /// R6: an owner has another number of holds than it assumes.
     Holds,
-    /// The resource took a write of an earlier grant after one of a later grant.
+    /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
-    /// Something was written where the server forbids it: unasked during a pause, which crashes it, or from
-    /// inside an event.
+    /// A write where the server forbids it: without a command during a pause, which crashes the server, or inside an
+    /// event.
     Forbidden,
     /// A session received an outcome twice or never, was granted a lock while it was away, or outlived its
     /// time, or a lock bound to it did.
     Sessions,
-    /// The lock table contradicts itself, see `Table::check`, or what is at a lock.
+    /// The lock table is inconsistent (see `Table::check`), or differs from the key of a lock.
     Table,
-    /// A set was granted in part, or something was held for it while it waited, or it had two outcomes.
+    /// A set was granted in part, or held a lock while it waited, or had two outcomes.
     Sets,
-    /// A result was stored by a client that did not hold the lock, or a client was told of a result that was not
-    /// there.
+    /// A client stored a result without holding the lock, or was answered `ready` without a result.
     Results,
     /// A lease was lost, although all its renewals could have been answered in time.
     Lost,
@@ -42,9 +41,9 @@ pub enum Rule {
 /// The first thing that went wrong in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What was broken.
+    /// The broken rule.
     pub rule: Rule,
-    /// In which step.
+    /// Number of the step.
     pub step: u64,
     /// Description for the reader.
     pub text: String,
@@ -58,7 +57,7 @@ impl fmt::Display for Violation {
 
 macro_rules! counts {
     ($($name:ident)*) => {
-        /// How much happened: a world in which nothing does proves nothing.
+        /// Counts of events. A run in which nothing happens proves nothing.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[expect(missing_docs, reason = "each is a number of what it is called")]
         pub struct Counts {
@@ -66,7 +65,7 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// Both together.
+            /// Adds the counts of another run.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -81,7 +80,7 @@ counts! {
     told_ready
 }
 
-/// A client that may believe in holding a lock.
+/// A user that may believe that it holds a lock.
 pub(crate) trait Believer {
     fn believes(&self) -> bool;
 }
@@ -95,7 +94,7 @@ pub(crate) struct Belief {
     pub(crate) holder: Rc<dyn Believer>,
 }
 
-/// The tokens that a lock was given while one server was the primary.
+/// The tokens of a lock that one server issued as the primary.
 #[derive(Clone, Copy, Debug)]
 struct Band {
     generation: u64,
@@ -125,7 +124,7 @@ impl Judge {
         self.beliefs.push(belief);
     }
 
-    /// An owner releases its lock, if it still believes in holding it.
+    /// Records that an owner releases its lock, and whether it still believes that it holds it.
     pub(crate) fn gives_up(&mut self, owner: Owner, believes: bool) {
         self.counts.lost += u64::from(!believes);
         if !believes && self.promises_leases {
@@ -139,7 +138,7 @@ impl Judge {
         self.first.get_or_insert(Violation { rule, step, text });
     }
 
-    /// A token was given by a server that became the primary as that one of its line.
+    /// Records a token, and the generation of the primary that issued it.
     pub(crate) fn issued(&mut self, line: ServerId, generation: u64, key: Key, token: u64) {
         let bands = self.bands.entry((line, key)).or_default();
         let wrong = bands.iter().any(|band| {
@@ -160,7 +159,7 @@ impl Judge {
         self.bands.values().flatten().map(|band| band.most).max().unwrap_or(0)
     }
 
-    /// A majority holds a lock.
+    /// Records that a majority of servers has granted a lock.
     pub(crate) fn held_by_quorum(&mut self, key: Key, token: u64) {
         self.counts.quorums += 1;
         let before = self.held.insert(key, token).unwrap_or(0);

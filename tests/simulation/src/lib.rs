@@ -7,11 +7,11 @@
 //!   clocks at their own rates        late, broken, cut           in memory; two clocks
 //!   stopped, killed                                              replication, promotions, crashes
 //!        │                                                            │
-//!        └──── what they believe ───►  judge  ◄──── what they write ────────┘
+//!        └───────── beliefs ────────►  judge  ◄───── written keys ──────────┘
 //! ```
 //!
 //! A *step* is one event: a message that arrives, a timer, a fault. After each step the [judge](Rule) checks
-//! the rules. After the last step all faults end, and everything must come to rest: every waiter is served, and
+//! the rules. After the last step all faults end, and the system must come to rest: every waiter is served, and
 //! no state is left.
 //!
 //! A server is the module: its files are compiled unchanged. In place of `module/src/redis` they use `redis/`
@@ -20,7 +20,7 @@
 //! `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through sessions, bound locks,
 //! renewals, retries and background work.
 //!
-//! Each [`Safeguard`] is a switch. With one of them off, the hole that it closes must be found.
+//! Each [`Safeguard`] can be switched off. Then the run must find the violation that the safeguard prevents.
 //!
 //! If several branches of a `select!` of the crate are ready at once, tokio takes any. Only with
 //! `RUSTFLAGS="--cfg tokio_unstable"` does the seed decide that as well, and a run is repeated exactly.
@@ -100,25 +100,25 @@ use settings::Plan;
 use sim::{Sim, Who};
 use std::rc::Rc;
 
-/// Longest true time until everything must have come to rest.
+/// Longest true time until the system has come to rest.
 const REST: u64 = 120 * SECOND;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was wrong first, if anything was.
+    /// The first violation, if there was one.
     pub violation: Option<Violation>,
-    /// How much happened.
+    /// Counts of events.
     pub counts: Counts,
-    /// What happened, if that was asked for.
+    /// Log of all events, if requested.
     pub log: Vec<String>,
 }
 
-/// Runs `steps` steps, then lets everything come to rest.
+/// Runs `steps` steps, then ends all faults and waits until the system is at rest.
 ///
 /// # Panics
 ///
-/// If what is simulated panics.
+/// If the module or the crate panics.
 #[must_use]
 pub fn run(seed: u64, steps: u64, settings: &Settings, logs: bool) -> Report {
     let mut random = Rng::with_seed(seed);
@@ -133,7 +133,7 @@ pub fn run(seed: u64, steps: u64, settings: &Settings, logs: bool) -> Report {
     Report { violation, counts, log: sim.take_log() }
 }
 
-/// Populates the simulation, runs `steps` steps, then lets everything come to rest.
+/// Populates the simulation, runs `steps` steps, then ends all faults and waits until the system is at rest.
 async fn whole(sim: &Rc<Sim>, steps: u64) {
     populate(sim);
     while sim.judge.borrow().counts.steps < steps && sim.judge.borrow().first.is_none() {
@@ -146,7 +146,7 @@ async fn whole(sim: &Rc<Sim>, steps: u64) {
     }
 }
 
-/// The least number of steps after which a seed shows something wrong, and the log of that run.
+/// The smallest number of steps after which a seed shows a violation, and the report of that run.
 #[must_use]
 pub fn shrink(seed: u64, steps: u64, settings: &Settings) -> (u64, Report) {
     let fails = |steps| run(seed, steps, settings, false).violation;
@@ -167,7 +167,7 @@ fn populate(sim: &Rc<Sim>) {
         || Rate(sim.below(plan.rates_ppm.unsigned_abs() * 2 + 1).cast_signed() - plan.rates_ppm);
     for id in 0..plan.servers {
         let apart = match plan.scene {
-            // What depends on servers that replace each other having the same date is not promised.
+            // Failovers require clocks that agree, so these servers start with the same date.
             Scene::Single
             | Scene::Crashes
             | Scene::Dates
@@ -177,7 +177,7 @@ fn populate(sim: &Rc<Sim>) {
             Scene::Quorum => sim.below(3_600 * SECOND).cast_signed(),
         };
         let primary = id == 0 || plan.scene == Scene::Quorum;
-        // The dates of servers that replace each other are kept together.
+        // Servers that replace each other have equal dates.
         let rate = if plan.scene.is_replicated() { Rate(0) } else { rate() };
         let mut server = Node::new(id, rate, apart);
         server.primary = primary;
@@ -198,7 +198,7 @@ fn populate(sim: &Rc<Sim>) {
     sim.at(500 * MS, Who::Nobody, Sim::next_fault);
 }
 
-/// Ends all faults, and looks whether everything comes to an end.
+/// Ends all faults, and checks that the system comes to rest.
 async fn come_to_rest(sim: &Rc<Sim>) {
     sim.calm_down();
     let end = sim.now() + REST;

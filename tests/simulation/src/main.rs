@@ -18,7 +18,7 @@ use kvlock_simulation::{Counts, Keeping, Safeguard, Scene, Settings, run, shrink
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Simulates clients and servers in virtual time, and checks what is promised
+/// Simulates clients and servers in virtual time, and checks all promises
 #[derive(Parser)]
 struct Options {
     /// First seed
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One seed, with its log, as far as it takes to go wrong.
+/// Prints the log of one seed, up to its first violation.
 fn show(seed: u64, steps: u64, settings: &Settings) -> ExitCode {
     let report = run(seed, steps, settings, true);
     if report.violation.is_some() {

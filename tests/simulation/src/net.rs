@@ -1,5 +1,5 @@
-//! Connections: what is sent over one arrives in order, after any time, or not at all once it is
-//! broken. Nothing is known of the order between two of them.
+//! Connections. Messages on one connection arrive in order, after a random time, or are lost when the
+//! connection breaks. Between two connections there is no order.
 
 use crate::client::{Pipe, Said};
 use crate::redis::Reply;
@@ -23,16 +23,16 @@ struct Conn {
     server: ServerId,
     client_open: bool,
     server_open: bool,
-    /// Nothing that arrives at the server after this is taken any more.
+    /// Messages that arrive at the server after this time are lost.
     lost_after: u64,
-    /// When the last thing that was sent arrives, at the server and at the client.
+    /// Arrival time of the last sent message, at the server and at the client.
     next: [u64; 2],
-    /// What was asked and not answered, and what of that will set a lease.
+    /// Requests without a reply, and those of them that set a lease.
     unanswered: BTreeSet<CallId>,
     leases: BTreeSet<CallId>,
-    /// What was answered in the server's place: its own answer goes nowhere.
+    /// Requests that were answered in place of the server. The server's own reply is dropped.
     swallowed: BTreeSet<CallId>,
-    /// Where answers go as bytes.
+    /// The crate's connection, which receives replies as bytes.
     pipe: Option<Pipe>,
 }
 
@@ -40,7 +40,7 @@ struct Conn {
 pub(crate) struct Network {
     conns: Vec<Conn>,
     last_call: CallId,
-    /// Pairs between which no message gets through, and the messages sent in this time.
+    /// Pairs that are cut off from each other, with the messages sent in this time.
     cut: BTreeSet<(ClientId, ServerId)>,
     limbo: Vec<(ConnId, End, Event)>,
     /// The task that waits for a message.
@@ -63,13 +63,13 @@ impl Network {
         }
     }
 
-    /// Whether a request that arrives now still gets in.
+    /// Whether a request that arrives now is accepted.
     pub(crate) fn lets_in(&self, conn: ConnId, now: u64) -> bool {
         let conn = &self.conns[conn];
         conn.server_open && now <= conn.lost_after
     }
 
-    /// Whether all that was asked over it is answered.
+    /// Whether all requests on it are answered.
     pub(crate) fn is_idle(&self, conn: ConnId) -> bool {
         self.conns[conn].unanswered.is_empty()
     }
@@ -79,7 +79,7 @@ impl Network {
         self.conns.iter().any(|conn| conn.client == client && !conn.leases.is_empty())
     }
 
-    /// A client that is killed hears nothing any more.
+    /// Closes the pipes of a killed client.
     pub(crate) fn close_pipes_of(&mut self, client: ClientId) {
         let all = self.conns.iter_mut().filter(|conn| conn.client == client);
         all.for_each(|conn| conn.pipe = None);
@@ -100,12 +100,12 @@ impl Network {
         said.flat_map(|(id, said)| said.into_iter().map(move |said| (id, said))).collect()
     }
 
-    /// The server's end is closed.
+    /// Closes the server's end.
     pub(crate) fn server_closes(&mut self, conn: ConnId) {
         self.conns[conn].server_open = false;
     }
 
-    /// All that are open at either end, of a client or to a server.
+    /// All connections of a client or to a server that are open at either end.
     pub(crate) fn open_ones(
         &self,
         client: Option<ClientId>,
@@ -122,7 +122,7 @@ impl Network {
 }
 
 impl Sim {
-    /// A connection to a server; none if it cannot be reached.
+    /// Opens a connection to a server; `None` if it cannot be reached.
     pub(crate) fn connect(&self, client: ClientId, server: ServerId) -> Option<DuplexStream> {
         let mut net = self.net.borrow_mut();
         if net.is_cut(client, server) || !self.server_is_up(server) {
@@ -170,7 +170,7 @@ impl Sim {
         self.deliver(&mut net, conn, End::Server, Box::new(arrives));
     }
 
-    /// The same, and answers it before the server can.
+    /// Sends a request, and answers it in place of the server.
     pub(crate) fn ask_and_answer(&self, conn: ConnId, request: Request, reply: &Reply) {
         self.ask(conn, request);
         let mut net = self.net.borrow_mut();
@@ -255,8 +255,7 @@ impl Sim {
         self.client_hears_of_a_break(conn, now + self.delay());
     }
 
-    /// What a client sends next over the connections that it has arrives late, though it hears at
-    /// once that they broke.
+    /// Breaks all connections of a client at once. Its last messages on them still arrive, but late.
     pub(crate) fn all_fall_behind(&self, client: ClientId) {
         let conns = self.net.borrow().open_ones(Some(client), None);
         conns.into_iter().for_each(|conn| self.falls_behind(conn));
@@ -276,12 +275,12 @@ impl Sim {
         self.at(at, Who::Client(client), move |sim| sim.client_closes(conn));
     }
 
-    /// The server's end is gone, and the client finds out late.
+    /// Closes the server's end without a notice. The client notices late.
     pub(crate) fn break_silently(&self, conn: ConnId) {
         self.client_hears_of_a_break(conn, self.now() + self.below(15_000_000));
     }
 
-    /// Nothing gets through between the two, until that is healed.
+    /// Cuts the link between the two until it is healed.
     pub(crate) fn cut(&self, client: ClientId, server: ServerId) {
         self.net.borrow_mut().cut.insert((client, server));
     }

@@ -1,27 +1,27 @@
-//! What a run is about: its scene, the settings of servers and clients, and what is switched off.
+//! Settings of a run: its scene, the settings of servers and clients, and the switched-off safeguard.
 
 use clap::ValueEnum;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Which faults there are, and between which servers. Clients wait through sessions, and bind some of
-/// what they hold to them.
+/// Servers and faults. In each scene clients wait through sessions, and bind some of their locks to
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scene {
-    /// One server that forgets nothing, also when it is killed. Connections break, clients and server
-    /// stop for a while, writes are paused.
+    /// One server that keeps all data when it is killed. Connections break, clients and the server
+    /// pause, and writes are paused.
     Single,
-    /// The same with more crashes of the server: its memory is lost, or returns in its last state, or in the
+    /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or the
     /// state last written to disk.
     Crashes,
-    /// One server that is not killed, and the date jumps, up to an hour ahead or back.
+    /// One server that is not killed, and whose date jumps by up to an hour, ahead or back.
     Dates,
-    /// A primary with two replicas, cut off, killed, stopped, replaced.
+    /// A primary with two replicas. Servers are cut off, killed, stopped and replaced.
     Failovers,
     /// Three or five servers that share nothing.
     Quorum,
-    /// One server, whose only fault is that it stands still now and then for up to 0.7 s: an offer of
-    /// 2 s that is renewed after a third of it leaves 0.8 s. No lease may be lost.
+    /// One server, whose only fault is an occasional pause of up to 0.7 s. No lease may be lost: an offer of
+    /// 2 s that is renewed after a third of it leaves 0.8 s.
     Stalls,
     /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is no
     /// result.
@@ -35,7 +35,7 @@ impl Scene {
     }
 }
 
-/// What keeps grants over the loss of a primary.
+/// Setting that preserves grants over the loss of a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Keeping {
     /// Nothing.
@@ -46,7 +46,7 @@ pub enum Keeping {
     Quarantine,
 }
 
-/// A rule that the system follows. Switched off, it leaves its hole open. Rules of the crate are switched off
+/// A rule of the system that can be switched off. Then a violation is possible. Rules of the crate are switched off
 /// from outside: in its settings, its clock, its user, the network or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Safeguard {
@@ -55,39 +55,39 @@ pub enum Safeguard {
     FromSending,
     /// R2: a waiter counts its lease from the grant by the server, not from the reply.
     GrantedAt,
-    /// R4: a holder checks its clock, not only its notices.
+    /// R4: a holder checks its clock, and not only notices of a loss.
     LooksAtClock,
-    /// A holder believes in a hundredth less than the server grants. Off, clocks of clients are slower by
+    /// A holder believes for 1 % less than the lease. Off, clocks of clients are slower by
     /// that.
     RateMargin,
-    /// R5: a renewal without a reply has not happened. Off, the network reports that it has.
+    /// R5: a renewal without a reply does not count. Off, the network replies that it succeeded.
     UnansweredIsNothing,
-    /// A shorter renewal without a reply may arrive after a longer one. Off, the network reports that it had no
-    /// effect.
+    /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the network replies
+    /// that it had no effect.
     CountsLate,
     /// R6: repeated commands say `HOLDS`.
     Holds,
-    /// A server that may have forgotten grants nothing new for a while.
+    /// A server that may have lost grants makes no new ones for a while.
     Quarantine,
     /// A primary without replicas takes no writes.
     MinReplicas,
     /// No primary is cut off together with a replica, which would be enough to keep granting.
     NoReplicaAlong,
-    /// A grant counts when the replicas have it.
+    /// A grant counts only when the replicas have confirmed it.
     ReplicasConfirm,
-    /// A renewal, too.
+    /// A renewal counts only when the replicas have confirmed it.
     RenewalsConfirm,
     /// All replicas must have it, not only one.
     AllReplicas,
-    /// A primary that replicas confirm for does not come back without its data before it is replaced.
+    /// With confirmation by replicas, a primary does not restart without its data before it is replaced.
     ComesBackWhole,
     /// Tokens ahead of the clock are reserved a little ahead, not a minute: the next primary starts above them
     /// by its clock.
     FloorsByClock,
-    /// No server loses all of its data while its tokens are ahead of its clock: if it does, they
-    /// may go back.
+    /// No server loses all of its data while its tokens are ahead of its clock. Otherwise tokens
+    /// may decrease.
     DataOutlivesTokens,
-    /// A deposed primary answers its waiters.
+    /// A demoted primary answers its waiters.
     DismissDeposed,
     /// The resource refuses tokens that are too small.
     Fence,
@@ -97,16 +97,16 @@ pub enum Safeguard {
     WholeTtl,
 }
 
-/// Everything that decides a run, but the seed.
+/// Everything that determines a run, except the seed.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// None: the seed decides.
     pub scene: Option<Scene>,
     /// None: the seed decides.
     pub keeping: Option<Keeping>,
-    /// What is switched off.
+    /// The safeguard that is switched off.
     pub off: Option<Safeguard>,
-    /// The invariants of the lock table are not checked: a bug must be seen from outside.
+    /// Does not check the invariants of the lock table, so that a bug must be visible from outside.
     pub outside: bool,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Plan {
     /// The longest lease, and the margin that clients leave.
     pub(crate) lease_ms: u64,
     pub(crate) margin_ms: u64,
-    /// Clocks run at most so much faster or slower than they should, in parts per million.
+    /// Largest deviation of a clock's speed, in parts per million.
     pub(crate) rates_ppm: i64,
     pub(crate) quarantine_ms: u64,
     /// Replicas that the server needs to accept writes, and replicas that clients wait for.
@@ -133,16 +133,16 @@ pub(crate) struct Plan {
     pub(crate) replicas: u32,
     /// Whether a waiter always confirms its grant by setting the full lease first.
     pub(crate) confirm: bool,
-    /// How long clients wait for a reply.
+    /// Longest wait of clients for a reply.
     pub(crate) reply_timeout: Duration,
-    /// Range of the ttl of sessions: how long a session lives without contact from its client.
+    /// Range of the ttl of sessions.
     pub(crate) session_ms: (u64, u64),
-    /// Longest life of a session for waits without contact. If it is shorter than an offer, clients die when
-    /// they receive grants, and these grants are taken back.
+    /// Longest ttl of a session for waits. If it is shorter than an offer, clients also die when
+    /// they receive grants, and the server revokes these grants.
     pub(crate) wait_session_ms: u64,
-    /// Processes of Redisson that listen for each lock, and hang.
+    /// Number of Redisson processes that listen for each lock, and hang.
     pub(crate) listeners: i32,
-    /// Whether a server may forget all that it knew.
+    /// Whether a server may lose all its data.
     pub(crate) forgets: bool,
     /// Whether it is promised that beliefs do not overlap, and that tokens grow.
     pub(crate) promises_belief: bool,
@@ -184,14 +184,14 @@ impl Plan {
                 }
             }
         };
-        // In failovers a lease must outlast a failover. With a quarantine a replaced primary runs on for 3 s,
+        // A lease must outlast a failover. With a quarantine, a replaced primary continues for 3 s,
         // and the rest of a lease at its renewal must be longer.
         let quarantined = replicated && keeping == Keeping::Quarantine;
         let lease_ms = match scene {
             Scene::Failovers | Scene::Sets if quarantined => 5_000,
             Scene::Failovers | Scene::Sets => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
-            // From half of that on: longer than two stalls, also when it is an offer that runs.
+            // At least half of that, which is longer than two stalls, also for an offer.
             Scene::Stalls => random.u64(20_000..=60_000),
             // Longer than the offer to a waiter, or shorter.
             Scene::Single | Scene::Crashes | Scene::Dates => {
@@ -217,8 +217,8 @@ impl Plan {
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
-        // What is promised, and 1 % for the rate of the clock it is counted with. The lag that
-        // `min-replicas-to-write` allows is a second, and whole seconds are counted, once a second.
+        // The documented length, and 1 % for the rate of the server's clock. `min-replicas-to-write` allows a lag of a
+        // second, counted in whole seconds, once a second.
         let longest = lease_ms + if replicated { 3_000 } else { 0 };
         let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
         let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);

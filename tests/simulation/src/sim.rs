@@ -1,4 +1,4 @@
-//! The single thread, its agenda, and the handling of each event on it.
+//! The single thread, its agenda of events, and their execution.
 
 use crate::client::{Clients, Names};
 use crate::clock::{MS, Truth};
@@ -12,10 +12,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What happens at a certain time.
+/// An event at a certain time.
 pub(crate) type Event = Box<dyn FnOnce(&Rc<Sim>)>;
 
-/// The process to which something happens: while that is stopped, it waits.
+/// The process of an event. Events of a stopped process wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Client(ClientId),
@@ -40,15 +40,15 @@ pub(crate) struct Sim {
     /// The server that became the primary last, and the number of promotions.
     pub(crate) latest: Cell<ServerId>,
     pub(crate) generations: Cell<u64>,
-    /// Faults are over: whatever is open is to come to an end.
+    /// Whether faults have ended, and users finish their work.
     pub(crate) calm: Cell<bool>,
-    /// When a server began to grant last: it was started, or took over.
+    /// Time at which a server last began to grant, after a start or a promotion.
     pub(crate) began: Cell<u64>,
-    /// Number of changes of primaries that are going on.
+    /// Number of replacements of primaries in progress.
     pub(crate) changing: Cell<u32>,
     random: RefCell<Rng>,
     agenda: RefCell<Agenda>,
-    /// What is stopped, and what waits for it.
+    /// Stopped processes, with their waiting events.
     stopped: RefCell<BTreeMap<Who, Vec<Event>>>,
     lines: RefCell<Option<Vec<String>>>,
 }
@@ -88,7 +88,7 @@ impl Sim {
         self.plan.has(safeguard)
     }
 
-    /// A number below that; zero if there is none.
+    /// A number below `end`; zero if `end` is zero.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.random.borrow_mut().u64(0..end.max(1))
     }
@@ -97,7 +97,7 @@ impl Sim {
         self.below(100) < percent
     }
 
-    /// Time in flight of a message: mostly short, now and then longer than a lease.
+    /// Time in flight of a message: mostly short, sometimes longer than a lease.
     pub(crate) fn delay(&self) -> u64 {
         match self.below(100) {
             0 if !self.calm.get() && !self.plan.promises_leases => self.below(2_000 * MS),
@@ -106,7 +106,7 @@ impl Sim {
         }
     }
 
-    /// Has something happen at that time.
+    /// Schedules an event.
     pub(crate) fn at(&self, time: u64, who: Who, event: impl FnOnce(&Rc<Self>) + 'static) {
         let mut agenda = self.agenda.borrow_mut();
         agenda.last += 1;
@@ -114,7 +114,7 @@ impl Sim {
         agenda.events.insert(key, (who, Box::new(event)));
     }
 
-    /// The same, to a server: a turn of its event loop.
+    /// Schedules a turn of a server's event loop.
     pub(crate) fn at_server(
         &self,
         time: u64,
@@ -156,7 +156,7 @@ impl Sim {
         let waited = self.stopped.borrow_mut().remove(&who).unwrap_or_default();
         let mut agenda = self.agenda.borrow_mut();
         for event in waited {
-            // Before all that comes now, which may have been due by a part of a millisecond.
+            // Before all other events of now, which may be due a part of a millisecond earlier.
             agenda.last += 1;
             let key = (0, agenda.last);
             agenda.events.insert(key, (who, event));
@@ -170,12 +170,12 @@ impl Sim {
         stopped.into_iter().for_each(|who| self.go_on(who));
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     pub(crate) fn next_time(&self) -> Option<u64> {
         self.agenda.borrow().events.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// Lets it happen, at `now` at the earliest. `false`: nothing is left, or not before that time.
+    /// Runs the next event, at `now` at the earliest. Returns `false` if there is none before `end`.
     pub(crate) fn happens_next(self: &Rc<Self>, end: u64, now: u64) -> bool {
         let next = {
             let mut agenda = self.agenda.borrow_mut();
@@ -196,7 +196,7 @@ impl Sim {
         true
     }
 
-    /// Forgets everything that refers to this, so that it can be freed.
+    /// Drops all references to this, so that it can be freed.
     pub(crate) fn end(&self) {
         let beliefs = std::mem::take(&mut self.judge.borrow_mut().beliefs);
         drop(beliefs);

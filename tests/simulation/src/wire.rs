@@ -1,4 +1,4 @@
-//! What clients and servers say to each other: commands, answers, and the protocol.
+//! Messages between clients and servers: commands, replies, and the protocol.
 
 use crate::client::Names;
 use crate::redis::Reply;
@@ -10,11 +10,11 @@ pub(crate) type Key = usize;
 /// A client, a server.
 pub(crate) type ClientId = usize;
 pub(crate) type ServerId = usize;
-/// A connection, and a question asked over it.
+/// A connection, and a request on it.
 pub(crate) type ConnId = usize;
 pub(crate) type CallId = u64;
 
-/// An owner, of one acquisition.
+/// The owner of one acquisition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Owner(pub(crate) usize);
 
@@ -35,20 +35,20 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// An owner at a lock: its place in the queue, or the outcome.
+/// An owner of a lock or of a wait for it.
 pub(crate) type Place = (Key, Owner);
 
-/// What a lock is called.
+/// The key of a lock.
 pub(crate) fn key_name(key: Key) -> String {
     format!("lock{key}")
 }
 
-/// The lock that is called so.
+/// The lock with that key.
 pub(crate) fn key_of(name: &[u8]) -> Option<Key> {
     decimal(name.strip_prefix(b"lock")?)
 }
 
-/// What the result is called that clients of that lock want.
+/// The key of the result for that lock.
 pub(crate) fn result_name(key: Key) -> String {
     format!("result{key}")
 }
@@ -66,20 +66,20 @@ fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
 #[derive(Clone)]
 pub(crate) struct Request {
     words: Vec<Vec<u8>>,
-    /// What a client has said of `HOLDS`, whatever became of it on the way.
+    /// The client's value of `HOLDS`, also if a switched-off safeguard removed it.
     pub(crate) holds: Option<u64>,
 }
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What clients say of themselves is decided by chance, and by no seed.
+        // The arguments of `CLIENT` contain random values that do not depend on the seed.
         let shown = if self.name() == b"CLIENT" { 1 } else { self.words.len() };
         f.write_str(&String::from_utf8_lossy(&self.words[..shown].join(&b' ')))
     }
 }
 
 impl Request {
-    /// What a client has said, with a name for the owner that depends on the seed alone.
+    /// A client's command, with a name for the owner that depends only on the seed.
     pub(crate) fn new(mut words: Vec<Vec<u8>>, names: &mut Names) -> Self {
         if words[0].starts_with(b"LOCK.") {
             words[2] = names.owner(&words[2]).text();
@@ -97,17 +97,17 @@ impl Request {
         &self.words[0]
     }
 
-    /// Whether it waits while writes are paused.
+    /// Whether it is delayed while writes are paused.
     pub(crate) fn writes(&self) -> bool {
         self.name().starts_with(b"LOCK.")
     }
 
-    /// Whether its answer is what a client counts a lease from.
+    /// Whether a client derives a lease from its reply.
     pub(crate) fn sets_lease(&self) -> bool {
         [&b"LOCK.ACQUIRE"[..], b"LOCK.RENEW"].contains(&self.name())
     }
 
-    /// The lock that it is about, and the owner.
+    /// Its lock and owner.
     pub(crate) fn place(&self) -> Option<Place> {
         let owner = Owner::read(self.words.get(2)?)?;
         Some((key_of(&self.words[1])?, owner))
@@ -118,7 +118,7 @@ impl Request {
         ["WITH", "UNDER"].iter().any(|word| self.option_at(word).is_some())
     }
 
-    /// The locks that it is about, each with whether it is for sharing it.
+    /// Its locks, each with whether it is shared.
     pub(crate) fn locks(&self) -> Vec<(Key, bool)> {
         let shared = self.option_at("SHARED").is_some();
         let first = self.words.get(1).and_then(|name| key_of(name));
@@ -131,14 +131,14 @@ impl Request {
         locks
     }
 
-    /// The locks that it is about, with the owner.
+    /// Its locks, each with the owner.
     pub(crate) fn places(&self) -> Vec<Place> {
         let owner = self.place().map(|(_, owner)| owner);
         let keys = self.locks().into_iter().map(|(key, _)| key);
         owner.into_iter().flat_map(|owner| keys.clone().map(move |key| (key, owner))).collect()
     }
 
-    /// The number in that place.
+    /// The argument at that position, as a number.
     ///
     /// # Panics
     ///
@@ -155,19 +155,19 @@ impl Request {
         self.words.iter().position(|said| said == word.as_bytes())
     }
 
-    /// What follows a word.
+    /// The argument after a keyword.
     pub(crate) fn option(&self, word: &str) -> Option<&[u8]> {
         self.words.get(self.option_at(word)? + 1).map(Vec::as_slice)
     }
 
-    /// Leaves out a word, and what follows it.
+    /// Removes a keyword and its argument.
     pub(crate) fn leave_out(&mut self, word: &str) {
         if let Some(at) = self.option_at(word) {
             self.words.drain(at..at + 2);
         }
     }
 
-    /// The session that it is about.
+    /// Its session.
     pub(crate) fn session(&self) -> Option<SessionName> {
         let is_of_one = self.name().starts_with(b"SESSION.");
         let name =
@@ -176,7 +176,7 @@ impl Request {
     }
 }
 
-/// Takes one whole command off the received bytes.
+/// Removes one complete command from the received bytes.
 pub(crate) fn take(bytes: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut at = 0;
     let mut count = length(bytes, &mut at, b'*')?;
@@ -199,7 +199,7 @@ fn length(bytes: &[u8], at: &mut usize, kind: u8) -> Option<usize> {
     decimal(&rest[1..end])
 }
 
-/// What a client hears of an answer: owners have the names that it gave them.
+/// Writes a reply for a client, with the client's own names of owners.
 pub(crate) fn write(to: &mut Vec<u8>, reply: &Reply, names: &Names) {
     match reply {
         Reply::Number(number) => to.extend(format!(":{number}\r\n").bytes()),

@@ -1,5 +1,5 @@
-//! With all safeguards no promise is broken in some hundred seeds. With one of them off, the hole that it closes is
-//! found, and it is this safeguard that closes it. Bugs of the module and of the crate that the simulation
+//! With all safeguards, several hundred seeds break no promise. With one safeguard off, a seed shows the violation that
+//! it prevents, and the same seed passes with the safeguard on. Bugs of the module and of the crate that the simulation
 //! finds are patches in `tests/planted`.
 
 #![allow(
@@ -13,15 +13,15 @@
 use kvlock_simulation::{Counts, Keeping, Rule, Safeguard, Scene, Settings, run, shrink};
 
 const STEPS: u64 = 1_000;
-/// How many seeds may be tried. The rarest hole shows in 4 of 1,000 seeds, and without `tokio_unstable` chance
-/// takes part: fewer would let a test fail now and then.
+/// Largest number of seeds to try. The rarest violation shows in 4 of 1,000 seeds, and runs without `tokio_unstable`
+/// are partly random. With fewer seeds a test would sometimes fail.
 const SEEDS: u64 = 5_000;
 
-/// Finds a seed that shows the hole, and checks that the safeguard closes it.
+/// Finds a seed that shows the violation, and checks that the safeguard prevents it.
 fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     let with = Settings { scene: Some(scene), keeping: Some(keeping), ..Settings::default() };
     let without = Settings { off: Some(off), ..with.clone() };
-    // Leases that outlast a replaced primary take long to end.
+    // Leases that outlast a replaced primary need more steps to end.
     let steps = if keeping == Keeping::Quarantine { 4 * STEPS } else { STEPS };
     let shows = |seed: &u64| {
         let found = run(*seed, steps, &without, false).violation;
@@ -35,7 +35,7 @@ fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     assert_eq!(report.violation, None, "seed {seed}, with {off:?}");
 }
 
-/// What is off, where that matters, what keeps grants there, and the promise that is broken.
+/// Makes a test for each safeguard: the scene in which it matters, the setting that keeps grants, and the broken rule.
 macro_rules! holes {
     ($($name:ident: $off:ident, $scene:ident, $keeping:ident, $rule:ident;)*) => {
         $(
@@ -49,17 +49,17 @@ macro_rules! holes {
 }
 
 holes! {
-    who_counts_from_the_answer_believes_too_long: FromSending, Single, Nothing, Belief;
-    who_does_not_look_at_its_clock_believes_too_long: LooksAtClock, Single, Nothing, Belief;
-    whose_clock_is_slower_than_allowed_for_believes_too_long: RateMargin, Single, Nothing, Belief;
-    who_counts_on_what_was_not_answered_believes_too_long: UnansweredIsNothing, Single, Nothing, Belief;
-    whose_session_is_shorter_than_it_asked_for_believes_too_long: WholeTtl, Single, Nothing, Belief;
-    who_repeats_itself_without_saying_holds_holds_twice: Holds, Single, Nothing, Holds;
-    who_counts_from_when_it_was_told_believes_too_long: GrantedAt, Single, Nothing, Belief;
+    a_lease_counted_from_the_reply_is_believed_too_long: FromSending, Single, Nothing, Belief;
+    a_holder_that_does_not_check_its_clock_believes_too_long: LooksAtClock, Single, Nothing, Belief;
+    a_client_with_a_slow_clock_believes_too_long: RateMargin, Single, Nothing, Belief;
+    a_renewal_without_a_reply_is_believed_too_long: UnansweredIsNothing, Single, Nothing, Belief;
+    a_client_of_a_shortened_session_believes_too_long: WholeTtl, Single, Nothing, Belief;
+    a_repeated_command_without_holds_holds_twice: Holds, Single, Nothing, Holds;
+    a_grant_counted_from_its_outcome_is_believed_too_long: GrantedAt, Single, Nothing, Belief;
     a_shorter_renewal_that_arrives_late_is_counted_on: CountsLate, Single, Nothing, Belief;
     a_resource_that_does_not_look_takes_late_writes: Fence, Single, Nothing, Stale;
-    a_server_that_forgets_grants_again_unless_it_waits: Quarantine, Crashes, Quarantine, Belief;
-    who_takes_over_grants_again_unless_it_waits: Quarantine, Failovers, Quarantine, Belief;
+    a_server_without_its_data_grants_again_without_a_quarantine: Quarantine, Crashes, Quarantine, Belief;
+    a_promoted_replica_grants_again_without_a_quarantine: Quarantine, Failovers, Quarantine, Belief;
     a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas: MinReplicas, Failovers, Quarantine, Belief;
     a_primary_that_is_cut_off_together_with_a_replica_goes_on: NoReplicaAlong, Failovers, Quarantine, Belief;
     grants_that_no_replica_has_are_granted_again: ReplicasConfirm, Failovers, Replicas, Belief;
@@ -85,7 +85,7 @@ fn with_all_safeguards_nothing_is_wrong() {
         counts.add(&report.counts);
     }
     println!("{counts:?}");
-    // A world in which nothing happens proves nothing.
+    // A run in which nothing happens proves nothing.
     let Counts { promotions, crashes, handed_off, reentered, renewed, .. } = counts;
     for happened in [promotions, crashes, handed_off, reentered, renewed] {
         assert!(happened > 0, "{counts:?}");
@@ -113,7 +113,7 @@ fn a_seed_decides_everything() {
 
 #[test]
 #[cfg(tokio_unstable)]
-fn a_run_is_shortened_to_what_shows_it() {
+fn a_run_is_shortened_to_its_first_violation() {
     let without =
         Settings { off: Some(Safeguard::Fence), scene: Some(Scene::Single), ..Settings::default() };
     let fails = |seed: &u64| run(*seed, STEPS, &without, false).violation.is_some();

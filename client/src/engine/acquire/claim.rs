@@ -181,7 +181,7 @@ impl Claim {
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
-    /// Makes a lease of a grant. From then on the watchdog renews it.
+    /// Creates a lease from a grant. The watchdog then renews it.
     pub(crate) fn hold(&self, granted: Granted, term: LeaseSpec) -> Result<Held, Error> {
         let Granted { grant, since, runs } = granted;
         let held_lock = HeldLock {
@@ -214,7 +214,7 @@ impl Claim {
         let _ended = undone.await;
     }
 
-    /// A guard has it from here on.
+    /// Ends the claim: a guard now has the lock.
     pub(crate) fn keep(mut self) {
         self.state = State::Over;
     }

@@ -110,7 +110,7 @@ impl World {
         answer
     }
 
-    /// Not lost means that the server has not freed it.
+    /// Asserts that the server has not freed the lock while the lease is not lost.
     fn look(&self) -> bool {
         let before = now(&self.clock);
         let lost = self.lease.is_lost();

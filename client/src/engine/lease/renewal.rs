@@ -8,16 +8,16 @@ use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use std::time::Duration;
 
-/// What the watchdog has to do about a lease now.
+/// The next action of the watchdog for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchdogAction {
     /// Renew it for that long.
     Renew(Duration),
-    /// Look again then.
+    /// Check again at that time.
     Later(Moment),
-    /// Make it lost: its time is over.
+    /// Mark it as lost: it has ended.
     Expire,
-    /// Forget it: it is lost or released.
+    /// Stop watching it: it is lost or released.
     Done,
 }
 

@@ -91,7 +91,7 @@ impl<'a> AcquireOptions<'a> {
     }
 }
 
-/// What to give back. Default: one exclusive hold.
+/// Options of a release: the holds to release. Default: one exclusive hold.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! What a client does when nothing happens to the cluster.
+//! A client of a cluster that does not change.
 
 use super::*;
 use crate::story::Story;

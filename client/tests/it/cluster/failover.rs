@@ -1,4 +1,4 @@
-//! Masters go, and their replicas take over.
+//! Masters die, and their replicas take over.
 
 use super::*;
 use crate::sentinel::what_the_replica_knows_is_kept;
@@ -10,7 +10,7 @@ async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lo
     let client = client(&cluster).await;
     let key = early_key(&cluster);
     let master = cluster.node_for(&key);
-    // The same at another master is none of its business.
+    // A loss at another master does not concern this lock.
     let other = a_key_of_each(&cluster).pop().unwrap();
     let other = ok(client.lock(other).acquire()).await;
     what_the_replica_knows_is_kept(&client, master, cluster.replica_of(master), &key).await;

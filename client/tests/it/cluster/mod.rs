@@ -1,7 +1,7 @@
 //! A client of a cluster.
 //!
-//! What servers do to locks while slots move is in `tests/it/cluster`; here it is what the client
-//! makes of their answers.
+//! The effect of moving slots on locks is tested in `tests/it/cluster`; here the tests are about the client's
+//! reaction to the replies.
 
 mod everyday;
 mod failover;

@@ -34,7 +34,7 @@ pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
     }
 }
 
-/// It goes to another node and back, and then to one that has just joined and leaves again.
+/// The slot moves to another node and back, and then to a node that has just joined and leaves again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
     let mut cluster = Cluster::start(3, 0);
@@ -66,7 +66,7 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
     wait_until_free(&cluster, &key);
 }
 
-/// The node that the slot leaves lives on, and so does the session there.
+/// The previous node of the slot still runs, and so does the session there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_lock_is_bound_again_where_its_slot_has_moved() {
     let cluster = Cluster::start(3, 0);

@@ -1,4 +1,4 @@
-//! From the address to the cluster, and what is said when there is none.
+//! Connecting to a cluster by an address, and errors if there is no cluster.
 
 use super::*;
 use crate::tls::of_the_documents;
@@ -16,11 +16,11 @@ async fn any_one_node_that_answers_is_enough() {
             ok(guard.release()).await;
         }
     }
-    // But it is not taken for all.
+    // But one node does not count as the whole cluster.
     let client = Client::connect(cluster.nodes()[1].url()).await.unwrap();
     let told = soon(client.lock(early_key(&cluster)).acquire()).await.unwrap_err();
     assert!(matches!(&told, Error::Config(text) if text.contains("redis-cluster://")), "{told:?}");
-    // Nor are all taken for one server of a quorum.
+    // The whole cluster does not count as one server of a quorum.
     let all = Client::connect(cluster.url()).await.unwrap();
     let told = kvlock_quorum::Quorum::of([all]).await.unwrap_err();
     assert!(matches!(&told, Error::Config(text) if text.contains("cluster")), "{told:?}");

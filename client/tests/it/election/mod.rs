@@ -25,17 +25,17 @@ fn in_line(stage: &mut Stage, election: &Election) -> tokio::task::JoinHandle<Le
     campaigns
 }
 
-/// Waits until the server tells that many clients what becomes of `k`. A leader is one a moment after it leads.
+/// Waits until that number of clients observes `k`. A leader starts to observe a moment after it leads.
 fn observed_by(stage: &mut Stage, clients: i64) {
     wait::until_is("observers", SOON, clients, || {
         let info = stage.control.run("LOCK.INFO k");
-        // If there are none, nothing is said of them.
+        // Without observers the field is missing.
         let are_any = info.to_string().contains("observers");
         if are_any { info.field("observers").integer() } else { 0 }
     });
 }
 
-/// Waits for something that a clock or another task brings about.
+/// Waits until a condition holds that a clock or another task causes.
 fn comes_true(what: &str, so: impl FnMut() -> bool) {
     wait::until_is(what, SOON, true, so);
 }

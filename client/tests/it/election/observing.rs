@@ -9,7 +9,7 @@ async fn observer(client: &Client) -> Observer {
     ok(client.election("k").observe()).await
 }
 
-/// Waits until it sees that.
+/// Waits until the observer's state fulfils a condition.
 async fn sees(observer: &mut Observer, what: &str, so: impl Fn(&Observer) -> bool) {
     soon(async {
         while !so(observer) {
@@ -67,7 +67,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
         assert_eq!(soon(leader.lost()).await, loss, "{how}");
         assert!(!election.is_leader());
         drop(leader);
-        // One that had seen how the last term ended would renew the next one at once, to find out.
+        // A leader that had seen the end of the last term would renew the next one at once, to check it.
         observed_by(&mut stage, 2);
     }
 }
@@ -89,7 +89,7 @@ async fn a_leader_hears_at_once_that_the_next_one_leads() {
 async fn a_lock_is_observed_for_all_who_want_it_so() {
     let mut stage = Stage::set().await;
     for how in ["came in later", "goes on sharing", "took it over"] {
-        // What another client has seen of how the last hold ended is of no use to it.
+        // Another client's report of the end of the last hold does not apply to it.
         let client = stage.other().await;
         let lock = client.lock("k").lease(LONG).owner(&client.owner());
         let observing = lock.clone().observed();

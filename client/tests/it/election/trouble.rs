@@ -1,4 +1,4 @@
-//! What others get wrong when connections break, servers hang and candidates give up.
+//! Elections while connections break, servers hang and candidates give up.
 
 use super::*;
 use harness::Value;
@@ -16,7 +16,7 @@ async fn a_candidate_that_gives_up_or_fails_is_one_no_more() {
     assert!(ok(election.campaign_within(MOMENT)).await.is_none());
     assert!(begun.elapsed() >= MOMENT);
     observe::wait_for_waiters(&mut stage.control, "k", 0);
-    // A reported trouble: another client cancelled the wait and removes the user's right.
+    // A reported error: another client cancels the wait and removes the user's right.
     let campaigns = tokio::spawn(async move { election.campaign().await });
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     stage.control.run("ACL SETUSER default -lock.acquire -lock.wait");
@@ -33,7 +33,7 @@ async fn a_campaign_does_not_outlive_its_session() {
     let election = candidate(&stage, "a");
     let campaigns = in_line(&mut stage, &election);
     proxy.cut();
-    // Cut off for so long that the server gives its place up.
+    // Cut off until the server removes its place.
     wait::until_is("nobody is in line", 2 * SOON, 0, || {
         stage.control.run("LOCK.INFO k").field("waiters").integer()
     });

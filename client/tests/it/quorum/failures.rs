@@ -8,7 +8,7 @@ use kvlock_quorum::{Client, Error, Quorum};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
-/// More than a server needs that answers at all, and less than anything here waits for otherwise.
+/// Longer than a running server needs for a reply, and shorter than all other timeouts here.
 const SHORT: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn two_of_five_may_be_down_and_three_may_not() {
     assert_no_majority(soon(stage.quorum.lock("k").acquire_within(SHORT)).await, 3, 5);
     stage.assert_nothing_is_left();
 
-    // One that comes back is enough.
+    // One restarted server is enough.
     let lock = stage.quorum.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     stage.servers[2].restart();
@@ -41,7 +41,7 @@ async fn two_of_five_may_be_down_and_three_may_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
-    // What the clients themselves would wait for is longer than this test does.
+    // The clients' own reply timeout is longer than this test.
     let slow = Client::builder().reply_timeout(10 * SOON);
     let mut stage = Stage::with(5, slow).await;
     stage.signal([1, 4], Signal::SIGSTOP);
@@ -53,7 +53,7 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
     stage.quorum = stage.quorum.clone().server_timeout(SHORT);
     stage.signal([2], Signal::SIGSTOP);
     assert_no_majority(soon(stage.quorum.lock("k").try_acquire()).await, 3, 5);
-    // Again and again, it does not pile up.
+    // Repetitions do not accumulate requests.
     for _ in 0..12 {
         assert!(soon(stage.quorum.lock("k").try_acquire()).await.is_err());
     }
@@ -76,7 +76,7 @@ async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
     wait_for_servers(&guard, 3);
     wait_for_renewals(&mut stage.connect(0), 2);
     assert!(!guard.is_lost());
-    // And they take it again when they are back: one that forgot, and one that did not.
+    // Both servers are used again when they are back: one that lost its data, and one that did not.
     stage.signal([1], Signal::SIGCONT);
     stage.servers[4].restart();
     wait_for_servers(&guard, 5);
@@ -100,7 +100,7 @@ async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
         ok(guard.release()).await;
     }
     stage.assert_nothing_is_left();
-    // Without one of the others there is no majority but with that one.
+    // Without one of the others, a majority needs that server.
     stage.servers[0].kill9();
     assert_matches!(soon(stage.quorum.lock("k").acquire()).await, Err(trouble) if !trouble.is_retryable());
 }
@@ -108,7 +108,7 @@ async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
-    // It is lost though what was forgotten could be taken again.
+    // The lock is lost, although it could be acquired again on the servers that lost it.
     stage.taken_at([3, 4]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
@@ -123,7 +123,7 @@ async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
     let work = guard.run_until_lost(std::future::pending::<()>());
     assert_matches!(soon(work).await, Err(Error::Lost(_)));
     assert!(guard.is_lost() && guard.lease_left().is_zero());
-    // The two that are left are given back at once: they would only be in the way.
+    // The two remaining locks are released at once, because they would only block other clients.
     stage.assert_nothing_is_left();
     soon(guard.lost()).await;
     assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
@@ -148,7 +148,7 @@ async fn a_clock_that_jumps_while_more_than_a_majority_holds_it_harms_nobody() {
             assert!(ok(other.lock("k").try_acquire()).await.is_none());
         }
         assert!(!guard.is_lost());
-        // It did not know the lock any more, or knows it for longer: it is released all the same.
+        // The server had lost the lock, or had a longer lease: it is released there in both cases.
         assert!(guard.token().value() > last);
         last = guard.token().value();
         ok(guard.release()).await;

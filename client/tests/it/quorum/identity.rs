@@ -1,4 +1,4 @@
-//! Which servers there are, and whether they are different ones.
+//! The servers of a quorum, and whether they are different.
 
 use super::{Stage, assert_matches, assert_no_majority, clients, ok, soon};
 use harness::{Server, cmd};
@@ -18,7 +18,7 @@ async fn the_same_server_twice_is_refused() {
     assert_matches!(soon(Quorum::connect(none)).await, Err(Error::Invalid(_)));
 }
 
-/// Two addresses of a server that was down when that could have been seen.
+/// Two addresses of one server, which was down when the client could have noticed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_turns_out_to_be_there_twice_is_not_counted_twice() {
     let servers: Vec<_> = (0..4).map(|_| Server::start()).collect();
@@ -30,7 +30,7 @@ async fn a_server_that_turns_out_to_be_there_twice_is_not_counted_twice() {
     servers[3].restart();
     let stage = Stage { servers, quorum };
     stage.taken_at([1, 2]);
-    // One server is left, and the other twice: these are two.
+    // One server and the one with two addresses are left: these count as two.
     assert!(ok(stage.quorum.lock("k").try_acquire()).await.is_none());
     stage.connect(1).run("DEL k");
     let guard = ok(stage.quorum.lock("k").try_acquire()).await.expect("three are free");

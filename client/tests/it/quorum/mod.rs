@@ -27,7 +27,7 @@ impl Stage {
 
     async fn of(servers: Vec<Server>, builder: Builder) -> Self {
         let quorum = Quorum::of(clients(&servers, &builder)).await.unwrap();
-        // However slow the machine is, an answer that comes counts.
+        // With a long timeout, because replies must count even on a slow machine.
         Self { servers, quorum: quorum.server_timeout(SOON) }
     }
 
@@ -35,7 +35,7 @@ impl Stage {
         self.servers[server].connect()
     }
 
-    /// Which servers say that the lock is held.
+    /// Indices of the servers on which the lock is held.
     fn holders(&self) -> Vec<usize> {
         let held = |server: &usize| {
             self.servers[*server].is_running()
@@ -56,7 +56,7 @@ impl Stage {
         servers.into_iter().for_each(|server| self.servers[server].signal(signal));
     }
 
-    /// No server that runs holds anything, once all that was left to be done is done.
+    /// Asserts that no running server has a held lock when all background work is done.
     fn assert_nothing_is_left(&self) {
         wait::until_is("nothing is left", SOON, vec![], || self.holders());
     }
@@ -97,7 +97,7 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
     stage.taken_at([0, 1]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 3);
-    // As soon as they are free they are taken, too.
+    // They are also acquired as soon as they are free.
     stage.connect(0).run("LOCK.RELEASE k somebody");
     wait_for_servers(&guard, 4);
     ok(guard.release()).await;

@@ -1,4 +1,4 @@
-// A result that one process computes and all get: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE.
+// A result that one process computes for all: LOCK.WAIT … UNLESS, then LOCK.RELEASE … STORE.
 package main
 
 import (
@@ -29,7 +29,7 @@ func once(key string, work func() (string, error)) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	options.ReadTimeout = -1 // it may stay silent while another process works
+	options.ReadTimeout = -1 // the reply may take as long as another process works
 	connection := redis.NewClient(options)
 	defer connection.Close()
 	for {
@@ -42,11 +42,11 @@ func once(key string, work func() (string, error)) (string, error) {
 			return "", err
 		}
 		if grant == "ready" {
-			continue // read it; if it is gone by now, wait again
+			continue // read it; if it has expired since, wait again
 		}
 		value, err := work()
 		if err != nil {
-			connection.Do(ctx, "LOCK.RELEASE", lock, owner, "ALL") // the next one works
+			connection.Do(ctx, "LOCK.RELEASE", lock, owner, "ALL") // the next waiter works
 			return "", err
 		}
 		// Stores nothing if the lease is over.

@@ -51,7 +51,7 @@ pub(crate) enum Op {
     },
 }
 
-/// How a lock stood from a version on, and how the holder before went by it.
+/// The state of a lock from a version on, and how the previous holder lost it.
 type Stood = (u64, Standing, Option<Gone>);
 
 /// What a client knows.

@@ -1,20 +1,20 @@
-//! The commands of a server, as it documents them itself, and words that fit their arguments.
+//! The commands of a server, from its own documentation, and words that fit their arguments.
 
 use super::words;
 use harness::Connection;
 use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
 
-/// Commands that would end the server, leave this machine, lock all clients out or wait for long. Some of them
-/// are in `hand.rs` by hand. `CLIENT PAUSE` is never sent in a transaction: after it Redis 7.0 and 8 crash,
-/// even without modules, on any write to an expired key.
+/// Commands that are not drawn, because they would end the server, connect to other machines, lock all clients
+/// out or wait for long. `hand.rs` contains some of them. `CLIENT PAUSE` is never sent in a transaction: after
+/// that, Redis 7.0 and 8 crash, even without modules, on any write to an expired key.
 const NEVER: &str = "\
     acl|deluser acl|load acl|save acl|setuser auth client|kill client|no-touch client|pause \
     client|reply client|unblock command command|docs command|info config|resetstat config|rewrite \
     config|set debug failover hello migrate module|load module|loadex module|unload monitor multi \
     pfdebug pfselftest psync replconf replicaof reset script|debug shutdown slaveof sync quit";
 
-/// What is done most to the keys of others, and so comes most often here.
+/// Commands that are often used on keys, and so are drawn more often.
 const HOT: &str = "\
     copy del del del dump exists expire getdel hdel hdel hexpire hgetall hgetdel hincrby hmset \
     hpexpire hset hsetnx move object|encoding object|freq persist pexpire pexpire pexpireat pttl \
@@ -25,12 +25,12 @@ const HOT: &str = "\
 pub(super) struct Grammar {
     ours: Vec<Command>,
     others: Vec<Command>,
-    /// Some of these, some of them more than once.
+    /// Indices of the frequent commands, some more than once.
     hot: Vec<usize>,
 }
 
 impl Grammar {
-    /// Asks the server.
+    /// Reads the commands from the server.
     pub(super) fn of(connection: &mut Connection) -> Self {
         let mut all = docs::commands(connection);
         all.retain(|command| !NEVER.split(' ').any(|name| name == command.name));
@@ -91,7 +91,7 @@ fn put(argument: &Argument, random: &mut Random, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Leaves one argument out, adds one, or puts something else in its place.
+/// Removes, adds or replaces one argument.
 fn spoil(words: &mut Vec<Vec<u8>>, random: &mut Random) {
     let at = random.below(words.len() as u64 + 1) as usize;
     match random.below(4) {

@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS` does not tell how to do: scripts, options, payloads, other clients.
+//! Commands that `COMMAND DOCS` does not describe well enough: scripts, options, payloads, other clients.
 
 use super::grammar::Grammar;
 use super::words::{self, KEYS};
@@ -8,7 +8,7 @@ use harness::{Connection, cmd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Sequences of commands and their weights. Of words with bars between them one is drawn, and words in angle
+/// Sequences of commands and their weights. From words separated by bars one is drawn, and words in angle
 /// brackets are drawn by [`Hand::words`]. A command after `5*` appears up to four times.
 const SEQUENCES: [(u64, &str); 43] = [
     (250, "DEL <its-key>; <it>"),
@@ -18,7 +18,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (30, "WATCH <key>; MULTI; 5*<any>; EXEC|EXEC|EXEC|EXEC|DISCARD"),
     (15, "MULTI; 5*<any>; RESTORE <key> 0|1|30|10000 <payload> REPLACE; EXEC"),
     (20, "WATCH <key>"),
-    // Many holders, live, expired or about to expire together; of some the server lets fields end.
+    // Many holders: live, expired or about to expire together. In some, fields expire on their own.
     (6, "<crowd>; RENAME crowd k1|k2|k3|s"),
     (6, "<crowd>; COPY crowd k1|k2|k3|s REPLACE"),
     (3, "<crowd>; RENAME crowd s; SWAPDB 0 1"),
@@ -27,7 +27,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (50, "EVAL <script> 1 <key> <any>"),
     (20, "FUNCTION LOAD REPLACE <functions>"),
     (25, "FCALL f|f|g 1 <key> <ours>"),
-    // It is put back, unless the connection breaks: then others do it, sooner or later.
+    // The option is restored, unless the connection breaks; then another connection does it later.
     (60, "CONFIG SET <option> <value>; 6*<ours>; CONFIG SET <option> <was>"),
     (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
     (1, "CLIENT KILL ID <junk>"),
@@ -68,7 +68,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (15, "SELECT 0|1|2"),
 ];
 
-/// Options, and what they are set to, with bars between. All are put back when a round is over.
+/// Options and their values, separated by bars. All are restored at the end of a round.
 const OPTIONS: [(&str, &str); 28] = [
     ("kvlock.max-lease-ms", "1|20|1000|86400000"),
     ("kvlock.max-waiters", "0|1|3|10000|-1"),
@@ -100,7 +100,7 @@ const OPTIONS: [(&str, &str); 28] = [
     ("activerehashing", "yes|no"),
 ];
 
-/// Scripts that pass a command on.
+/// Scripts that call a command.
 const SCRIPTS: [&str; 5] = [
     "return redis.call(unpack(ARGV))",
     "return redis.pcall(unpack(ARGV))",
@@ -124,17 +124,17 @@ pub(crate) const CROWD: &str = "\
 const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
     redis.pcall('LOCK.WAIT', KEYS[1], 'w' .. n, 50, ARGV[2], 'SESSION', ARGV[3]) end";
 
-/// What commands by hand need to know of a server.
+/// Data about a server for making these commands.
 #[derive(Debug)]
 pub(crate) struct Hand {
     grammar: Grammar,
-    /// Values as `DUMP` gives them.
+    /// Values in the format of `DUMP`.
     payloads: Vec<Vec<u8>>,
-    /// Options that this server has, and what they were at the beginning.
+    /// Options that this server has, with their initial values.
     options: Vec<(&'static str, &'static str, String)>,
-    /// Whether clients are paused, or else unblocked. Every server that we support crashes, with no
-    /// module at all, on `CLIENT UNBLOCK` of a client that a pause holds up. Redis 8 did, with
-    /// kvlock loaded, when it waited for the end of a flush.
+    /// Whether clients are paused in this round, or unblocked. All supported servers crash, also without
+    /// modules, on `CLIENT UNBLOCK` of a client that a pause delays. Redis 8 with kvlock also crashed
+    /// while it waited for the end of a flush.
     pub(super) pauses: AtomicBool,
     /// Approximate number of clients that the server has had.
     pub(super) clients: AtomicU64,
@@ -145,10 +145,10 @@ pub(crate) struct Hand {
 pub(super) type Words = Vec<Vec<u8>>;
 
 impl Hand {
-    /// Asks the server for its commands and its options. These are values to restore.
+    /// Reads the commands and options from the server. The payloads are values to restore.
     pub(crate) fn at(server: &mut Connection, payloads: Vec<Vec<u8>>) -> Self {
         let grammar = Grammar::of(server);
-        // Not each server has each.
+        // A server may lack some of the options.
         let option = |(name, values)| {
             let pair = server.call(cmd!["CONFIG", "GET", name]);
             Some((name, values, pair.elements().get(1)?.text()))
@@ -163,8 +163,8 @@ impl Hand {
         }
     }
 
-    /// Another round, in which clients are paused if they were unblocked in the last one. The server has
-    /// had that many clients.
+    /// Starts a round. Clients are paused in it if they were unblocked in the last one. The server has
+    /// had that number of clients.
     pub(crate) fn begin(&self, clients: i64) {
         self.clients.store(clients.cast_unsigned(), Ordering::SeqCst);
         self.pauses.fetch_xor(true, Ordering::SeqCst);
@@ -227,7 +227,7 @@ impl Hand {
             b"<payload>" => self.payload(random),
             b"<junk>" => words::anything(random),
             b"<ages>" => far_end(random).to_string().into_bytes(),
-            // One that is connected, most likely.
+            // Probably a connected client.
             b"<client>" => {
                 let last = self.clients.load(Ordering::SeqCst);
                 last.saturating_sub(random.below(40)).to_string().into_bytes()
@@ -261,7 +261,7 @@ impl Hand {
     }
 }
 
-/// What is the same in all commands of a sequence.
+/// Words that are the same in all commands of a sequence.
 struct Same<'a> {
     /// A command of the module.
     it: Words,

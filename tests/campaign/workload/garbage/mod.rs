@@ -27,7 +27,7 @@ pub(crate) const GARBAGE: Work = Work {
     }),
 };
 
-/// More commands than this are not sent before some are answered.
+/// Largest number of commands without a reply.
 const AHEAD: u64 = 64;
 
 /// Longest wait for a reply before the next command is sent.
@@ -40,7 +40,7 @@ fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: &Rand
             return;
         }
         let Ok(connection) = Connection::open(port) else {
-            // If the server is gone, that is seen at the end.
+            // If the server has ended, the end of the round shows it.
             sleep(MOMENT);
             continue;
         };
@@ -68,14 +68,14 @@ struct Client<'a> {
     connection: Connection,
     random: Random,
     is_resp2: bool,
-    /// Whether what arrives is no concern of ours any more, because what was sent was no RESP.
+    /// Whether invalid RESP was sent, so that replies are not checked any more.
     is_garbled: bool,
     sent: u64,
     received: u64,
 }
 
 impl Client<'_> {
-    /// Talks until it is closed, or breaks it off in the middle of whatever is going on.
+    /// Sends commands until the connection is closed, or resets it at a random moment.
     fn talk(&mut self) {
         if self.random.percent(50) {
             self.connection.expect_protocol(3);
@@ -99,7 +99,7 @@ impl Client<'_> {
         }
     }
 
-    /// Some commands, in one go.
+    /// Sends some commands in one write.
     fn burst(&mut self) {
         let long = self.random.percent(10);
         for _ in 0..=self.random.below(if long { 60 } else { 8 }) {
@@ -138,7 +138,7 @@ impl Client<'_> {
         self.connection.send(words);
     }
 
-    /// Sends what is no command, or only the beginning of one.
+    /// Sends bytes that are no command, or an incomplete command.
     fn garble(&mut self) {
         const WRONG: [&[u8]; 9] = [
             b"*3\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n",
@@ -159,7 +159,7 @@ impl Client<'_> {
         self.connection.send_raw(&bytes);
     }
 
-    /// Hears what has been answered; nothing more is if that is false.
+    /// Reads replies. Returns false if the connection is closed.
     fn listen(&mut self) -> bool {
         while self.received < self.sent {
             match self.connection.receive(MOMENT) {
@@ -183,7 +183,7 @@ impl Client<'_> {
         self.received += 1;
         self.round.notes.add("replies", 1);
         match reply {
-            // A mutated `LOCK.PROFILE RESET` is one, too.
+            // A mutated `LOCK.PROFILE RESET` becomes a `RESET`, too.
             Value::Status(word) if word == "RESET" => {
                 self.connection.expect_protocol(2);
                 self.is_resp2 = true;

@@ -18,7 +18,7 @@ const VALUES: &str = "v10.0.0.7:80|v|1|2|0|-1|shared|exclusive 1|exclusive 99999
     3 1|semaphore 3 1|semaphore 2 4294967295|semaphore 0 0|latch 2|9007199254740991|\
     18446744073709551615|01";
 
-/// Whole numbers. None so large, and yet allowed, that a string of that length would be made.
+/// Whole numbers. None is a valid but very large length of a string.
 const NUMBERS: &str = "0|1|1|2|3|5|30|100|1000|-1|-2|-0|+1|01|1e3|4294967295|4294967296|\
     9223372036854775807|-9223372036854775808|18446744073709551616";
 
@@ -57,7 +57,7 @@ pub(super) fn draw(kind: &str, name: &str, random: &mut Random) -> Vec<u8> {
         (_, "permits" | "n" | "count") => "0|4294967294|4294967295|4294967296",
         (_, "numkeys") => "1|1|2|3",
         (_, "index" | "index1" | "index2" | "destination-db" | "db") => "0|1|2",
-        // Of a command that blocks; in seconds or milliseconds.
+        // Timeouts of blocking commands, in seconds or milliseconds.
         (_, "timeout") => "0.01|1|2|10",
         (_, "milliseconds" | "unix-time-milliseconds") => "1|30|1000|2000000000000",
         (_, "seconds") => "1|10|100",
@@ -81,7 +81,7 @@ pub(super) fn one_of(choices: &str, random: &mut Random) -> Vec<u8> {
 /// The sessions that were opened last.
 static SESSIONS: Mutex<VecDeque<Vec<u8>>> = Mutex::new(VecDeque::new());
 
-/// A session was opened.
+/// Records a new session.
 pub(super) fn note_session(name: &[u8]) {
     let mut sessions = SESSIONS.lock().unwrap();
     sessions.push_back(name.to_vec());

@@ -30,20 +30,20 @@ pub(super) struct Client<'a> {
     pub(super) scene: &'a Scene<'a>,
     /// The database to select.
     pub(super) db: u32,
-    /// With the database that it is in.
+    /// The connection, and its selected database.
     connection: Option<(Connection, u32)>,
 }
 
 /// How a call ended for its client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ending {
-    /// The request had its full effect.
+    /// The request took full effect.
     Done,
-    /// It does not have the lock.
+    /// The owner does not have the lock.
     Refused,
-    /// The server would not do it now.
+    /// The server rejected it for now.
     Failed,
-    /// The connection is gone, and the effect is unknown.
+    /// The connection broke, and the effect is unknown.
     Unknown,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Client<'a> {
         Self { scene, db: 0, connection: None }
     }
 
-    /// The connection, in the right database; a new one if the last is gone. Panics if there is no
+    /// The connection, in the right database; a new one if the last one broke. Panics if there is no
     /// primary.
     pub(super) fn connection(&mut self) -> &mut Connection {
         let scene = self.scene;
@@ -74,7 +74,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Asks, without a line in the history; nil when the connection breaks.
+    /// Sends a command that is not recorded in the history; nil if the connection breaks.
     pub(super) fn ask(&mut self, command: Vec<Vec<u8>>) -> Value {
         let answer = self.connection().ask(command);
         if answer.is_err() {
@@ -91,7 +91,7 @@ impl<'a> Client<'a> {
         request: Request,
         command: &[Vec<u8>],
     ) -> CallId {
-        // First: to connect takes its time, and is no part of the call.
+        // Connect first: the time for that is not part of the call.
         self.connection();
         let call = self.scene.recorder.sent(key, owner, request);
         self.connection().send(command);
@@ -104,13 +104,13 @@ impl<'a> Client<'a> {
         match self.receive() {
             Ok(reply) => self.ended(call, self.outcome(request, &reply)),
             Err(ReceiveError::Closed) => self.ended(call, lost),
-            // It stays open, and the checker finds it.
+            // The call stays open, and the checker reports it.
             Err(_) => Ending::Unknown,
         }
     }
 
-    /// Carries these out in one turn of the server, whatever the network does. What each is answered; what
-    /// all are if they are refused as a whole.
+    /// Runs these commands in one transaction. Returns the replies, or the error if the transaction
+    /// is refused.
     pub(super) fn transact(
         &mut self,
         commands: &[Vec<Vec<u8>>],
@@ -147,7 +147,7 @@ impl<'a> Client<'a> {
         answer
     }
 
-    /// Takes down how a call has ended just now.
+    /// Records the outcome of a call that has just ended.
     pub(super) fn ended(&self, call: CallId, outcome: Outcome) -> Ending {
         self.scene.recorder.answered(call, outcome);
         match outcome {
@@ -173,7 +173,7 @@ impl<'a> Client<'a> {
         self.finish(call, request, Outcome::Unknown)
     }
 
-    /// What a reply says; an error that is not to be expected here is noted.
+    /// The outcome in a reply. Records unexpected errors.
     pub(super) fn outcome(&self, request: &Request, reply: &Value) -> Outcome {
         let outcome = Outcome::of(request, reply);
         match reply {
@@ -189,7 +189,7 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    /// Goes to the primary again: after the server said that it is not one any more.
+    /// Reconnects to the current primary, after the server replied that it is not primary.
     pub(super) fn reconnect(&mut self) {
         self.connection = None;
     }

@@ -24,10 +24,10 @@ const AT_ONCE: usize = 250;
 /// Time to live of the session.
 const TTL_MS: u64 = 1_500;
 
-/// Longer than a crowd takes, so that what is granted stays granted until it is released.
+/// Longer than a crowd takes, so that no lease ends before its release.
 const LEASE_MS: u64 = 5_000;
 
-/// Reads without news, each as long as a lease, after which outcomes are missing.
+/// Number of reads without news, each as long as a lease, after which outcomes count as missing.
 const SILENCE: u32 = 4;
 
 /// Waits that end in time do so together.
@@ -42,7 +42,7 @@ enum End {
     Granted,
     TimedOut,
     Closed,
-    /// Granted, and the session is closed in the same packet in which its outcomes are asked for.
+    /// Granted. The session is closed in the same packet as the request for its outcomes.
     ReadAndClosed,
     LeftAway,
 }
@@ -61,7 +61,7 @@ type Command = Vec<Vec<u8>>;
 struct Place {
     key: String,
     owner: String,
-    /// Of a lock that is in the history.
+    /// Whether the lock is in the history.
     is_recorded: bool,
     call: Option<CallId>,
     in_line: bool,
@@ -140,7 +140,7 @@ impl Crowd<'_> {
             }
             End::LeftAway => {
                 let _read = self.read(0)?;
-                // The next call is over another connection.
+                // The next call uses a new connection.
                 self.client.reset();
                 self.holder_calls(holder, &Request::Release)?;
             }
@@ -165,7 +165,7 @@ impl Crowd<'_> {
         Ok(replies)
     }
 
-    /// The holder of all locks asks for that.
+    /// Sends a request of the holder for all locks.
     fn holder_calls(&mut self, holder: &str, request: &Request) -> Result<(), ReceiveError> {
         let scene = self.scene;
         let command = |place: &Place| request.command(&place.key, holder);
@@ -212,7 +212,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Reads until each wait has its outcome, or the session is gone.
+    /// Reads until each wait has its outcome, or the session has ended.
     fn read_all(&mut self) -> Result<(), ReceiveError> {
         let mut empty = 0;
         while self.places.iter().any(|place| place.in_line) {
@@ -229,7 +229,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Reads once. False if the session is gone.
+    /// Reads once. Returns false if the session has ended.
     fn read(&mut self, timeout: u64) -> Result<bool, ReceiveError> {
         let reply =
             self.client.connection().ask(cmd!["SESSION.NEXT", self.session, self.last, timeout])?;
@@ -247,7 +247,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Checks what a reply reports. False if there is no session any more.
+    /// Checks the outcomes in a reply. Returns false if the session has ended.
     fn hear(&mut self, reply: &Value) -> bool {
         let scene = self.scene;
         let surprise = |what: String| scene.notes.surprise(format!("crowd: {what}"));
@@ -311,7 +311,7 @@ impl Crowd<'_> {
         self.client.connection().ask(cmd!["SESSION.CLOSE", self.session]).map(drop)
     }
 
-    /// Of waits that were not heard of it is not known how they ended.
+    /// Records waits without an outcome as unknown.
     fn settle(&mut self) {
         for place in self.places.iter_mut().filter(|place| place.ended.is_none()) {
             place.end(self.scene, Outcome::Unknown);

@@ -1,4 +1,4 @@
-//! What the clients do at a latch: set it, count it down, wait for it.
+//! Actions of clients on a latch: set it, count it down, wait for it.
 
 use super::client::Ending;
 use super::locks::{Worker, ms};

@@ -1,4 +1,4 @@
-//! What the clients do: take a lock in every way there is, use it, and give it back in every way.
+//! Actions of clients on locks: acquire, use and release them in all possible ways.
 
 use super::client::{Client, Ending};
 use super::sessions::client_of;
@@ -16,10 +16,10 @@ pub(super) const RESET_BY_WAITER: &str = "connection reset by a waiter";
 /// The new holder is killed before its grant is delivered.
 pub(super) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
 
-/// Leases that end soon, so that many do.
+/// Short leases, so that many end.
 pub(super) const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
 
-/// A lease that outlasts the patience of the checker: its holder must be told or go.
+/// A lease longer than the checker's limit of promptness: a grant must be delivered or revoked.
 pub(super) const LONG_MS: u64 = 6_000;
 
 const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
@@ -35,7 +35,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: Random) {
     while !scene.is_over() {
         turn += 1;
         worker.go_to(scene);
-        // A new owner each time: what is unknown of an old one does not blur the next.
+        // A new owner each time, so that unknown outcomes of the old one do not affect the next.
         worker.owner = format!("{number}:{turn}");
         match worker.kind {
             KeyKind::Latch => worker.turn_at_latch(),
@@ -47,19 +47,19 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: Random) {
 
 pub(super) struct Worker<'a> {
     pub(super) client: Client<'a>,
-    /// For what is done while the other connection is blocked.
+    /// A second connection, for commands while the first is blocked.
     pub(super) side: Client<'a>,
     pub(super) random: Random,
     pub(super) key: String,
     pub(super) owner: String,
     pub(super) kind: KeyKind,
-    /// It wants to share the lock.
+    /// Whether it requests the lock in shared mode.
     pub(super) shared: bool,
     /// Percentage of waits that go through a session, if one is open.
     pub(super) through_sessions: u64,
 }
 
-/// A request, and the command that says it.
+/// A request and its command.
 pub(super) type Asks = (Request, Vec<Vec<u8>>);
 
 impl<'a> Worker<'a> {
@@ -76,7 +76,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Has to do with this lock from now on.
+    /// Selects the lock for the next actions.
     pub(super) fn go_to_lock(&mut self, lock: &Lock) {
         self.key.clone_from(&lock.key);
         (self.client.db, self.side.db) = (lock.db, lock.db);
@@ -94,14 +94,14 @@ impl<'a> Worker<'a> {
         self.go_to_lock(lock);
     }
 
-    /// A command about this lock by this owner, in the mode that it wants.
+    /// A command for this lock and owner, in the requested mode.
     fn say(&self, name: &str, words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let name = format!("{}.{name}", self.kind.family());
         let mode = if self.shared { cmd!["SHARED"] } else { Vec::new() };
         [cmd![name, self.key, self.owner], words, mode].concat()
     }
 
-    /// Requests that many holds or permits, and perhaps states the total afterwards.
+    /// A request for that number of holds or permits, sometimes with the total in `HOLDS`.
     pub(super) fn asks(
         &self,
         count: u64,
@@ -164,12 +164,12 @@ impl<'a> Worker<'a> {
                     self.use_it(count, lease);
                 }
             }
-            // It may have been granted: no waiter should have to wait for its expiry.
+            // It may have been granted. Release it, so that no waiter has to wait for its expiry.
             Ending::Unknown if lease == LONG_MS => self.clean_up(),
             Ending::Failed => {
                 self.client.reconnect();
                 if is_semaphore {
-                    // A stranger may have deleted it.
+                    // A stranger may have deleted the semaphore.
                     self.client.ask(cmd!["SEM.SET", self.key, PERMITS, "NX"]);
                 }
             }
@@ -195,7 +195,7 @@ impl<'a> Worker<'a> {
             command,
             timeout,
             may_be_lost: is_short,
-            // To ask for permits again without HOLDS takes more.
+            // A repeated request for permits without HOLDS would take more.
             may_be_repeated: is_short && (makes.is_some() || self.kind != KeyKind::Semaphore),
         })
     }
@@ -238,7 +238,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Goes from holding the lock alone to sharing it, and asks what token that has.
+    /// Downgrades an exclusive hold to a shared one, and reads its token.
     fn go_on_sharing(&mut self, lease: u64) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let share = cmd!["LOCK.ACQUIRE", key, owner, lease, "SHARED", "HOLDS", 1];
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
         self.give_back(lease);
     }
 
-    /// Renews, re-enters or takes more, gives a part back, and repeats some of it; then gives it back or
+    /// Renews, re-enters or takes more, releases a part, and repeats some of these calls. Then releases the rest or
     /// not.
     fn use_it(&mut self, count: u64, lease: u64) {
         let mut holds = count;
@@ -271,11 +271,11 @@ impl<'a> Worker<'a> {
                 _ if self.kind == KeyKind::Semaphore && holds == PERMITS => continue,
                 _ => (self.asks(1, other, None, Some(holds + 1)), holds + 1),
             };
-            // What is sent again, because the answer was lost say, changes nothing.
+            // A repetition, as after a lost reply, changes nothing.
             for _ in 0..=u64::from(self.random.percent(30)) {
                 match self.call(&asks) {
                     Ending::Done => holds = then,
-                    // It got no more, and keeps what it had.
+                    // It got no more permits, and keeps those that it had.
                     Ending::Refused if matches!(asks.0, Request::Permits { .. }) => break,
                     Ending::Refused => return,
                     Ending::Failed | Ending::Unknown => return self.clean_up(),
@@ -288,7 +288,7 @@ impl<'a> Worker<'a> {
     /// Releases it, or lets its lease end.
     fn give_back(&mut self, lease: u64) {
         if self.kind != KeyKind::Lock && self.random.percent(50) {
-            // In this time other clients arrive and wait.
+            // In this time other clients start to wait.
             std::thread::sleep(ms(1 + self.random.below(10)));
         }
         if lease == LONG_MS || self.random.percent(85) {
@@ -334,7 +334,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Asks until the server says that it is done, or has nothing to do.
+    /// Repeats a request until the server confirms that it is done or that there was nothing to do.
     fn insist(&mut self, asks: &Asks) {
         loop {
             self.client.reconnect();
@@ -345,7 +345,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Touches a lock that it has nothing to do with.
+    /// Sends a command for a lock that it does not hold.
     fn meddle(&mut self) {
         self.call(&self.renews(30));
         self.call(&self.gives_back(Vec::new()));

@@ -1,6 +1,6 @@
-//! Commands on the wire, of locks, shared locks, semaphores and latches, on a pair of servers where
-//! strangers come by: waited for by clients that block and through sessions, and taken by scripts that
-//! know no line as Redisson's. What the clients saw tells whether the servers kept every rule.
+//! Raw commands for locks, shared locks, semaphores and latches, on a pair of servers with
+//! strangers. Clients wait blocked or through sessions, and scripts like Redisson's acquire locks without
+//! a queue. The records of the clients show whether the servers kept every rule.
 
 mod client;
 mod crowd;
@@ -25,7 +25,7 @@ use harness::{Connection, Value, cmd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the clients do to themselves, and count as faults.
+/// Actions of the clients that count as faults.
 pub(crate) const FAULTS: [&str; 7] = [
     locks::RESET_BY_WAITER,
     locks::KILL_IN_HAND_OFF,
@@ -53,7 +53,7 @@ const MAILBOXES: usize = 4;
 /// Number of clients that take locks by scripts.
 const SCRIPTS: usize = 2;
 
-/// What there is at a time, in each database: few enough that the clients meet.
+/// The keys that exist at a time in each database: few, so that clients contend.
 const KINDS: [KeyKind; 5] =
     [KeyKind::Lock, KeyKind::Lock, KeyKind::Shared, KeyKind::Semaphore, KeyKind::Latch];
 
@@ -64,18 +64,18 @@ pub(crate) const WILD: u32 = 0;
 /// for long, and is noticed.
 pub(crate) const CALM: u32 = 2;
 
-/// What a key is used as.
+/// The use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
-    /// A lock that is always wanted alone.
+    /// A lock that is always requested in exclusive mode.
     Lock,
-    /// A lock that many want to share.
+    /// A lock that many clients share.
     Shared,
     /// A semaphore.
     Semaphore,
     /// A latch.
     Latch,
-    /// A lock of two or three clients: no other comes by and wakes those that wait.
+    /// A lock of two or three clients: no other client's command triggers work for its waiters.
     Quiet,
     /// A lock of a crowd of waits of one session.
     Crowd,
@@ -96,7 +96,7 @@ impl KeyKind {
         }
     }
 
-    /// What its commands begin with.
+    /// Prefix of its commands.
     fn family(self) -> &'static str {
         match self {
             Self::Lock | Self::Shared | Self::Quiet | Self::Crowd => "LOCK",

@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A reader breaks its connection off, and comes back in time.
+/// A reader resets its connection, and reconnects in time.
 pub(super) const AWAY: &str = "a reader away and back";
-/// It comes back too late.
+/// It reconnects too late.
 pub(super) const LATE: &str = "a session left to its ttl";
 /// Another connection takes its place.
 pub(super) const REPLACED: &str = "a reader replaced";
 /// Closes the session, with its waits and outcomes.
 pub(super) const CLOSED: &str = "SESSION.CLOSE";
-/// The last outcomes are asked for and the session is closed in one packet.
+/// The last outcomes are requested and the session is closed in one packet.
 pub(super) const CLOSED_AS_READ: &str = "SESSION.NEXT and SESSION.CLOSE in one packet";
 
 /// Life of a session without a reader.
@@ -30,8 +30,7 @@ const TTLS_MS: [u64; 4] = [150, 150, 400, 1_500];
 /// Longest wait of a reader for outcomes.
 const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
 
-/// How much longer than its ttl a session may last: longer than any fault keeps the server from its
-/// work.
+/// Time by which a session may outlive its ttl: longer than any fault stops the server.
 const LATE_MS: u64 = 1_800;
 
 /// How exact the server's milliseconds are.
@@ -39,9 +38,9 @@ const SLACK_MS: u64 = 2;
 
 /// Why a session was not read to its end.
 enum Stop {
-    /// It is gone.
+    /// The session has ended.
     Gone,
-    /// The connection is.
+    /// The connection broke.
     Broken,
 }
 
@@ -92,7 +91,7 @@ struct Open {
     it: Connection,
     /// The server's number for it.
     id: i64,
-    /// The number of what comes next; none yet if nothing was read through it.
+    /// The number of the next outcome; `None` if this connection has read none.
     next: Option<u64>,
 }
 
@@ -115,15 +114,15 @@ struct Reader<'a> {
     /// Outcomes received, by number.
     known: BTreeMap<u64, Told>,
     acknowledged: u64,
-    /// The session was there then: a call that was sent at that moment has been answered.
+    /// Latest time at which the session certainly existed: a call sent at that time was answered.
     there: Duration,
-    /// It may have been away since.
+    /// The session may have been away since then.
     may_be_away: bool,
-    /// A call was sent that is not answered yet.
+    /// A call is in flight.
     is_asking: bool,
-    /// An answer was lost of which nothing is known yet.
+    /// A reply was lost, and its content is not known yet.
     may_have_told: bool,
-    /// When the server knew that it was away.
+    /// Time at which the server knew that the session was away.
     left: Option<Duration>,
 }
 
@@ -156,7 +155,7 @@ impl Reader<'_> {
                 }
             }
         }
-        // What the round leaves behind is seen.
+        // If it stays open, the end of the round shows it.
         let _closed = self.close();
     }
 
@@ -187,11 +186,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Up to where it says that it knows: not always all.
+    /// The number to acknowledge: not always that of the last outcome.
     fn acknowledge(&mut self) -> u64 {
         let last = self.known.last_key_value().map_or(0, |(last, _)| *last);
         let less = if self.random.percent(70) { 0 } else { self.random.below(4) };
-        // What was acknowledged is not told again.
+        // Acknowledged outcomes are not sent again.
         self.acknowledged = self.acknowledged.max(last.saturating_sub(less));
         self.acknowledged
     }
@@ -236,8 +235,7 @@ impl Reader<'_> {
         if let Value::Error { code, .. } = reply {
             match code.as_str() {
                 "NOSESSION" => return Err(Stop::Gone),
-                // Drained, and nothing left to say; or the primary is another by now; or the limit of
-                // blocked clients is reached.
+                // Drain without outcomes left, a new primary, or the limit of blocked clients.
                 "TRYAGAIN" | "UNBLOCKED" | "LOADING" | "MASTERDOWN" | "QUEUEFULL" => {}
                 _ => self.surprise(&format!("SESSION.NEXT: {reply}")),
             }
@@ -316,7 +314,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Another connection reads; the first one hears of that, and may be closed then.
+    /// Reads through another connection. The first one gets an error, and may be closed then.
     fn replace(&mut self) -> Result<(), Stop> {
         let begun = self.now();
         let ack = self.acknowledge();
@@ -325,7 +323,7 @@ impl Reader<'_> {
         let Some(mut first) = self.connection.replace(other) else { return Err(Stop::Broken) };
         self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
         let again = self.send(ack, 0)?;
-        // It is answered by now or at once: `UNBLOCKED`, or its earlier outcomes.
+        // Its reply has arrived or arrives at once: `UNBLOCKED`, or earlier outcomes.
         match first.it.receive(ANSWER) {
             Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => {}
             Ok(reply) => {
@@ -343,8 +341,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Breaks the connection off, in the middle of a call or not, and comes back: in time, or later than
-    /// the session lives.
+    /// Resets the connection, sometimes during a call, and reconnects: in time, or after the end of the
+    /// session.
     fn go_away(&mut self, fault: &'static str, time: Duration) -> Result<(), Stop> {
         let begun = self.now();
         self.leave()?;
@@ -359,7 +357,7 @@ impl Reader<'_> {
         back
     }
 
-    /// Breaks the connection off, and sees that the server has noticed.
+    /// Resets the connection, and waits until the server has noticed.
     fn leave(&mut self) -> Result<(), Stop> {
         if self.random.percent(60) {
             let ack = self.acknowledge();
@@ -386,7 +384,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads on through another connection.
+    /// Continues to read through another connection.
     fn come_back(&mut self) {
         self.may_have_told |= std::mem::take(&mut self.is_asking);
         self.connection = connect(self.scene);

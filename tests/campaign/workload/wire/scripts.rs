@@ -32,7 +32,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
         client.db = lock.db;
         let owner = format!("script{number}:{turn}");
         let heard = acquire(&mut client, &mut hears, lock, &owner, &mut random);
-        // If it is broken off there is another.
+        // If the connection broke, the next attempt makes a new one.
         listener = heard.is_ok().then_some(hears);
     }
 }
@@ -41,8 +41,8 @@ fn channel(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
 }
 
-/// A connection that hears when a lock is free: one of those that scripts take. Others are never left free
-/// for scripts.
+/// A connection that is subscribed to the message of a free lock, one of those that scripts take. The server
+/// leaves no other locks free for scripts.
 fn listen(scene: &Scene<'_>) -> Option<Connection> {
     loop {
         let mut listener = scene.connect()?;
@@ -53,7 +53,7 @@ fn listen(scene: &Scene<'_>) -> Option<Connection> {
     }
 }
 
-/// Tries until it has the lock, a few times at most, and then lets others have it.
+/// Tries a few times to get the lock, then stops.
 fn acquire(
     client: &mut Client<'_>,
     listener: &mut Connection,
@@ -70,7 +70,7 @@ fn acquire(
         if ending == Ending::Done {
             client.scene.granted("scripts: grants");
             sleep(ms(random.below(4)));
-            // Now and then the lease ends it.
+            // Sometimes the lease ends instead of a release.
             if random.percent(90) {
                 give_back(client, &lock.key, owner);
             }
@@ -85,8 +85,8 @@ fn acquire(
     Ok(())
 }
 
-/// Tries once. A command of ours gives it the token by which the checker knows it, in the same
-/// turn of the server, and changes nothing else.
+/// Tries once. In the same transaction a command of kvlock adds a token, by which the checker identifies the
+/// hold, and changes nothing else.
 fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
     client.connection();
     let call = client.scene.recorder.sent(key, owner, Request::Foreign { lease: ms(lease) });
@@ -105,7 +105,7 @@ fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
         Ok(_) => Outcome::Failed,
     };
     if outcome == Outcome::Failed {
-        // The primary may be another by now.
+        // The primary may have changed.
         client.reconnect();
     }
     client.ended(call, outcome)

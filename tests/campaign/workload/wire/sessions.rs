@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Longest wait for an outcome.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// From when to when.
+/// Start and end.
 pub(super) type Span = (Duration, Duration);
 
 /// The server's outcome of one place.
@@ -38,16 +38,16 @@ pub(super) struct Place<'a>(&'a Mailbox, Receiver<Arrival>);
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox(Mutex<Session>);
 
-/// The session that there is now, or the last one.
+/// The current session, or the last one.
 #[derive(Debug, Default)]
 struct Session {
-    /// What the server calls it, while it is there.
+    /// The server's name for it, while it exists.
     name: Option<String>,
-    /// The number of its reader's connection.
+    /// The server's number for its reader's connection.
     reader: Option<i64>,
     /// By key and owner.
     waiters: HashMap<(String, String), Waiter>,
-    /// When it may have been away.
+    /// Times in which it may have been away.
     away: Vec<Span>,
 }
 
@@ -63,12 +63,12 @@ impl Mailbox {
         self.0.lock().unwrap()
     }
 
-    /// A session has been opened.
+    /// Records a new session.
     pub(super) fn opened(&self, name: &str) {
         *self.now() = Session { name: Some(name.to_owned()), ..Session::default() };
     }
 
-    /// It is read through this connection from now on.
+    /// Sets the connection that reads it.
     pub(super) fn read_by(&self, reader: Option<i64>) {
         self.now().reader = reader;
     }
@@ -87,18 +87,18 @@ impl Mailbox {
         let Session { waiters, away, .. } = &mut *session;
         for (_, Waiter { call, hears, .. }) in waiters.drain() {
             recorder.passed_over(call, away);
-            // Most have been told before, and do not listen any more.
+            // Most have received their outcome before, and do not listen any more.
             let outcome = if may_have_told { Outcome::Unknown } else { Outcome::Failed };
             let _told = hears.send((outcome, (!may_have_told).then_some(there)));
         }
     }
 
-    /// The session may have been away for that time.
+    /// Records a time in which the session may have been away.
     pub(super) fn was_away(&self, span: Span) {
         self.now().away.push(span);
     }
 
-    /// The reader was told something that it did not know; says what is wrong with that.
+    /// Passes a new outcome to its waiter. Returns a message if the outcome is wrong.
     pub(super) fn deliver(&self, told: &Told) -> Option<String> {
         match self.now().waiters.get_mut(&(told.key.clone(), told.owner.clone())) {
             None => Some(format!("an outcome of a place that nobody has: {told:?}")),
@@ -107,7 +107,7 @@ impl Mailbox {
             }
             Some(waiter) => {
                 waiter.was_told = Some(told.outcome);
-                // It may have been answered at once.
+                // The waiter may have been answered at once.
                 let _heard = waiter.hears.send((told.outcome, None));
                 None
             }
@@ -135,18 +135,18 @@ impl Mailbox {
     }
 }
 
-/// The connection that hears of it when this waiter, one of those that a server lists, is served.
+/// The connection that receives the grant of this waiter, given as an entry of the server's list.
 pub(crate) fn client_of(mailboxes: &[Mailbox], waiter: &Value) -> Option<i64> {
     match &waiter[2] {
         Value::Integer(client) => Some(*client),
-        // Its session has just gone.
+        // Its session has just ended.
         Value::Nil => None,
         session => Mailbox::reader_of(mailboxes, &session.text()),
     }
 }
 
 impl Place<'_> {
-    /// Waits for what becomes of it; nothing if it never ends.
+    /// Waits for its outcome; `None` if it never arrives.
     pub(super) fn ends(&self) -> Option<Arrival> {
         self.1.recv_timeout(ANSWER).ok()
     }

@@ -7,21 +7,21 @@ use super::sessions::Place;
 use harness::history::{CallId, Outcome, Request};
 use harness::{Value, cmd, lines};
 
-/// Something to wait for.
+/// A request to wait with, and its conditions.
 pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) command: Vec<Vec<u8>>,
     pub(super) timeout: u64,
     /// Unknown outcomes excuse many violations, so they are not allowed with a long lease.
     pub(super) may_be_lost: bool,
-    /// It may be sent again while it waits.
+    /// Whether it may be sent again while it waits.
     pub(super) may_be_repeated: bool,
 }
 
 /// A wait that was begun.
 pub(super) struct Waiting<'a> {
     pub(super) call: CallId,
-    /// It was sent through the other connection.
+    /// Whether it was sent through the second connection.
     beside: bool,
     pub(super) how: How<'a>,
 }
@@ -29,9 +29,9 @@ pub(super) struct Waiting<'a> {
 pub(super) enum How<'a> {
     /// The connection is blocked.
     Blocked,
-    /// A session will be told.
+    /// Queued through a session.
     Queued(Place<'a>),
-    /// It has been answered at once.
+    /// Answered at once.
     Ended(Ending),
 }
 
@@ -118,10 +118,10 @@ impl<'a> Worker<'a> {
             How::Ended(ending) => return ending,
             How::Queued(place) => place,
         };
-        // One that never ends stays open, and the checker finds it.
+        // A wait without an outcome stays open, and the checker reports it.
         let (outcome, at) = match place.ends() {
             None => return Ending::Unknown,
-            // A grant that was not received may be used by now by another client that waits for the same owner.
+            // A grant that was not received may already be used by another client that waits as the same owner.
             Some((Outcome::Failed, _)) if lost == Outcome::Unknown => (lost, None),
             Some(arrival) => arrival,
         };
@@ -162,13 +162,13 @@ impl<'a> Worker<'a> {
         ending
     }
 
-    /// The same owner waits again elsewhere, as after a reconnect.
+    /// The same owner waits again on another connection, as after a reconnect.
     fn take_place_over(&mut self, first: Waiting<'a>, wish: &Wish) -> Ending {
         let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
         let second = self.begin(wish, true, place);
         self.client.scene.recorder.took_over(second.call, first.call);
-        // The second may find the grant that the first did not receive. The grant of the second may be found by
-        // an owner that continues with the first's.
+        // The second wait may return the grant that the first did not receive, and the first the grant of the
+        // second.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
         let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;
@@ -176,7 +176,7 @@ impl<'a> Worker<'a> {
         let (call, is_queued) = (second.call, matches!(second.how, How::Queued(_)));
         let after = self.finish(second, &wish.request, lost);
         if after == Ending::Unknown && !is_queued {
-            // Its connection may have been broken before: then the first has kept the place.
+            // Its connection may have broken earlier. Then the place still belongs to the first wait.
             self.client.scene.recorder.may_not_have_come(call);
         }
         if goes_on { before } else { after }

@@ -1,17 +1,17 @@
-//! What is between clients and servers. With a safeguard of clients off it undoes what that is for: the
-//! crate itself has no switches.
+//! The layer between clients and servers. The crate has no switches, so when a safeguard of clients is off, this
+//! layer cancels its effect.
 
 use super::Sim;
 use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
-/// Life of a session for waits that the crate asks for. The crate relies on it for no belief, so it may be
-/// shorter.
+/// Time to live that the crate requests for its session for waits. No belief depends on it, so the simulation may
+/// shorten it.
 const WAITS_MS: u64 = 10_000;
 
 impl Sim {
-    /// Passes on what a client has said.
+    /// Forwards a request of a client to the network.
     pub(super) fn pass_on(&self, conn: ConnId, mut request: Request) {
         if !self.has(Safeguard::Holds) {
             request.leave_out("HOLDS");
@@ -36,7 +36,7 @@ impl Sim {
 
     fn pass_on_renewal(&self, conn: ConnId, request: Request) {
         if !self.has(Safeguard::UnansweredIsNothing) {
-            // Whatever becomes of it, it is said to be done.
+            // Report success at once, also if the request is lost.
             let lease_ms = request.number(3);
             return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
         }
@@ -64,7 +64,7 @@ impl Sim {
         }
     }
 
-    /// A clock that stands still while a reply is awaited counts a lease from the reply.
+    /// Stops the clock of a client that awaits a reply, so that a lease counts from the reply.
     pub(super) fn let_clocks_stand_still(&self) {
         if self.has(Safeguard::FromSending) {
             return;

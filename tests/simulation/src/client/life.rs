@@ -1,4 +1,4 @@
-//! What the users of a client do all day: they take locks, work under them, and give them back.
+//! Users of a client: they acquire locks, work while they hold them, and release them.
 
 use crate::judge::{Belief, Believer, Rule};
 use crate::settings::{Safeguard, Scene};
@@ -10,11 +10,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// A guard, as the judge looks at it. Without one there is nothing that is believed.
+/// A guard, as the judge sees it. Without a guard there is no belief.
 pub(super) struct Held<G> {
     guard: RefCell<Option<G>>,
     is_lost: fn(&G) -> bool,
-    /// A user that does not look at the guard believes until it has heard of a loss.
+    /// Whether the user checks the guard. A user that does not believes until it is notified of a loss.
     looks: bool,
     told: Cell<bool>,
 }
@@ -25,7 +25,7 @@ impl<G> Held<G> {
         Rc::new(Self { guard: RefCell::new(Some(guard)), is_lost, looks, told: Cell::default() })
     }
 
-    /// This is where its user hears of a loss.
+    /// Notifies the user of a loss.
     pub(super) fn hears(&self) {
         self.told.set(self.guard.borrow().as_ref().is_none_or(self.is_lost));
     }
@@ -47,7 +47,7 @@ impl<G> Believer for Held<G> {
     }
 }
 
-/// What is held.
+/// A granted lock.
 #[derive(Clone, Copy)]
 struct Grant {
     key: Key,
@@ -81,7 +81,7 @@ impl Sim {
         sleep(Duration::from_micros(self.below(most))).await;
     }
 
-    /// A write to what the lock guards is under way for any time.
+    /// Sends a write to the guarded resource. It arrives after a random time.
     pub(super) fn write(&self, key: Key, owner: Owner, token: u64) {
         let late = if self.percent(10) { self.below(3_000_000) } else { self.delay() };
         self.at(self.now() + late, Who::Nobody, move |sim| {
@@ -115,7 +115,7 @@ impl Me {
         if sim.percent(60) {
             lock = lock.bound();
         }
-        // More than once, and then the first of them for a short time, where that is enough.
+        // Sometimes acquire again. Then the first lease may be short.
         let again = (!shared && sim.percent(30)).then(|| {
             let lock = lock.clone().owner(&client.owner());
             (lock.clone().lease(lease), lock.lease(lease / shorter))
@@ -128,7 +128,7 @@ impl Me {
         };
         let patience = Duration::from_millis(sim.below(1_000));
         let guard = if sim.percent(15) {
-            // Dropped in the middle.
+            // The future may be dropped before it completes.
             timeout(patience, self.acquire(&lock)).await.ok().flatten()
         } else {
             self.acquire(&lock).await
@@ -160,7 +160,7 @@ impl Me {
         acquired.ok().flatten()
     }
 
-    /// Acquires it once more, and gives it other leases.
+    /// Acquires it again, and sets other leases.
     async fn enter_again(&self, lock: &Lock, lease: Duration, held: &Held<Guard>, grant: Grant) {
         let sim = &self.sim;
         let Ok(Some(mut second)) = lock.try_acquire().await else { return };
@@ -176,7 +176,7 @@ impl Me {
             let tenths = if sim.plan.has_short_leases() { sim.below(10) as u32 + 1 } else { 10 };
             let part = lease * tenths / 10;
             if !sim.plan.promises_leases && sim.percent(20) {
-                // The worst that can become of a shorter one.
+                // The worst case for a shorter renewal: it arrives late.
                 sim.all_fall_behind(self.id);
             }
             drop(second.extend(part).await);
@@ -187,7 +187,7 @@ impl Me {
         }
     }
 
-    /// Writes now and then to what the lock guards, as long as it is believed to be held.
+    /// Writes to the guarded resource from time to time, while it believes that it holds the lock.
     async fn work(&self, held: &Held<Guard>, grant: Grant) {
         let Grant { key, owner, token, shared } = grant;
         let sim = &self.sim;

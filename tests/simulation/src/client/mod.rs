@@ -1,13 +1,13 @@
-//! Clients: the crate itself, over connections in memory. Tokio's clock stands still unless the simulation
+//! Clients: the crate itself, over connections in memory. Tokio's clock advances only when the simulation
 //! advances it.
 //!
 //! ```text
 //!   the crate ── bytes ──► pipe ── requests ──► network, server
-//!      └── timers: tokio ◄── moved on to whatever is next, a timer or an event
+//!      └── timers: tokio ◄── advanced to the next timer or event
 //! ```
 //!
-//! A stopped client receives nothing, its messages stay with it, and its users stand still; timers inside the
-//! crate keep running. A killed client loses its connections and gets no others.
+//! A stopped client receives nothing and sends nothing, and its users pause. Timers inside the crate keep
+//! running. A killed client loses its connections and gets no others.
 
 mod between;
 mod life;
@@ -35,11 +35,11 @@ use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, LocalSet, unconstrained, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-/// Limits of trouble, and of waiting for replicas.
+/// Time limit for retries after errors, and for confirmation by replicas.
 const PATIENCE: Duration = Duration::from_secs(8);
 const CONFIRMED: Duration = Duration::from_millis(200);
 
-/// What the crate calls owners, which is by chance.
+/// The random names of owners that the crate has chosen.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Vec<Vec<u8>>);
 
@@ -52,7 +52,7 @@ impl Names {
         }))
     }
 
-    /// The same text, or the name of the owner that it stands for.
+    /// Translates a simulated owner's name into the crate's name. Returns other text unchanged.
     pub(crate) fn said<'a>(&'a self, text: &'a [u8]) -> &'a [u8] {
         Owner::read(text).and_then(|owner| self.0.get(owner.0)).map_or(text, Vec::as_slice)
     }
@@ -73,7 +73,7 @@ struct Client {
     life: u64,
     users: Vec<AbortHandle>,
     clock: Arc<ClientClock>,
-    /// The server that it takes for the primary.
+    /// The server that it treats as the primary.
     home: ServerId,
 }
 
@@ -87,15 +87,15 @@ impl Clock for Shared {
     }
 }
 
-/// Runs what is simulated.
+/// Runs the simulation.
 ///
 /// # Panics
 ///
-/// If there is no runtime to be had.
+/// If no runtime can be created.
 pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     fastrand::seed(seed);
     let mut builder = Builder::new_current_thread();
-    // Else any branch of a `select!` that is ready is taken.
+    // Otherwise `select!` takes a random one of its ready branches.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_be_bytes()));
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
@@ -104,7 +104,7 @@ pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     let dialling = dial_with(move |host| dial(&weak, host));
     local.block_on(&runtime, async {
         sim.clients.borrow_mut().begin = Some(Instant::now());
-        // What is under way is taken in whenever it is asked for.
+        // No task yields because of its budget, so requests are always taken at once.
         unconstrained(whole(sim)).await;
     });
     sim.end();
@@ -112,8 +112,8 @@ pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     drop((local, runtime, dialling));
 }
 
-/// What a client calls a server: which client that is, in which life, and which server if it is not
-/// whichever is the primary.
+/// The address that a client uses for a server: the client, its life, and the server, or `None` for the
+/// current primary.
 fn address(client: ClientId, life: u64, server: Option<ServerId>) -> String {
     let server = server.map(|server| format!("-{server}")).unwrap_or_default();
     format!("redis://{client}-{life}{server}:1/")
@@ -138,7 +138,7 @@ fn dial(sim: &Weak<Sim>, host: &str) -> io::Result<Box<dyn Stream>> {
 impl Sim {
     /// A client that begins with its first life, with a clock at that rate.
     pub(crate) fn add_client(self: &Rc<Self>, rate: Rate) {
-        // With a clock that is slower by what the crate takes off for that, it takes off nothing.
+        // Without the safeguard the clock is slower by the crate's margin, so that the margin has no effect.
         let slower = if self.has(Safeguard::RateMargin) { 0 } else { 10_000 };
         let mut clients = self.clients.borrow_mut();
         let begin = clients.begin.unwrap_or_else(Instant::now);
@@ -149,7 +149,7 @@ impl Sim {
         self.begin_life(id);
     }
 
-    /// It begins, with two users.
+    /// Starts a life of a client, with two users.
     pub(crate) fn begin_life(self: &Rc<Self>, id: ClientId) {
         if self.plan.scene == Scene::Quorum {
             self.begin_life_of_quorums(id);
@@ -158,7 +158,7 @@ impl Sim {
         }
     }
 
-    /// The crate, for one server, or whichever is the primary.
+    /// A client of the crate for one server, or for the current primary.
     fn crate_of(&self, id: ClientId, server: Option<ServerId>) -> Option<kvlock::Client> {
         let plan = &self.plan;
         let (life, clock) = {
@@ -182,7 +182,7 @@ impl Sim {
         client.map_err(|trouble| self.fails(trouble.to_string())).ok()
     }
 
-    /// Which server it takes for the primary: the latest, unless nothing gets through to that.
+    /// The server that it treats as the primary: the latest primary, unless it is cut off from that.
     fn home_of(&self, id: ClientId) -> ServerId {
         let latest = self.latest.get();
         let home = &mut self.clients.borrow_mut().all[id].home;
@@ -210,7 +210,7 @@ impl Sim {
         std::mem::take(&mut self.clients.borrow_mut().stopped).into_iter().for_each(Waker::wake);
     }
 
-    /// A client is killed, with all that it was doing. Its connections end, sooner or later.
+    /// Kills a client and its tasks. Its connections break after a while.
     pub(crate) fn kill(&self, id: ClientId) {
         self.log(|| format!("client {id} dies"));
         self.judge.borrow_mut().beliefs.retain(|belief| belief.client != id);
@@ -226,13 +226,13 @@ impl Sim {
             net.open_ones(Some(id), None)
         };
         for conn in conns {
-            // Nothing is borrowed by then.
+            // In a later event, when nothing is borrowed.
             self.at(self.now(), Who::Nobody, move |sim| sim.break_connection(conn));
         }
         self.go_on(Who::Client(id));
     }
 
-    /// Takes in what clients have said. Pending: there is nothing.
+    /// Takes the messages of clients. Pending if there are none.
     fn take_in(&self, context: &mut Context<'_>) -> Poll<()> {
         let begin = self.clients.borrow().begin;
         let now = micros(begin.map_or(Duration::ZERO, |begin| begin.elapsed()));
@@ -253,7 +253,7 @@ impl Sim {
         news
     }
 
-    /// Lets the next thing happen. `false`: nothing is left, or not before that time.
+    /// Runs the next event or timer. Returns `false` if there is none before `end`.
     pub(crate) async fn step(self: &Rc<Self>, end: u64) -> bool {
         let begin = self.clients.borrow().begin.unwrap_or_else(Instant::now);
         let mut nobody = Context::from_waker(Waker::noop());

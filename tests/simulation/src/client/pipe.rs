@@ -1,25 +1,25 @@
-//! Connections as the crate has them: bytes in both directions, in one thread.
+//! Connections for the crate: bytes in both directions, in one thread.
 
 use crate::wire;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 
-/// More than is under way at any time.
+/// Size of the buffer: more than is in flight at any time.
 const ROOM: usize = 1 << 20;
 
-/// What a client does over a connection.
+/// A message or event from a client on a connection.
 #[derive(Debug)]
 pub(crate) enum Said {
     Command(Vec<Vec<u8>>),
     Close,
 }
 
-/// The other end of a connection of the crate. Dropped, it is closed.
+/// The other end of a connection of the crate. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     stream: DuplexStream,
-    /// What was said and is no whole command yet.
+    /// Received bytes that are not a complete command yet.
     bytes: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl Pipe {
         let _written = Pin::new(&mut self.stream).poll_write(&mut nobody, bytes);
     }
 
-    /// What was said since.
+    /// The messages since the last call.
     pub(crate) fn take_said(&mut self, context: &mut Context<'_>) -> Vec<Said> {
         let mut room = [0; 4_096];
         let mut said = Vec::new();

@@ -38,7 +38,7 @@ impl Me {
         }
     }
 
-    /// A majority of the servers must be there first.
+    /// Connects. Tries again until a majority of the servers can be reached.
     async fn quorum(&self) -> Option<Quorum> {
         while !self.sim.calm.get() {
             match Quorum::of(self.clients.clone()).await {
@@ -64,7 +64,7 @@ impl Me {
         let token = guard.token().value();
         let held = Held::new(sim, guard, QuorumGuard::is_lost);
         if !held.believes() {
-            // It was over before its user was there to take it.
+            // The lease ended before its user could use it.
             return;
         }
         let holder: Rc<dyn Believer> = Rc::<Held<_>>::clone(&held);

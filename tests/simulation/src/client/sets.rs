@@ -1,5 +1,5 @@
-//! Users of several locks in one step. The crate does not send `WITH` and `UNDER`, so they speak to the server
-//! themselves. Each visit has an owner and a connection of its own.
+//! Users of several locks in one step. They send their commands themselves, over their own connections. Each
+//! visit has its own owner and connection.
 
 use crate::settings::Scene;
 use crate::sim::Sim;
@@ -57,7 +57,7 @@ impl Line {
         }
     }
 
-    /// One element; or the length of a list, whose elements follow.
+    /// Reads one element, or the length of a list whose elements follow.
     async fn hear_one(&mut self) -> Option<(usize, Option<Said>)> {
         let mut line = String::new();
         self.0.read_line(&mut line).await.ok().filter(|read| *read > 0)?;
@@ -86,14 +86,14 @@ struct Me {
     id: ClientId,
 }
 
-/// What a visit wants.
+/// The request of a visit.
 struct Wish {
     owner: String,
     lease_ms: u64,
     first: Key,
     /// `WITH`, `UNDER` and `SHARED`, with their keys.
     options: Vec<String>,
-    /// Lifetime of the result, if it wants one instead of the locks.
+    /// Lifetime of the result, if the visit wants a result instead of the locks.
     result_ms: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ impl Sim {
         };
         let mut options = Vec::new();
         let last = match self.below(10) {
-            // A single lock, beside those that are sets.
+            // A single lock, besides sets.
             0 | 1 => 1,
             2..=6 => 2,
             _ => 3,
@@ -165,7 +165,7 @@ impl Me {
             let patience = Duration::from_millis(self.sim.below(3_000));
             let gives_up = self.sim.percent(15);
             let visit = self.visit(&wish);
-            // Dropped in the middle, its connection is closed.
+            // If the future is dropped, its connection closes.
             let held =
                 if gives_up { timeout(patience, visit).await.ok().flatten() } else { visit.await };
             if held.is_none() && self.sim.percent(70) {
@@ -179,7 +179,7 @@ impl Me {
         self.sim.connect(self.id, server).map(|stream| Line(BufReader::new(stream)))
     }
 
-    /// Acquires all, works, and releases. `None` if it does not know what it holds.
+    /// Acquires all locks, works, and releases them. `None` if an outcome is unknown.
     async fn visit(&self, wish: &Wish) -> Option<()> {
         let sim = &self.sim;
         let mut line = self.connect()?;
@@ -196,7 +196,7 @@ impl Me {
         if !matches!(granted, Said::List(_)) {
             return Some(());
         }
-        // Some work beyond the lease, and release what they may have lost.
+        // Some work for longer than the lease, and release locks that they may have lost.
         let longest = if sim.percent(15) { wish.lease_ms * 2 } else { wish.lease_ms / 2 };
         let work = sim.below(longest);
         sleep(Duration::from_millis(work)).await;

@@ -1,4 +1,4 @@
-//! Commands, and what the server itself does before and after them.
+//! Commands, and the server's own work before and after them.
 
 use super::ledger::Via;
 use super::replication::Unconfirmed;
@@ -34,7 +34,7 @@ impl Node {
         }
     }
 
-    /// What held up a connection has been answered.
+    /// Continues a connection whose blocking request was answered.
     pub(super) fn goes_on(&mut self, sim: &Sim, conn: ConnId) {
         loop {
             let Some(line) = self.lines.get_mut(&conn) else { return };
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// Carries a request out. `None`: it is answered later.
+    /// Executes a request. `None` if it is answered later.
     fn execute(
         &mut self,
         sim: &Sim,
@@ -102,13 +102,13 @@ impl Node {
         Some(reply)
     }
 
-    /// Whether the client of a connection is gone, and the server hears of it when it writes an answer.
+    /// Whether the client of a connection has closed it. The server notices when it writes a reply.
     fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
         let net = sim.net.borrow();
         sim.dies_unheard(net.client_of(conn)) || !net.is_open(conn, End::Client) && sim.percent(50)
     }
 
-    /// What a parked client is answered is written, unless it is gone.
+    /// Writes the reply to a parked client, unless its connection is closed.
     pub(super) fn answers_parked(&mut self, sim: &Sim, conn: ConnId, answer: Option<Answer>) {
         let line = self.lines.get_mut(&conn);
         let is_there = line.is_some();
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    /// Records what a request was answered. The reply does not arrive if the server has decided to
+    /// Records the reply to a request. It does not arrive if the server has decided to
     /// close the connection.
     fn notes(
         &mut self,
@@ -224,7 +224,7 @@ impl Node {
         }
     }
 
-    /// A client waits from now on, through a session or blocked.
+    /// Records that a client starts to wait, through a session or blocked.
     fn begins_to_wait(&mut self, sim: &Sim, request: &Request, session: Option<SessionName>) {
         let Some((_, owner)) = request.place() else { return };
         let of_set = request.is_of_set();
@@ -242,12 +242,12 @@ impl Node {
             sim.judge.borrow_mut().counts.sets_granted += 1;
         }
         if request.name() == b"LOCK.RENEW" && *reply == Reply::Nil {
-            // It is lost, in part or as a whole.
+            // The set is lost, in part or completely.
             self.ledger.forgets_set(&places);
         }
     }
 
-    /// `ROLE`: the replicas, of which only the number counts here.
+    /// `ROLE`: the replicas. Only their number matters here.
     fn role(&self) -> Reply {
         let followers = if self.primary { self.have(0) as u64 } else { 0 };
         let role = Reply::Word(if self.primary { "master" } else { "slave" });

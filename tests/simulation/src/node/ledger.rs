@@ -8,7 +8,7 @@ use crate::wire::{ConnId, Key, Owner, Place, key_of};
 use kvlock_core::{Now, SessionName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much later than its ttl a session may end, in milliseconds: timers, and a server that stood still.
+/// Time in milliseconds by which a session may outlive its ttl: delays of timers, and pauses of the server.
 const LATE: u64 = 6_000;
 
 /// Parses an outcome from a session's reply: its number in the session, the place, and a grant's token.
@@ -28,16 +28,16 @@ fn outcome(entry: &Reply) -> Option<(u64, Place, Option<u64>)> {
 #[derive(Debug, Default)]
 struct Session {
     ttl: u64,
-    /// Since when its ttl counts, on the server's monotonic clock.
+    /// Start of its ttl, on the server's monotonic clock.
     alive: u64,
-    /// Through which connection it was read last.
+    /// The connection that read it last.
     conn: Option<ConnId>,
     blocked: bool,
     away: bool,
     closed: bool,
-    /// The last outcome that the client has said it knows.
+    /// The last outcome that the client has acknowledged.
     acknowledged: u64,
-    /// The same, or the last that was sent over this connection.
+    /// The last outcome that was acknowledged, or sent over this connection.
     from: u64,
     told: BTreeMap<u64, Reply>,
     owed: Vec<Place>,
@@ -49,14 +49,14 @@ impl Session {
     }
 }
 
-/// How a waiter hears of the end of its wait.
+/// The way in which a waiter receives its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// By the reply to its blocked command.
     Reply,
     /// By an outcome of its session.
     Session(SessionName),
-    /// Not at this place: it is a further place of a wait for several locks, through this session or blocked.
+    /// At the first place of its wait for several locks, through this session or blocked. This is another place of it.
     Place(Option<SessionName>),
 }
 
@@ -83,7 +83,7 @@ struct InLine {
     of_set: bool,
 }
 
-/// What is bound to a session, by which grant.
+/// A binding to a session, and its grant.
 #[derive(Clone, Copy, Debug)]
 struct Bond {
     session: SessionName,
@@ -118,7 +118,7 @@ impl Ledger {
         }
     }
 
-    /// A session is used: it must be there still.
+    /// Records that a session is used. It must still exist.
     pub(super) fn uses(&self, sim: &Sim, name: &SessionName, now: Now) {
         let session = self.sessions.get(name);
         let over = session.is_none_or(|session| {
@@ -130,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Records a waiter: in its old place if it was queued, else as the last.
+    /// Records a waiter: in its old place if it was queued, otherwise at the end.
     pub(super) fn queued(&mut self, place: Place, via: Via, (shared, of_set): (bool, bool)) {
         if of_set {
             self.sets.entry(place.1).or_default().insert(place.0);
@@ -150,7 +150,7 @@ impl Ledger {
         self.in_line.insert(place, InLine { number: self.last, via, shared, of_set });
     }
 
-    /// Describes a set of which its owner holds some locks and not the others, or any while it waits.
+    /// Describes a set of which the owner holds some but not all locks, or any lock while it waits.
     pub(super) fn wrong_set(&self, holds: impl Fn(Place) -> bool) -> Option<String> {
         let mut all = self.sets.iter();
         all.find_map(|(owner, keys)| {
@@ -179,7 +179,7 @@ impl Ledger {
         gone.into_iter().for_each(|place| self.leaves(place));
     }
 
-    /// Ends a place in a queue; its session is owed the outcome.
+    /// Ends a place in a queue. The server now owes its session the outcome.
     pub(super) fn leaves(&mut self, place: Place) {
         let Some(InLine { via: Via::Session(session), .. }) = self.in_line.remove(&place) else {
             return;
@@ -189,7 +189,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that an earlier waiter was passed over only if its session is away or over, or if both want to share
+    /// Checks that an earlier waiter was skipped only if its session is away or has ended, or if both want to share
     /// and one of them waits for several locks.
     pub(super) fn is_before(
         &self,
@@ -266,7 +266,7 @@ impl Ledger {
         }
     }
 
-    /// An outcome was written to a connection: its client may rely on it.
+    /// Records that an outcome was written to a connection, so that its client may rely on it.
     pub(super) fn heard(&mut self, reply: &Reply) {
         let Reply::List(reply) = reply else { return };
         let Some(Reply::List(told)) = reply.get(1) else { return };
@@ -281,7 +281,7 @@ impl Ledger {
         self.heard.contains(&(owner, token))
     }
 
-    /// That connection is gone.
+    /// Records that a connection is closed.
     pub(super) fn gone(&mut self, conn: ConnId, now: Now) {
         for session in self.sessions.values_mut().filter(|it| it.conn == Some(conn)) {
             session.conn = None;
@@ -296,7 +296,7 @@ impl Ledger {
         self.bound.insert((place.1, token));
     }
 
-    /// An owner has used its lock: if its session is over, the lease counts from now on.
+    /// Records that an owner used its lock. If its session has ended, the lock now depends on its lease.
     pub(super) fn relied_on(&mut self, place: Place, now: Now) {
         let over = |it: &Bond| self.sessions.get(&it.session).is_none_or(|it| it.is_over(now));
         if self.bonds.get(&place).is_some_and(over) {
@@ -308,7 +308,7 @@ impl Ledger {
         self.bound.contains(&(owner, token))
     }
 
-    /// What is bound to sessions that are over goes with them, unless nothing may be written just
+    /// Checks that bindings of ended sessions are released, unless writes are paused
     /// now.
     pub(super) fn look_at_bonds(
         &mut self,
@@ -334,7 +334,7 @@ impl Ledger {
         there.map(|session| session.owed.len()).sum()
     }
 
-    /// All sessions end; what was bound to them is left to its leases.
+    /// Ends all sessions. Locks bound to them now depend on their leases.
     pub(super) fn end_all(&mut self) {
         self.sessions.values_mut().for_each(|session| session.closed = true);
         self.bonds.clear();

@@ -1,4 +1,4 @@
-//! How a server begins, ends, and takes over.
+//! Start, end and promotion of a server.
 
 use super::Node;
 use super::ledger::Ledger;
@@ -8,17 +8,17 @@ use crate::server;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
 
-/// What a server knows when it comes back.
+/// The data of a restarted server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Everything,
-    /// What was on the disk.
+    /// The data on its disk.
     Disk,
     Nothing,
 }
 
 impl Node {
-    /// It begins to serve as the primary. Whether it may have forgotten something is known.
+    /// Starts to serve as the primary. `doubtful`: it may have lost grants.
     pub(crate) fn begins(&mut self, sim: &Sim, doubtful: bool) {
         self.host.keeps_grants = !doubtful;
         self.host.listeners = sim.plan.listeners;
@@ -32,14 +32,14 @@ impl Node {
             }
             Module::loaded(ctx);
         });
-        // The parked clients from before are gone.
+        // The earlier parked clients no longer exist.
         self.host.answers.clear();
         self.wind(sim);
         self.rounds += 1;
         self.next_round(sim);
     }
 
-    /// It is killed. Its clients may hear of it, or not.
+    /// Kills it. Some clients get no notice.
     pub(crate) fn dies(&mut self, sim: &Sim) {
         sim.log(|| format!("server {} dies", self.id));
         self.up = false;
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// Starts the server again, with the memory that it kept.
+    /// Restarts the server with that data.
     pub(crate) fn comes_back(&mut self, sim: &Sim, memory: Memory) {
         sim.log(|| format!("server {} is back with {memory:?}", self.id));
         match memory {
@@ -79,14 +79,14 @@ impl Node {
         self.synced = false;
         self.follows = None;
         let doubtful = self.primary && sim.plan.forgets;
-        // The later start gives the larger tokens. This includes a primary that was replaced and does not know
-        // it yet.
+        // A later start issues larger tokens, also a replaced primary that does not know its
+        // successor yet.
         self.generation = sim.next_generation();
         self.begins(sim, doubtful);
     }
 
-    /// A new primary or a restarted server is up to a minute ahead of its clock. If its tokens are lost with
-    /// everything else, the clock alone is not enough. That case is not promised.
+    /// Tokens of a new primary or a restarted server are up to a minute ahead of its clock. If all its data is lost,
+    /// the clock alone does not give larger tokens. Nothing is promised for that case.
     fn forgets_tokens(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let ahead = judge.largest_token() >= self.at(sim).unix_us;
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// It takes over.
+    /// Promotes it.
     pub(crate) fn promoted(&mut self, sim: &Sim) {
         sim.log(|| format!("server {} is the primary now", self.id));
         self.primary = true;
@@ -108,7 +108,7 @@ impl Node {
         self.turn(sim, |server| server.tell(sim, ServerEvent::BecamePrimary));
     }
 
-    /// It is the primary no more.
+    /// Demotes it.
     pub(crate) fn deposed(&mut self, sim: &Sim) {
         if !self.primary {
             return;

@@ -1,4 +1,4 @@
-//! A server: the module as it is, and around it what a real server does.
+//! A server: the unchanged module, and the work of a real server around it.
 
 mod commands;
 mod ledger;
@@ -20,20 +20,20 @@ pub(crate) use life::Memory;
 use replication::{Follower, Unconfirmed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// No client asks.
+/// A call without a client.
 const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
 
-/// What came over a connection and is not carried out yet.
+/// Requests from a connection that are not executed yet.
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
     /// A `WAIT` is not answered yet, or the client is parked, or writes are paused.
     held_up: bool,
-    /// What the client is parked with.
+    /// The request with which the client is parked.
     parked: Option<(CallId, Request)>,
-    /// What was written when something was carried out for it last.
+    /// Replication offset after its last executed request.
     offset: u64,
-    /// The last renewal was not the first of its grant.
+    /// Whether the last renewal was not the first of its grant.
     renews_again: bool,
 }
 
@@ -43,25 +43,25 @@ pub(crate) struct Node {
     pub(crate) clock: ServerClock,
     pub(crate) up: bool,
     pub(crate) primary: bool,
-    /// Which primary of its line it became last.
+    /// Generation in which it last became the primary.
     pub(crate) generation: u64,
     host: Host,
     module: server::Server,
-    /// What of its keys is on the disk.
+    /// The keys on its disk.
     on_disk: Keyspace,
-    /// Until when writes are paused, by the true clock; none if they are not.
+    /// End of a pause of writes in true time; `None` if writes are not paused.
     pub(crate) paused: Option<u64>,
     ledger: Ledger,
     lines: BTreeMap<ConnId, Line>,
     /// Grants that were renewed.
     renewed: BTreeSet<Place>,
-    /// Held up since writes are paused.
+    /// Connections with requests that wait for the end of the pause.
     postponed: Vec<ConnId>,
-    /// When the timer of the module is to fire, and which setting of it that is.
+    /// Time at which the module's timer fires, and the number of this setting.
     wound: Option<u64>,
     timers: u64,
     rounds: u64,
-    /// As a primary.
+    /// Its replicas, as a primary.
     followers: BTreeMap<ServerId, Follower>,
     offset: u64,
     unconfirmed: BTreeMap<u64, Unconfirmed>,
@@ -76,7 +76,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(id: ServerId, rate: Rate, ahead_us: i64) -> Self {
         let nobody = Ctx::of(None);
-        // Some state has to be there to change places with.
+        // The module needs some state, which is then swapped out.
         Module::load(&nobody);
         Self {
             id,
@@ -149,18 +149,18 @@ impl Node {
         result
     }
 
-    /// The module finds itself in this server, or in none.
+    /// Swaps the state of this server into the module, or out of it.
     fn change_places(&mut self) {
         here(|host| std::mem::swap(host, &mut self.host));
         server::with(|state| std::mem::swap(state, &mut self.module));
     }
 
-    /// The server tells the module of something.
+    /// Sends a server event to the module.
     fn tell(&mut self, sim: &Sim, event: ServerEvent) {
         self.hears(sim, |ctx| Module::server_event(ctx, event));
     }
 
-    /// Nothing may be written in answer to an event.
+    /// Runs an event handler of the module, which must not write.
     fn hears(&mut self, sim: &Sim, event: impl FnOnce(&Ctx<'_>)) {
         let before = self.host.keys.clone();
         self.call(sim, NOBODY, event);
@@ -180,7 +180,7 @@ impl Node {
         self.check(sim);
     }
 
-    /// What stands in the tables must fit together, after everything that happens.
+    /// Checks after each event that the module's tables are consistent.
     fn check(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let (waiting, table) = (self.ledger.waiting(), self.waiting());
@@ -210,7 +210,7 @@ impl Node {
         self.ledger.left(|place| waits(module, place));
     }
 
-    /// Has the timer fire when the wall clock is there, as it runs now.
+    /// Schedules the timer by the wall clock at its current rate.
     fn wind(&mut self, sim: &Sim) {
         if self.host.timer == self.wound {
             return;
@@ -234,7 +234,7 @@ impl Node {
 
     /// Sets the wall clock.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
-        // A lease that was over and runs again, because the date goes back, is bound no more.
+        // An ended lease that runs again, because the date went back, is not bound any more.
         self.look_at_bonds(sim);
         self.clock.ahead_us += by_us;
         self.wound = None;
@@ -253,7 +253,7 @@ impl Node {
         );
     }
 
-    /// The regular round: what is over is deleted, and the module has its own.
+    /// The server's cron: deletes expired keys, and runs the module's cron.
     fn round(&mut self, sim: &Sim) {
         let now = self.at(sim);
         if self.primary && !self.is_paused(sim) {
@@ -274,7 +274,7 @@ impl Node {
         }
     }
 
-    /// The rounds of a real server come ten times a second; what is looked at here changes less.
+    /// Schedules the next cron. A real server runs it ten times a second; here fewer runs are enough.
     fn next_round(&self, sim: &Sim) {
         let number = self.rounds;
         sim.at_server(sim.now() + 1_000 * MS, self.id, move |node, sim| {
@@ -291,7 +291,7 @@ impl Node {
         });
     }
 
-    /// It hears that a connection is gone.
+    /// Handles the notice that a connection is closed.
     pub(crate) fn is_gone(&mut self, sim: &Sim, conn: ConnId) {
         if sim.net.borrow().is_open(conn, End::Server) {
             self.gone(sim, conn);

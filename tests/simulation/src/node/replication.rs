@@ -10,22 +10,22 @@ use crate::sim::Sim;
 use crate::wire::{CallId, ConnId, ServerId};
 use kvlock_core::Now;
 
-/// A replica, as its primary sees it.
+/// A primary's view of a replica.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Follower {
     link: u64,
-    /// When what was sent last arrives.
+    /// Arrival time of the last sent message.
     next: u64,
-    /// Whether it has everything that there was when it came.
+    /// Whether it has completed its synchronisation.
     online: bool,
     /// Offset that the replica has, and the second of its last acknowledgement.
     has: u64,
     said_at_s: u64,
-    /// Nothing gets through.
+    /// Whether the link is cut.
     cut: bool,
 }
 
-/// A `WAIT` for replicas, of which too few have confirmed yet.
+/// A `WAIT` that too few replicas have confirmed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unconfirmed {
     pub(super) conn: ConnId,
@@ -35,7 +35,7 @@ pub(crate) struct Unconfirmed {
 }
 
 impl Node {
-    /// Tells the replicas of the changes of one call, which they get all or none.
+    /// Sends the changes of one call to the replicas, as one unit.
     pub(super) fn replicate(&mut self, sim: &Sim, changed: &[Changed]) {
         if changed.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// A replica follows this server from now on, and gets everything first.
+    /// Adds a replica. It first receives all data.
     pub(crate) fn takes_on(&mut self, sim: &Sim, replica: &mut Self) {
         let link = sim.now() * 8 + replica.id as u64;
         let next = sim.now() + sim.delay();
@@ -67,19 +67,19 @@ impl Node {
         sim.at_server(next, to, move |node, sim| node.sync(sim, (from, link), offset, keys));
     }
 
-    /// What is on its way to a replica is lost, and nothing more gets there.
+    /// Cuts the link to a replica. Messages in flight are lost.
     pub(crate) fn cut_link(&mut self, sim: &Sim, replica: &mut Self, keeps_sent: bool) {
         if let Some(follower) = self.followers.get_mut(&replica.id) {
             follower.cut = true;
             sim.log(|| format!("link from {} to {} is cut", self.id, replica.id));
             if !keeps_sent {
-                // No copy over it is taken any more.
+                // The replica ignores all further messages on the old link.
                 replica.follows = Some((self.id, 0));
             }
         }
     }
 
-    /// A replica is gone, and the primary hears of it.
+    /// Removes a replica that has disconnected.
     pub(crate) fn loses(&mut self, sim: &Sim, replica: ServerId) {
         self.followers.remove(&replica);
         let now = self.at(sim);
@@ -187,17 +187,17 @@ impl Node {
         self.good < sim.plan.min_replicas
     }
 
-    /// Whether a replica has all that this server has written.
+    /// Whether a replica has all writes of this server.
     pub(crate) fn is_followed_up_to_date(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| it.has == self.offset && !it.cut)
     }
 
-    /// Whether a replica follows it, over a link that is whole.
+    /// Whether a replica follows it over a working link.
     pub(crate) fn is_linked_to(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| !it.cut)
     }
 
-    /// Whether it hears nothing of a replica.
+    /// Whether the link to a replica is cut.
     pub(crate) fn is_cut_off(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| it.cut)
     }

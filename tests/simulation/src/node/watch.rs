@@ -1,4 +1,4 @@
-//! What the judge sees of each change of a lock: from outside, in the key.
+//! Checks each change of a lock from outside: in its key.
 
 use super::Node;
 use crate::clock::MS;
@@ -10,7 +10,7 @@ use crate::sim::Sim;
 use crate::wire::{Owner, Place, is_result, key_name, key_of, result_name};
 use kvlock_core::{MODE_FIELD, Mode, Now, Share, TOKEN_FIELD, Token};
 
-/// How far ahead of all tokens a floor used to be written.
+/// Distance between tokens and a reserved floor when the safeguard `FloorsByClock` is off.
 const AHEAD_US: u64 = 60_000 * MS;
 
 /// A lock, as any client can read it.
@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-/// Whether a place holds its lock, by that grant.
+/// Whether an owner holds the lock by that grant.
 pub(super) fn holds(keys: &Keyspace, (key, owner): Place, token: u64, now: Now) -> bool {
     let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
     seen.token == token && seen.holders.contains(&owner)
@@ -52,7 +52,7 @@ impl Node {
         self.host.keys.values().all(|entry| Seen::of(Some(entry), now).holders.is_empty())
     }
 
-    /// What tokens are reserved; 0 if none are.
+    /// The reserved floor of tokens; 0 if there is none.
     pub(super) fn floor(&self) -> u64 {
         let stored = self.host.keys.get(FLOOR_PREFIX).map_or(&[][..], Entry::string);
         String::from_utf8_lossy(stored).parse().unwrap_or(0)
@@ -93,7 +93,7 @@ impl Node {
             .for_each(|owner| self.is_taken(sim, (key, owner), was.token));
     }
 
-    /// Checks a grant to an owner, which waited unless it has just asked.
+    /// Checks a grant to an owner that waited or, with `asked`, has just sent its request.
     fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool, shared: bool) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.handed_off += u64::from(!asked);
@@ -131,7 +131,7 @@ impl Node {
         }
     }
 
-    /// Checks that a client is told of a result that is there, and is granted nothing beside it.
+    /// Checks a reply `ready`: the result exists, and the client is granted nothing.
     pub(super) fn is_told_ready(&self, sim: &Sim, places: &[Place]) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.told_ready += 1;

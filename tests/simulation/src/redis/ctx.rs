@@ -1,4 +1,4 @@
-//! A server as the module sees it while it is called.
+//! The server's interface for the module during a call.
 
 use super::key::Keyspace;
 use super::{Arg, Handle, Text, parked::Answer};
@@ -17,14 +17,14 @@ pub(crate) struct Host {
     /// Writes are paused.
     pub(crate) paused: bool,
     pub(crate) lacks_replicas: bool,
-    /// Each grant is on the disk before it is answered.
+    /// Whether each grant is on the disk before it is answered.
     pub(crate) keeps_grants: bool,
     pub(crate) keys: Keyspace,
-    /// Processes of Redisson that are subscribed to the message of each lock. They hang: none takes one.
+    /// Processes of Redisson that are subscribed to the message of each lock. They hang: none acquires a lock.
     pub(crate) listeners: i32,
-    /// What parked clients are answered in this turn; none if they were let go without an answer.
+    /// Replies to parked clients in this turn; `None` for clients unblocked without a reply.
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
-    /// When the timer fires, by the wall clock.
+    /// Time at which the timer fires, by the wall clock.
     pub(crate) timer: Option<u64>,
     /// The last number that was given for random digits.
     pub(crate) digits: u64,
@@ -116,7 +116,7 @@ impl Ctx<'_> {
         true
     }
 
-    /// A simulated server has memory enough.
+    /// Always false: a simulated server has enough memory.
     #[expect(clippy::unused_self, reason = "the context of a real server asks it")]
     pub(crate) fn is_out_of_memory(&self) -> bool {
         false
@@ -150,7 +150,7 @@ impl Ctx<'_> {
     }
 }
 
-/// The one timer, which stands in the [`Host`] and runs by the wall clock.
+/// The only timer. It is stored in the [`Host`] and runs by the wall clock.
 #[derive(Debug)]
 pub(crate) struct Timer;
 
@@ -159,7 +159,8 @@ impl Timer {
         Self
     }
 
-    /// One that is armed for earlier is left alone, unless it should have fired: the date was set ahead.
+    /// Sets the timer, unless it is set to an earlier time. A timer that should have fired is set anew: the date was
+    /// set ahead.
     pub(crate) fn arm(&mut self, _: &Ctx<'_>, delay: Duration) {
         here(|host| {
             let now = host.now.unix_us;

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Field name under which a string's value is stored.
 pub(super) const STRING: &[u8] = b"";
 
-/// What is at a key.
+/// The value at a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) fields: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// When it expires, in milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     pub(crate) until: Option<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Entry {
 
 pub(crate) type Keyspace = BTreeMap<Vec<u8>, Entry>;
 
-/// What has become of a key.
+/// A changed key.
 #[derive(Clone, Debug)]
 pub(crate) struct Changed {
     pub(crate) name: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Changed {
     pub(crate) after: Option<Entry>,
 }
 
-/// What has become of the keys since.
+/// The differences between two keyspaces.
 pub(crate) fn changed(before: &Keyspace, after: &Keyspace) -> Vec<Changed> {
     let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let both = names.into_iter().map(|name| (name, before.get(name), after.get(name)));
@@ -48,7 +48,7 @@ pub(crate) fn changed(before: &Keyspace, after: &Keyspace) -> Vec<Changed> {
         .collect()
 }
 
-/// A key that is open.
+/// An open key.
 #[derive(Debug)]
 pub(crate) struct Key<'a>(Arg<'a>);
 
@@ -74,7 +74,7 @@ impl Key<'_> {
         here(|host| look(host.keys.get(self.0.bytes())))
     }
 
-    /// Changes what is there, or nothing yet. Without fields it is gone.
+    /// Changes the value, which may not exist yet. A hash without fields is deleted.
     fn write(&self, write: impl FnOnce(&mut Entry)) {
         here(|host| {
             let mut entry = host.keys.remove(self.0.bytes()).unwrap_or_default();
@@ -170,7 +170,7 @@ impl Key<'_> {
     }
 }
 
-/// A place in a hash: there is but one.
+/// A cursor in a hash. A scan has only one step here.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor;
 

@@ -37,7 +37,7 @@ impl AsRef<[u8]> for Arg<'_> {
     }
 }
 
-/// A string of our own.
+/// An owned string.
 #[derive(Debug)]
 pub(crate) struct Text(Vec<u8>);
 
@@ -66,7 +66,7 @@ impl Registry<'_> {
         let name = C::SPEC.name.to_string_lossy().to_uppercase();
         self.0.insert(name, |ctx, args| {
             let (least, more) = C::SPEC.words();
-            // With the name.
+            // The name counts too.
             let count = args.len() + 1;
             if count < least || (count > least && !more) {
                 return spec::wrong_arity(C::SPEC.name);
@@ -76,7 +76,7 @@ impl Registry<'_> {
     }
 }
 
-/// Carries out a command of the module.
+/// Executes a command of the module.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Clients that wait for their answers.
+//! Parked clients, which wait for their replies.
 
 use super::Reply;
 use super::ctx::{Ctx, here};

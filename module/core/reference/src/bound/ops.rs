@@ -39,7 +39,7 @@ pub enum Op {
         key: usize,
         owner: usize,
     },
-    /// Reads what there is, or blocks for so long.
+    /// Reads the outcomes that exist, or blocks for at most the timeout.
     Next {
         session: usize,
         timeout: Option<u64>,

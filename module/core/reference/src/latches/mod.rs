@@ -1,4 +1,4 @@
-//! Latches: whatever happens to one, both release the same people.
+//! Latches. After the same operations, the core and the model must release the same waiters.
 
 mod ops;
 pub mod world;
