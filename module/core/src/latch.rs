@@ -11,9 +11,10 @@ use crate::key::KeyRef;
 use crate::outbox::Ending;
 use crate::outcome::{Cause, WaitReply, count};
 use crate::parse::strict_decimal;
+use crate::situation::{At, WaitedFor};
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
-use crate::waiting::{At, Caller, WaitedFor};
+use crate::waiter::Caller;
 
 /// The value of the field of each participant that has counted. Not a number, as nothing here but the
 /// holds of an owner: see [`crate::Token::text`].
@@ -129,7 +130,7 @@ impl<P> Table<P> {
                     self.open(at.key);
                 }
                 if let Some(until) = until {
-                    let due = crate::grant::after(until);
+                    let due = crate::types::after(until);
                     self.look_no_later_than(at.key, due, Cause::Expiry);
                 }
                 (SetReply::Set, LatchChange::Begin { count, until })
