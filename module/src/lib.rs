@@ -34,12 +34,14 @@ mod module;
 mod observers;
 mod operate;
 mod redis;
+mod replies;
 mod semaphore;
 mod server;
 mod sessions;
 mod sets;
 mod sharers;
 mod slot;
+mod waiting;
 mod wake;
 mod writer;
 

@@ -7,10 +7,10 @@ use kvlock_core::{
 };
 
 use crate::clock;
-use crate::commands::{TOO_MANY_PERMITS, UNSET};
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
+use crate::replies::{TOO_MANY_PERMITS, UNSET};
 use crate::server::Server;
 use crate::sharers::ROUNDS_MAX;
 

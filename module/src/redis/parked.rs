@@ -14,7 +14,7 @@ use super::ctx::Ctx;
 use super::guard::{Entry, guard};
 use super::message::Reply;
 use crate::module::Module;
-use crate::server::Note;
+use crate::waiting::Note;
 
 /// Names a parked client while it is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
