@@ -20,6 +20,32 @@
 //!                    the waiter that gets the lock
 //! ```
 //!
+//! # Modules
+//!
+//! A module imports only modules of its own layer and of the layers below, and never in a circle:
+//!
+//! ```text
+//! operations  work · report                                       what is due, and what is shown
+//!             acquire · renew · share · bound · permits           locks and semaphores
+//!             set · set_wait · set_end · set_places · circle      several locks in one step, deadlocks
+//!             waiting · grant · ready · turn · count_down         waiters: their wait, and what ends it
+//!             session_life · reading · presence · observers       sessions
+//!             role · sweep                                        changes of the server or of all keys
+//! table       table                                               everything that is remembered
+//! stores      queue · places · sets · waiter · ready_keys         waiters, in line
+//!             session · sessions · outbox · bindings · watches    sessions, and what they have
+//!             agenda · fair · flight · turns · quarantine         what is planned and not settled yet
+//!             account · profile · histogram                       what is counted
+//!             floor · searches                                    of the caller, beside the table
+//!             free · discarded                                    memory that is freed in small steps
+//! values      lock · observed · mode · value · semaphore · latch  the content of a key
+//!             situation · results · change · outcome · news       what is asked, answered and written
+//!             arguments                                           what commands are called with
+//!             types · ids · key · token · fields · parse
+//! ```
+//!
+//! Each file of the top layer has an `impl Table`. They call each other's methods, which takes no import.
+//!
 //! # The keyspace is the truth
 //!
 //! The table remembers the waiters, never the holder. Any client may delete, overwrite or expire
@@ -78,6 +104,7 @@ mod bindings;
 mod bound;
 mod change;
 mod circle;
+mod count_down;
 mod discarded;
 mod fair;
 mod fields;

@@ -1,4 +1,4 @@
-//! The state of a lock, as its observers are told it.
+//! The state of a lock, as it is reported to observers.
 
 use std::rc::Rc;
 

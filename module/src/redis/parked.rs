@@ -11,7 +11,8 @@ use redis_module::raw;
 
 use super::api::{OK, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, guard};
+use super::entry::Entry;
+use super::guard::guard;
 use super::message::Reply;
 use crate::module::Module;
 use crate::waiting::Note;
