@@ -4,8 +4,8 @@ use kvlock_core::Millis;
 use kvlock_core::arguments::TEN_YEARS_MS;
 
 use crate::clock;
-use crate::module::DRAINING;
 use crate::redis::{ConfigKind, ConfigSpec};
+use crate::replies::DRAINING;
 
 /// A day in milliseconds. The longest quarantine: no grant is possible during one.
 const DAY_MS: i64 = 86_400_000;

@@ -10,6 +10,8 @@
 //!                           │ ▲
 //!                           ▼ │
 //!                         server.rs   the state: lock table, parked clients, options
+//!                         waiting.rs  what a parked client waits for
+//!                         replies.rs  replies that several of these give
 //!                         operate.rs  asks the table, carries out its decisions
 //!                         keyspace.rs reads a lock from its key
 //!                         sharers.rs  finds sharers whose leases last
@@ -34,12 +36,14 @@ mod module;
 mod observers;
 mod operate;
 mod redis;
+mod replies;
 mod semaphore;
 mod server;
 mod sessions;
 mod sets;
 mod sharers;
 mod slot;
+mod waiting;
 mod wake;
 mod writer;
 

@@ -3,12 +3,13 @@
 
 use kvlock_core::{Cause, Now};
 
-use crate::config;
 use crate::floor::{FLOOR_PREFIX, Place};
-use crate::redis::ServerEvent;
-use crate::redis::{ConfigSpec, Ctx, Handle, InfoWriter, KeyEvent, Registry, Reply, log_line};
-use crate::server::{self, Note, Server, WaitsFor};
-use crate::{clock, commands, info, slot};
+use crate::redis::{
+    ConfigSpec, Ctx, Handle, InfoWriter, KeyEvent, Registry, Reply, ServerEvent, log_line,
+};
+use crate::server::Server;
+use crate::waiting::{Note, WaitsFor};
+use crate::{clock, commands, config, info, server, slot};
 
 /// The module, as the server calls it: on one thread, and every call guarded.
 #[derive(Debug)]
@@ -17,9 +18,6 @@ pub(crate) struct Module;
 /// What a waiter hears when its server becomes a replica.
 const DEMOTED: Reply =
     Reply::error(c"UNBLOCKED this server became a replica: wait again on the primary");
-
-/// What a waiter hears when the module is drained.
-pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
 
 impl Module {
     pub(crate) const NAME: &'static str = "kvlock";

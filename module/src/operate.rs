@@ -5,13 +5,13 @@ use kvlock_core::{
     Sharing, Situation, Table, UnixMillis, Untold,
 };
 
-use crate::clock;
 use crate::floor::Place;
 use crate::holders::{LastEnd, last_end};
-use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
+use crate::keyspace::{Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
-use crate::server::{Server, Waiting};
-use crate::slot;
+use crate::server::Server;
+use crate::waiting::Waiting;
+use crate::{clock, keyspace, slot};
 
 /// Smallest difference between two ends of a lease that is announced to waiters of Redisson. Leases granted one after
 /// the other differ by less.

@@ -7,10 +7,10 @@ use kvlock_core::{
 };
 
 use crate::clock;
-use crate::commands::{UNSET, sent_away};
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
+use crate::replies::{UNSET, sent_away};
 use crate::server::Server;
 use crate::sharers::ROUNDS_MAX;
 

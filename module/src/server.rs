@@ -5,66 +5,16 @@ use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use kvlock_core::{Account, Charge, Kept, Limits, Millis, Now, Reading, Table, Untold, WaiterId};
+use kvlock_core::{Limits, Millis, Now, Table, Untold};
 
 use crate::clock;
 use crate::config::Config;
 use crate::floor::Floors;
 use crate::holders::Holders;
 use crate::keyspace::Words;
-use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
-use crate::sessions::Outcomes;
-
-/// The reply to a client whose result exists.
-pub(crate) const READY: Reply = Reply::Word("ready");
-
-/// A client in a wait queue.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) client: Parked,
-    /// The number by which `CLIENT LIST` knows it.
-    pub(crate) client_id: u64,
-    /// What it counts for its user: a blocked client, and a wait unless it reads a session.
-    pub(crate) _charges: (Charge, Option<Charge>),
-}
-
-/// Estimated memory of a blocked client in bytes: the client with its two helper clients, as measured on Redis
-/// 7.0. Newer servers need about two thirds of it.
-const BLOCKED_BYTES: usize = 55_000;
-
-impl Waiting {
-    /// A client that waits, of this user.
-    pub(crate) fn waiter(client: Parked, client_id: u64, account: &Account) -> Self {
-        let wait = account.charge(Kept::Waits, 0);
-        Self {
-            _charges: (account.charge(Kept::Blocked, BLOCKED_BYTES), Some(wait)),
-            client,
-            client_id,
-        }
-    }
-
-    /// A client that reads a session of this user.
-    pub(crate) fn reader(client: Parked, client_id: u64, account: &Account) -> Self {
-        Self { _charges: (account.charge(Kept::Blocked, BLOCKED_BYTES), None), client, client_id }
-    }
-}
-
-/// What a parked client waits for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum WaitsFor {
-    /// A place in the queue.
-    Grant(WaiterId),
-    /// Outcomes of a session, and the most to send.
-    Outcomes(Reading, usize),
-}
-
-/// What goes with an answer, until it is written.
-#[derive(Debug)]
-pub(crate) enum Note {
-    /// A grant; it is taken back if it is not sent.
-    Grant(Untold),
-    Outcomes(Outcomes),
-}
+use crate::redis::{Ctx, Handle, Reply, Timer};
+use crate::replies::READY;
+use crate::waiting::{Note, Waiting, WaitsFor};
 
 /// Everything the module remembers.
 #[derive(Debug)]

@@ -1,40 +1,19 @@
 //! Sessions: reads what has become of waits, tells readers, and does what sessions leave to be done.
 
-use std::cell::Cell;
-
 use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName};
 
 use crate::clock;
-use crate::commands::{NO_SESSION, sent_away};
 use crate::observers::{Standing, standing, word};
 use crate::redis::{Arg, Ctx, Reply, Text};
-use crate::server::{Note, Server, Waiting, WaitsFor};
+use crate::replies::{NO_SESSION, READ_ELSEWHERE, sent_away};
+use crate::server::Server;
+use crate::waiting::{Note, Outcomes, Waiting, WaitsFor};
 
 /// How many outcomes one reply tells: each takes almost a microsecond.
 const TOLD: usize = 500;
 
 /// The channel of a session's bell, before the name of the session.
 const CHANNEL: &[u8] = b"kvlock_session:";
-
-/// What a reader hears when a later one reads.
-pub(crate) const READ_ELSEWHERE: Reply =
-    Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
-
-/// A reply to a reader that is on its way.
-#[derive(Debug)]
-pub(crate) struct Outcomes {
-    pub(crate) reading: Reading,
-    /// The most that it may contain.
-    pub(crate) most: usize,
-    /// The last outcome in it; nothing as long as it is not composed.
-    up_to: Cell<Option<u64>>,
-}
-
-impl Outcomes {
-    pub(crate) fn new(reading: Reading, most: usize) -> Self {
-        Self { reading, most, up_to: Cell::new(None) }
-    }
-}
 
 impl Server {
     /// The session that an argument names, if it is the caller's.

@@ -5,14 +5,14 @@ use kvlock_core::{
     Untold, WaiterId,
 };
 
-use crate::clock;
-use crate::commands::sent_away;
 use crate::keyspace::Depth;
 use crate::operate::{Case, Need};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
-use crate::server::{Server, Waiting};
-use crate::slot;
+use crate::replies::sent_away;
+use crate::server::Server;
+use crate::waiting::Waiting;
 use crate::wake::refused;
+use crate::{clock, slot};
 
 /// A key of a set.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,11 @@ use kvlock_core::{
 };
 
 use crate::clock::{self, Instant};
-use crate::commands::{NO_SESSION, sent_away};
 use crate::redis::{Ctx, Reply, Text};
-use crate::server::{Server, Waiting};
+use crate::replies::{NO_SESSION, sent_away};
+use crate::server::Server;
 use crate::sessions::ring;
+use crate::waiting::Waiting;
 
 /// Time for work outside commands in one turn of the event loop.
 const BUDGET: Duration = Duration::from_micros(500);

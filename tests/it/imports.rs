@@ -1,14 +1,20 @@
-//! Modules of the crate and of the program have no circular imports, so each can be read after the modules that it
-//! uses.
+//! Modules of a package have no circular imports, so each can be read after the modules that it uses.
 
 use harness::kind::workspace;
-use regex::Regex;
+use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders without circles.
-const SOURCES: [&str; 3] = ["client/src", "client/quorum/src", "cli/src"];
+const SOURCES: [&str; 6] = [
+    "client/src",
+    "client/quorum/src",
+    "cli/src",
+    "module/core/src",
+    "module/core/reference/src",
+    "module/src",
+];
 
 /// The imports of each module, by path: `engine::lease::late`. The crate itself has the empty path.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -37,17 +43,30 @@ fn product(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The text of a module, with `super::…` written as `crate::…`.
+fn absolute(text: &str, module: &str) -> String {
+    let path = Regex::new(r"\b((?:super::)+)").unwrap();
+    let crate_path = |found: &Captures<'_>| {
+        let mut above = module;
+        for _ in found[1].matches("super") {
+            above = above.rsplit_once("::").map_or("", |(above, _)| above);
+        }
+        if above.is_empty() { "crate::".to_owned() } else { format!("crate::{above}::") }
+    };
+    path.replace_all(text, crate_path).into_owned()
+}
+
 /// The modules that a text names by `crate::…`.
 fn named_in(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
-    let path = Regex::new(r"\bcrate::((?:\w+::)*\w+)(?:::\{([^}]*)\})?").unwrap();
+    let path = Regex::new(r"\bcrate::(?:\{([^}]*)\}|((?:\w+::)*\w+)(?:::\{([^}]*)\})?)").unwrap();
     let mut named = BTreeSet::new();
     for found in path.captures_iter(text) {
-        let base = &found[1];
-        let group = found.get(2).map_or("self", |group| group.as_str());
+        let base = found.get(2).map_or("", |base| base.as_str());
+        let group = found.get(1).or_else(|| found.get(3)).map_or("self", |group| group.as_str());
         for last in group.split(',').map(str::trim).filter(|last| !last.is_empty()) {
             let last = last.split(" as ").next().unwrap();
             let whole = if last == "self" { base.to_owned() } else { format!("{base}::{last}") };
-            let mut name = whole.as_str();
+            let mut name = whole.trim_start_matches("::");
             while !modules.contains(name) {
                 name = name.rsplit_once("::").map_or("", |(above, _)| above);
             }
@@ -65,7 +84,8 @@ fn imports(root: &Path) -> Imports {
     let modules: BTreeSet<_> = found.iter().map(|file| module_of(file, root)).collect();
     let read = |file: &PathBuf| {
         let module = module_of(file, root);
-        let mut named = named_in(&product(&fs::read_to_string(file).unwrap()), &modules);
+        let text = product(&fs::read_to_string(file).unwrap());
+        let mut named = named_in(&absolute(&text, &module), &modules);
         named.remove(&module);
         (module, named)
     };
@@ -103,4 +123,8 @@ fn a_circle_is_found_between_modules_that_use_it() {
     let text = "use crate::a::b::{Thing, c::Other};\nlet x = crate::d::make();\n// crate::e::X";
     let modules = set(&["", "a", "a::b", "a::b::c", "d", "e"]);
     assert_eq!(named_in(&product(text), &modules), set(&["a::b", "a::b::c", "d"]));
+    let text =
+        "use super::c::Thing;\nuse super::super::super::{d, e::make};\npub(super) struct Other;";
+    let named = named_in(&absolute(text, "a::b::x"), &modules);
+    assert_eq!(named, set(&["a::b::c", "d", "e"]));
 }

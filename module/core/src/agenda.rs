@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use crate::fair::{Account, Fair};
-use crate::forget::Free as _;
-use crate::ids::{QueueId, WaiterId};
-use crate::session::SessionId;
+use crate::free::Free as _;
+use crate::ids::{QueueId, SessionId, WaiterId};
+use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
 /// A look at a queue that is planned.
@@ -123,4 +123,20 @@ impl Agenda {
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.waits.len(), self.looks.len().saturating_add(self.checks.len()))
     }
+}
+
+/// A time in the past: due at once, after everything that is already due.
+pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
+
+/// The rest of a sweep through the queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    /// Database of the queues; `None` for all databases.
+    pub(crate) db: Option<i32>,
+    /// From after this queue
+    pub(crate) after: Option<QueueId>,
+    /// to this one. Later queues need no look: they were made after the change.
+    pub(crate) last: QueueId,
+    /// The cause that is reported to observers.
+    pub(crate) cause: Cause,
 }

@@ -13,30 +13,24 @@
 //! from the key before a release. So a binding may outlive its grant, after a change by another client or after
 //! the end of the lease. It is checked when the lease ends, and dropped if the grant has ended.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-// What simulates many clients must do the same again, so nothing may depend on chance.
-#[cfg(feature = "deterministic")]
-use foldhash::quality::FixedState as RandomState;
-#[cfg(not(feature = "deterministic"))]
-use foldhash::quality::RandomState;
-
-use crate::account::{Charge, Kept};
-use crate::forget::Free as _;
-use crate::ids::WaiterId;
+use crate::account::Kept;
+use crate::bindings::{Binding, Place};
+use crate::change::Change;
+use crate::ids::{SessionId, SessionName, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
-use crate::outcome::{Cause, Change, Full, count};
+use crate::outcome::{Cause, Full, count};
 use crate::permits::without;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, TakeReply};
-use crate::session::{SessionId, SessionName};
-use crate::table::{Situation, Table};
+use crate::situation::Situation;
+use crate::table::Table;
 use crate::token::Token;
-use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
+use crate::types::{Millis, Now, UnixMillis, sooner};
 
 /// The least time until a binding is looked at: that only saves memory.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
@@ -51,19 +45,6 @@ const SLOT_REFUSED: Millis = Millis(1_000);
 /// Estimated memory of a binding, beside its names.
 const BYTES: usize = 400;
 
-/// Names a binding: the hash of its key and owner, and a number that is never used twice.
-type Place = (u64, u64);
-
-#[derive(Debug)]
-struct Binding {
-    key: LockKey,
-    owner: Rc<[u8]>,
-    token: Token,
-    session: SessionId,
-    look: MonoMillis,
-    _charge: Charge,
-}
-
 /// A binding that needs work.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bound {
@@ -76,86 +57,6 @@ pub struct Bound {
     /// Whether its session has ended, so that it must be released. If not, it only has to be checked whether the
     /// grant still exists.
     pub is_orphan: bool,
-}
-
-/// All bindings.
-#[derive(Debug, Default)]
-pub(crate) struct Bindings {
-    all: BTreeMap<Place, Binding>,
-    /// When each is looked at, because its lease will have ended unless it was renewed.
-    looks: BTreeSet<(MonoMillis, Place)>,
-    /// Bindings of ended sessions, a set for each session. A place without a binding was bound anew.
-    orphans: VecDeque<BTreeSet<Place>>,
-    /// Bindings of ended sessions whose release was refused. The next check tries again.
-    refused: BTreeSet<Place>,
-    /// Bindings to drop: the grants last as long as their leases.
-    forgotten: VecDeque<BTreeSet<Place>>,
-    /// No work before this time.
-    refused_until: Option<MonoMillis>,
-    last_number: u64,
-    hashes: RandomState,
-}
-
-impl Bindings {
-    fn find(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<Place> {
-        if self.all.is_empty() {
-            return None;
-        }
-        let hash = self.hashes.hash_one((key, owner));
-        let found = self.all.range((hash, 0)..=(hash, u64::MAX));
-        let is_it = |it: &Binding| it.key.borrow() == key && *it.owner == *owner;
-        found.filter(|(_, binding)| is_it(binding)).map(|(place, _)| *place).next()
-    }
-
-    fn remove(&mut self, place: Place) -> Option<Binding> {
-        let binding = self.all.remove(&place)?;
-        self.looks.remove(&(binding.look, place));
-        self.refused.remove(&place);
-        Some(binding)
-    }
-
-    fn look_at(&mut self, place: Place, due: MonoMillis) {
-        if let Some(binding) = self.all.get_mut(&place) {
-            let before = std::mem::replace(&mut binding.look, due);
-            self.looks.remove(&(before, place));
-            self.looks.insert((due, place));
-        }
-    }
-
-    /// Begins anew without bindings; returns what there was. Numbers continue.
-    pub(crate) fn begin_anew(&mut self) -> Self {
-        let anew = Self { last_number: self.last_number, ..Self::default() };
-        std::mem::replace(self, anew)
-    }
-
-    /// Frees an entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        for places in [&mut self.orphans, &mut self.forgotten] {
-            if let Some(first) = places.front_mut() {
-                if !first.free_one() {
-                    places.pop_front();
-                }
-                return true;
-            }
-        }
-        self.all.free_one() || self.looks.free_one() || self.refused.free_one()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Cancels the pending release of these places.
-    pub(crate) fn forget(&mut self, places: BTreeSet<Place>) {
-        self.forgotten.push_back(places);
-    }
-
-    /// They are released from now on.
-    pub(crate) fn orphan(&mut self, places: BTreeSet<Place>) {
-        if !places.is_empty() {
-            self.orphans.push_back(places);
-        }
-    }
 }
 
 impl<P> Table<P> {

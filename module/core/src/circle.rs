@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::ids::WaiterId;
-use crate::key::{KeyRef, Kind, LockKey};
+use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
-use crate::outcome::{WaitReply, count};
-use crate::ready::{HeldBy, Results};
+use crate::outcome::{Link, WaitReply, count};
+use crate::results::{HeldBy, Results};
 use crate::table::Table;
 
 /// The most waits, locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
@@ -25,17 +25,6 @@ pub const STEPS: usize = 256;
 
 /// The most owners of a shared lock that a search looks at, and the most waiters that want to share one.
 pub const SHARERS: usize = 32;
-
-/// A lock on a circle, and the owner that keeps the one before from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// The lock.
-    pub key: LockKey,
-    /// The owner. The last one of a circle is the one that wanted to wait.
-    pub owner: Rc<[u8]>,
-    /// Whether the owner holds the lock. Else it is in front of its queue, and waits for several locks.
-    pub holds: bool,
-}
 
 /// A link that was found, and the link that led to it.
 struct Found {

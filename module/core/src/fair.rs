@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::forget::Free as _;
-use crate::session::SessionId;
+use crate::free::Free as _;
+use crate::ids::SessionId;
 
 /// A session, or `None` for all blocked clients.
 pub(crate) type Account = Option<SessionId>;

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
-use crate::forget::Free as _;
-use crate::grant::GrantId;
+use crate::free::Free as _;
+use crate::ids::GrantId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
 

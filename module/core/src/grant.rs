@@ -3,15 +3,18 @@
 
 use std::rc::Rc;
 
+use crate::change::{Change, HandOff, Sharers};
 use crate::flight::Flight;
+use crate::ids::GrantId;
 use crate::key::KeyRef;
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
 use crate::outbox::{Ending, Granted, Untold};
-use crate::outcome::{Cause, Change, HandOff, Sharers, count};
-use crate::table::{Situation, Table};
+use crate::outcome::{Cause, count};
+use crate::situation::Situation;
+use crate::table::Table;
 use crate::token::Token;
-use crate::types::{Millis, Now, UnixMillis};
+use crate::types::{Now, UnixMillis};
 use crate::waiter::Leaver;
 
 /// Number of waiters that are let in to share a lock in one batch. Each takes a field to write and
@@ -21,10 +24,6 @@ pub const RUN_MAX: usize = 32;
 
 /// What a waiter for a lock gets: one hold, and no permits.
 const ONE_HOLD: (u64, u64) = (1, 0);
-
-/// Identifies a grant to a waiter; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId(pub(crate) u64);
 
 impl<P> Table<P> {
     /// What the first waiter for this lock wants.
@@ -301,9 +300,4 @@ impl<P> Table<P> {
             }
         }
     }
-}
-
-/// The first moment at which the server treats a key with this deadline as expired.
-pub(crate) fn after(until: UnixMillis) -> UnixMillis {
-    until.plus(Millis(1))
 }

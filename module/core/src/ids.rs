@@ -1,4 +1,4 @@
-//! The numbers of waiters and queues.
+//! The numbers of waiters, queues, sessions and grants.
 
 use std::ops::RangeInclusive;
 
@@ -18,3 +18,14 @@ impl WaiterId {
         Self(self.0.saturating_add(1))
     }
 }
+
+/// Identifies a session within this server; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub(crate) u64);
+
+/// Name of a session in commands: 32 hex digits that cannot be guessed.
+pub type SessionName = [u8; 32];
+
+/// Identifies a grant to a waiter; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId(pub(crate) u64);

@@ -20,6 +20,32 @@
 //!                    the waiter that gets the lock
 //! ```
 //!
+//! # Modules
+//!
+//! A module imports only modules of its own layer and of the layers below, and never in a circle:
+//!
+//! ```text
+//! operations  work · report                                       what is due, and what is shown
+//!             acquire · renew · share · bound · permits           locks and semaphores
+//!             set · set_wait · set_end · set_places · circle      several locks in one step, deadlocks
+//!             waiting · grant · ready · turn · count_down         waiters: their wait, and what ends it
+//!             session_life · reading · presence · observers       sessions
+//!             role · sweep                                        changes of the server or of all keys
+//! table       table                                               everything that is remembered
+//! stores      queue · places · sets · waiter · ready_keys         waiters, in line
+//!             session · sessions · outbox · bindings · watches    sessions, and what they have
+//!             agenda · fair · flight · turns · quarantine         what is planned and not settled yet
+//!             account · profile · histogram                       what is counted
+//!             floor · searches                                    of the caller, beside the table
+//!             free · discarded                                    memory that is freed in small steps
+//! values      lock · observed · mode · value · semaphore · latch  the content of a key
+//!             situation · results · change · outcome · news       what is asked, answered and written
+//!             arguments                                           what commands are called with
+//!             types · ids · key · token · fields · parse
+//! ```
+//!
+//! Each file of the top layer has an `impl Table`. They call each other's methods, which takes no import.
+//!
 //! # The keyspace is the truth
 //!
 //! The table remembers the waiters, never the holder. Any client may delete, overwrite or expire
@@ -71,14 +97,20 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod account;
+mod acquire;
 mod agenda;
 pub mod arguments;
+mod bindings;
 mod bound;
+mod change;
 mod circle;
+mod count_down;
+mod discarded;
 mod fair;
+mod fields;
 mod flight;
 mod floor;
-mod forget;
+mod free;
 mod grant;
 mod histogram;
 mod ids;
@@ -86,6 +118,7 @@ mod key;
 mod latch;
 mod lock;
 mod mode;
+mod news;
 mod observed;
 mod observers;
 mod outbox;
@@ -99,59 +132,70 @@ mod quarantine;
 mod queue;
 mod reading;
 mod ready;
+mod ready_keys;
+mod renew;
 mod report;
+mod results;
+mod role;
 mod searches;
 mod semaphore;
 mod session;
+mod session_life;
 mod sessions;
 mod set;
 mod set_end;
+mod set_places;
 mod set_wait;
+mod sets;
 mod share;
+mod situation;
 mod sweep;
 mod table;
 mod token;
 mod turn;
+mod turns;
 mod types;
 mod value;
 mod waiter;
 mod waiting;
+mod watches;
 mod work;
 
 pub use account::{Account, Charge, Kept};
 pub use bound::Bound;
-pub use circle::{Link, SHARERS, STEPS};
+pub use change::{Change, HandOff, Sharers};
+pub use circle::{SHARERS, STEPS};
+pub use fields::{MODE_FIELD, PROBED_FIELD, RESERVED_FIELDS, TOKEN_FIELD, VALUE_FIELD};
 pub use floor::{Floor, Reign};
-pub use grant::{GrantId, RUN_MAX};
+pub use grant::RUN_MAX;
 pub use histogram::Histogram;
-pub use ids::WaiterId;
+pub use ids::{GrantId, SessionId, SessionName, WaiterId};
 pub use key::{KeyRef, Kind, LockKey};
 pub use latch::{COUNTED, CountDownReply, Latch, LatchAt, LatchChange, SetReply};
-pub use lock::{
-    Acquire, AcquireReply, RELEASE_MESSAGE, RESERVED_FIELDS, Release, ReleaseReply, RenewReply,
-    TOKEN_FIELD,
-};
-pub use mode::{MODE_FIELD, Mode, Share, Sharing, Want};
+pub use lock::{Acquire, AcquireReply, RELEASE_MESSAGE, Release, ReleaseReply, RenewReply};
+pub use mode::{Mode, Share, Sharing, Want};
+pub use news::{Gone, News, Standing};
 pub use observed::{Holding, Observed};
-pub use observers::{Gone, News, NotObserved, Standing};
+pub use observers::NotObserved;
 pub use outbox::{Changed, Dismissal, Ending, Granted, Outcome, Untold};
-pub use outcome::{Cause, Change, Counters, Full, HandOff, KeySummary, Limits, Sharers, WaitReply};
-pub use parse::{OWNER_BYTES_MAX, PROBED_FIELD, is_owner, strict_decimal};
-pub use places::SetKey;
+pub use outcome::{Cause, Counters, Full, KeySummary, Limits, Link, WaitReply};
+pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use profile::Cost;
 pub use reading::{AckAhead, LaterReader, Reading};
-pub use ready::{Group, HeldBy, Keys, Results};
+pub use ready::Group;
+pub use results::{HeldBy, Keys, Results};
 pub use searches::{Found, Go, Searches, Wanted};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
-pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
+pub use session::{NotOpened, SessionView};
 pub use set::Member;
 pub use set_end::mismatches;
+pub use set_places::SetKey;
 pub use set_wait::{GrantedSet, ServedSet};
-pub use table::{Situation, Table};
+pub use situation::{At, Situation, WaitedFor};
+pub use table::Table;
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
-pub use turn::MOMENT;
+pub use turns::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
-pub use value::{VALUE_BYTES_MAX, VALUE_FIELD, Value, stored_value, value_of};
-pub use waiter::WaiterView;
-pub use waiting::{At, Caller, Join, WaitedFor};
+pub use value::{VALUE_BYTES_MAX, Value, stored_value, value_of};
+pub use waiter::{Caller, Join, Via, WaiterView};
 pub use work::Work;

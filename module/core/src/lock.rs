@@ -1,17 +1,10 @@
 //! What a request does to the holder of a lock. Nothing here knows of queues.
 
-use crate::mode::{MODE_FIELD, Want};
+use crate::ids::SessionId;
+use crate::mode::Want;
 use crate::observed::Holding;
-use crate::session::SessionId;
 use crate::token::Token;
 use crate::types::{HOLDS_MAX, Millis, UnixMillis};
-use crate::value::VALUE_FIELD;
-
-/// The field of the hash that keeps the fencing token.
-pub const TOKEN_FIELD: &[u8] = b"fencing-token";
-
-/// Fields that a lock keeps for itself, and that therefore cannot be owners.
-pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
 
 /// The message for waiters of Redisson when a lock becomes free.
 pub const RELEASE_MESSAGE: &[u8] = b"0";

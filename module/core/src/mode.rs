@@ -9,12 +9,9 @@
 //!
 //! Each sharer has its own lease, in its field. The key expires when the last of these leases ends.
 
-use crate::lock::RESERVED_FIELDS;
+use crate::fields::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
 use crate::types::{HOLDS_MAX, UnixMillis};
-
-/// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
-pub const MODE_FIELD: &[u8] = b"lock-mode";
 
 /// What an owner requests of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,10 @@
 //! What a hash says about a lock.
 
-use crate::lock::TOKEN_FIELD;
-use crate::mode::{MODE_FIELD, Mode, Share, Sharing};
+use crate::fields::{MODE_FIELD, TOKEN_FIELD, VALUE_FIELD};
+use crate::mode::{Mode, Share, Sharing};
 use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
 use crate::token::Token;
 use crate::types::UnixMillis;
-use crate::value::VALUE_FIELD;
 
 /// What the keyspace says about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,80 +11,19 @@
 //! found by comparing the content of the key with its last known state, so every change is noticed,
 //! whatever made it.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-use crate::grant::after;
-use crate::ids::{QueueId, WaiterId};
+use crate::ids::{QueueId, SessionId};
 use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
+use crate::news::{Gone, News, Standing};
 use crate::outbox::Changed;
 use crate::outcome::{Cause, Full, WaitReply, count};
-use crate::session::{SessionId, Via};
 use crate::table::Table;
-use crate::token::Token;
-use crate::types::{Millis, Now, UnixMillis};
-use crate::value::Value;
-use crate::waiter::Leaver;
-use crate::waiting::{Caller, Join};
-
-/// State of a lock, as sent to observers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The lock is free.
-    Vacant,
-    /// It is shared; the sharers are not named.
-    Shared {
-        /// The token of the period.
-        token: Option<Token>,
-    },
-    /// One owner holds it exclusively.
-    Held {
-        /// The owner.
-        owner: Rc<[u8]>,
-        /// The token of the grant; `None` if a foreign script took the lock.
-        token: Option<Token>,
-        /// The value that the holder has published.
-        value: Value,
-    },
-}
-
-/// State of a lock, and its version.
-#[derive(Debug, PartialEq, Eq)]
-pub struct News {
-    /// The state.
-    pub standing: Standing,
-    /// Version of this state. Newer states have larger versions, across all locks.
-    pub version: u64,
-}
-
-impl News {
-    /// Length of the holder's name and value, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        let Standing::Held { owner, value, .. } = &self.standing else { return 0 };
-        owner.len().saturating_add(value.as_ref().map_or(0, |value| value.len()))
-    }
-}
-
-/// How the last holder lost a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// It released the lock.
-    Released,
-    /// Its lease ended.
-    Expired,
-    /// It was released by force.
-    Forced,
-    /// The key was deleted or overwritten.
-    Deleted,
-    /// The database was flushed.
-    Flushed,
-    /// Its client disconnected before the grant was sent.
-    TakenBack,
-    /// The lock was bound to a session that has ended.
-    Gone,
-}
+use crate::types::{Millis, Now, UnixMillis, after};
+use crate::waiter::{Caller, Join, Via};
+use crate::watches::{Round, Watched};
 
 /// Why a lock cannot be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,81 +34,12 @@ pub enum NotObserved {
     Draining,
 }
 
-/// A lock with observers.
-#[derive(Debug)]
-struct Watched {
-    news: Rc<News>,
-    /// When its key expires, as last seen.
-    until: Option<UnixMillis>,
-    /// How a holder last lost the lock, and the version of that change.
-    gone: Option<(u64, Gone)>,
-    round: Option<Round>,
-}
-
-/// A round of informing the observers of a lock. Those up to `after` have the newest state. With
-/// `again`, the state has changed during this round and another round follows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Round {
-    after: Option<WaiterId>,
-    again: bool,
-}
-
-/// All locks with observers.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    all: BTreeMap<QueueId, Watched>,
-    /// Locks whose observers are being informed.
-    telling: VecDeque<QueueId>,
-    observers: usize,
-    last_version: u64,
-}
-
 /// Longest time between two looks at an observed lock: no event reports that a string replaced a
 /// hash, or that a slot has left.
 const REGULARLY: Millis = Millis(1_000);
 
 /// Number of observers informed by the command or look that notices a change. The others follow.
 const TOLD_AT_ONCE: usize = 16;
-
-impl Standing {
-    /// Whether the holder in `self` no longer holds the lock in `now`.
-    fn went(&self, now: &Self) -> bool {
-        match (self, now) {
-            (Self::Vacant, _) => false,
-            (Self::Held { owner: before, .. }, Self::Held { owner, .. }) => before != owner,
-            (Self::Shared { token: before }, Self::Shared { token }) => {
-                before.is_some() && before != token
-            }
-            (Self::Held { .. } | Self::Shared { .. }, _) => true,
-        }
-    }
-}
-
-impl Watches {
-    /// Removes all observers. Versions continue.
-    pub(crate) fn begin_anew(&mut self) {
-        *self = Self { last_version: self.last_version, ..Self::default() };
-    }
-
-    fn next_version(&mut self) -> u64 {
-        self.last_version = self.last_version.saturating_add(1);
-        self.last_version
-    }
-
-    /// Updates the counts after a waiter has left; `is_last` if its queue is gone.
-    pub(crate) fn left<P>(&mut self, leaver: &Leaver<P>, is_last: bool) {
-        if leaver.key.kind == Kind::Changes {
-            self.observers = self.observers.saturating_sub(1);
-            if is_last {
-                self.all.remove(&leaver.waiter.queue);
-            }
-        }
-    }
-
-    pub(crate) fn is_telling(&self) -> bool {
-        !self.telling.is_empty()
-    }
-}
 
 impl<P> Table<P> {
     /// Number of observers, and number of locks that they observe.
@@ -374,21 +244,5 @@ impl<P> Table<P> {
             return Err(format!("I20: {observers} observe, {} counted", self.watches.observers));
         }
         Ok(())
-    }
-}
-
-impl Gone {
-    /// The reason to report for a cause. `was_over` if the lease had ended by then.
-    fn by(cause: Cause, was_over: bool) -> Self {
-        match cause {
-            Cause::Release => Self::Released,
-            Cause::Forced => Self::Forced,
-            Cause::TakenBack => Self::TakenBack,
-            Cause::SessionGone => Self::Gone,
-            Cause::Flush => Self::Flushed,
-            Cause::Expiry => Self::Expired,
-            Cause::Outside | Cause::Check if was_over => Self::Expired,
-            Cause::Outside | Cause::Check => Self::Deleted,
-        }
     }
 }

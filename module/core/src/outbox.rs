@@ -5,12 +5,11 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use crate::account::{Account, Charged, Kept, WAIT_BYTES};
-use crate::forget::Free as _;
-use crate::grant::GrantId;
-use crate::ids::WaiterId;
+use crate::free::Free as _;
+use crate::ids::{GrantId, WaiterId};
 use crate::key::LockKey;
 use crate::lock::AcquireReply;
-use crate::observers::{Gone, News};
+use crate::news::{Gone, News};
 use crate::token::Token;
 use crate::types::MonoMillis;
 

@@ -1,6 +1,6 @@
 //! Reading numbers and owners out of bytes that any client may have written.
 
-use crate::lock::RESERVED_FIELDS;
+use crate::fields::{PROBED_FIELD, RESERVED_FIELDS};
 
 /// The most bytes that an owner may have.
 pub const OWNER_BYTES_MAX: usize = 1024;
@@ -23,10 +23,6 @@ pub(crate) fn in_two(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = text.splitn(2, |byte| *byte == b' ');
     Some((parts.next()?, parts.next()?))
 }
-
-/// The field that the module deletes to learn whether the server accepts writes to a key. No owner has
-/// this name, so no hash has this field.
-pub const PROBED_FIELD: &std::ffi::CStr = c"kvlock:probe";
 
 /// Returns whether these bytes may name an owner: 1 to 1,024 bytes, and not the name of a reserved field.
 #[must_use]

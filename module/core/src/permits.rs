@@ -1,6 +1,6 @@
 //! The effect of commands on the permits of a semaphore, and grants of permits to waiters.
 
-use crate::grant::{GrantId, after};
+use crate::ids::GrantId;
 use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply};
 use crate::mode::{Share, Want};
@@ -9,8 +9,8 @@ use crate::outcome::{Cause, WaitReply, count};
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 use crate::table::Table;
 use crate::token::Token;
-use crate::types::{Millis, Now};
-use crate::waiting::Caller;
+use crate::types::{Millis, Now, after};
+use crate::waiter::Caller;
 
 impl<P> Table<P> {
     /// Returns whether expired holders must be searched before `permits` can be granted.

@@ -14,85 +14,15 @@
 //! stands beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
 //!
 //! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it
-//! looks at one of them. The caller reads all keys and calls [`Table::serve_set`]. If that grants nothing, the first
+//! looks at one of them. The caller reads all keys and calls `Table::serve_set`. If that grants nothing, the first
 //! place at which the set is **held up** is recorded. Only what happens there can help it, so it is tried again when
 //! that queue is looked at, and not before: sets that lack another lock cost nothing then.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use crate::forget::Free as _;
-use crate::ids::{QueueId, WaiterId};
-use crate::key::{KeyRef, LockKey};
+use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;
-use crate::outcome::Cause;
 use crate::queue::Queues;
-use crate::session::{SessionId, Via};
-use crate::table::Table;
-use crate::waiting::AT_ONCE;
-
-/// The further places of a waiter for a set, each with whether it is for a key of `UNDER`.
-type Further = Box<[(WaiterId, bool)]>;
-
-/// A wait for a set.
-#[derive(Debug)]
-struct Wait {
-    further: Further,
-    /// Number of holds that the owner must have of the first lock: as `Acquire::holds`.
-    holds: Option<u64>,
-}
-
-/// All waits for sets.
-#[derive(Debug, Default)]
-pub(crate) struct Sets {
-    waits: BTreeMap<WaiterId, Wait>,
-    /// Places that want to share, in order of arrival. They are in no line.
-    pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
-    /// The other places, if their waits are not passed over: they are in line.
-    pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
-    /// The one place of each set at which it is held up.
-    pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
-    /// Waiters that may be granted their sets now.
-    due: BTreeSet<WaiterId>,
-    /// Queues of which the sets that are held up there may be granted now, each with the first place to look at.
-    walks: BTreeMap<QueueId, WaiterId>,
-}
-
-impl Sets {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waits.is_empty()
-    }
-
-    /// Frees one entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        self.waits.free_one()
-            || self.beside.free_one()
-            || self.in_line.free_one()
-            || self.held_up.free_one()
-            || self.due.free_one()
-            || self.walks.free_one()
-    }
-
-    pub(crate) fn entries(&self) -> usize {
-        let places = self.beside.len().saturating_add(self.in_line.len());
-        let places = places.saturating_add(self.held_up.len());
-        self.waits.len().saturating_add(places).saturating_add(self.walks.len())
-    }
-
-    /// The places that a waiter has besides its first one. Removes them from the records.
-    pub(crate) fn dissolve(&mut self, main: WaiterId) -> Further {
-        self.due.remove(&main);
-        self.waits.remove(&main).map(|wait| wait.further).unwrap_or_default()
-    }
-}
-
-/// A key of a set that is waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetKey {
-    /// The lock.
-    pub key: LockKey,
-    /// Whether it is a key of `UNDER`.
-    pub under: bool,
-}
+use crate::sets::{Sets, Wait};
+use crate::waiter::Via;
 
 impl<P> Queues<P> {
     /// The waiter to which a place belongs: itself, unless it is a further place of a set.
@@ -263,7 +193,7 @@ impl<P> Queues<P> {
     }
 
     /// Takes a waiter that may be granted its set now. With a database, only if the next one is there.
-    fn next_noted(&mut self, db: Option<i32>) -> Option<WaiterId> {
+    pub(crate) fn next_noted(&mut self, db: Option<i32>) -> Option<WaiterId> {
         let is_there = |queues: &Self, queue| {
             let found = queues.queue(queue).map(|queue| queue.key.db);
             db.is_none_or(|db| found == Some(db))
@@ -344,87 +274,5 @@ impl<P> Queues<P> {
             }
         }
         Ok(())
-    }
-}
-
-impl<P> Table<P> {
-    /// Whether a set may be granted to a waiter now: see [`Self::next_set`].
-    #[must_use]
-    pub fn has_sets_to_look_at(&self) -> bool {
-        let sets = &self.queues.sets;
-        !sets.due.is_empty() || !sets.walks.is_empty()
-    }
-
-    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a waiter before it
-    /// has left. With a database, only if its keys are there. Read all of [`Self::set_of`], and call
-    /// [`Self::serve_set`].
-    pub fn next_set(&mut self, db: Option<i32>) -> Option<WaiterId> {
-        self.queues.next_noted(db)
-    }
-
-    /// Puts a waiter back that was taken with [`Self::next_set`].
-    pub fn look_at_set_later(&mut self, waiter: WaiterId) {
-        self.queues.note_set(waiter);
-    }
-
-    /// The keys that a waiter for a set waits for.
-    #[must_use]
-    pub fn set_of(&self, waiter: WaiterId) -> Vec<SetKey> {
-        let places = self.queues.places_of(waiter).into_iter();
-        let keys = places.filter_map(|(id, under)| {
-            let queue = self.queues.queue(self.queues.waiter(id)?.queue)?;
-            Some(SetKey { key: queue.key.clone(), under })
-        });
-        keys.collect()
-    }
-
-    /// Whether waiters that came before a new request keep it from this lock.
-    pub(crate) fn is_barred(&self, key: KeyRef<'_>, want: Want) -> bool {
-        let Some(queue) = self.queues.find(key) else { return false };
-        self.queues.head(queue).is_some() || want != Want::Shared && self.queues.has_beside(queue)
-    }
-
-    /// Whether the first in line is held up: it waits for a set, or for a set that stands beside the line.
-    pub(crate) fn first_is_held_up(&self, key: KeyRef<'_>) -> bool {
-        if self.queues.sets.is_empty() {
-            return false;
-        }
-        let queue = self.queues.find(key);
-        let head = queue.and_then(|queue| Some((queue, self.queues.head(queue)?)));
-        head.is_some_and(|(queue, (id, want))| {
-            self.queues.is_of_set(id) || self.queues.is_held_up_beside(queue, id, want)
-        })
-    }
-
-    /// Removes the further places of a waiter for a set that has left. Others behind them may be able to get at
-    /// once what they want.
-    pub(crate) fn leave_further_places(&mut self, main: WaiterId, queue: QueueId) {
-        for (place, _) in self.queues.sets.dissolve(main) {
-            if let Some(leaver) = self.queues.remove(place) {
-                self.agenda.move_look(leaver.waiter.queue, leaver.planned, None);
-                self.plan_look(leaver.waiter.queue, Some(AT_ONCE), Cause::Outside);
-            }
-        }
-        self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
-    }
-
-    /// Moves all places of a waiter for a set in or out of their lines.
-    pub(crate) fn settle_set(&mut self, main: WaiterId, passed_over: bool) {
-        for (place, _) in self.queues.places_of(main) {
-            let moved =
-                if passed_over { self.queues.step_out(place) } else { self.queues.step_in(place) };
-            let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue) else {
-                continue;
-            };
-            // Others may have got by this to their turn. If the queue had no others, nobody looked at the lock.
-            let has_line = self.queues.head(queue).is_some() || self.queues.has_beside(queue);
-            if moved && has_line {
-                self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
-            }
-        }
-        if !passed_over {
-            // While it was away, it may have been its turn.
-            self.queues.note_set(main);
-        }
     }
 }

@@ -8,15 +8,14 @@
 use std::ops::Bound;
 use std::rc::Rc;
 
-use crate::ids::{QueueId, WaiterId};
+use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Outcome, Untold};
 use crate::outcome::Cause;
-use crate::session::{SessionId, Via};
 use crate::table::Table;
 use crate::token::Token;
-use crate::waiter::Leaver;
+use crate::waiter::{Leaver, Via};
 
 /// Waiters or outcomes that one piece of work handles: each takes about a microsecond.
 const STEPS: usize = 16;
@@ -65,7 +64,7 @@ impl<P> Table<P> {
                 self.queues.step_out(id);
             }
             // Whoever is behind them may be able to get what it wants.
-            self.plan_look(queue, Some(crate::waiting::AT_ONCE), Cause::Outside);
+            self.plan_look(queue, Some(crate::agenda::AT_ONCE), Cause::Outside);
         }
     }
 
@@ -88,7 +87,7 @@ impl<P> Table<P> {
         let may_be_served =
             may_be_served.is_some_and(|(front, wants)| front == id || wants != want);
         if may_be_served || before != after && self.queues.has_beside(queue) {
-            self.plan_look(queue, Some(crate::waiting::AT_ONCE), Cause::Outside);
+            self.plan_look(queue, Some(crate::agenda::AT_ONCE), Cause::Outside);
         }
     }
 

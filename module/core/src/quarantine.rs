@@ -6,8 +6,6 @@
 //! second holder. Known locks can be renewed, re-entered and released during the quarantine, and clients can
 //! wait in the queue.
 
-use crate::outcome::count;
-use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now};
 
 /// How long a quarantine lasts, and the one that is on. Counts on the clock that only goes
@@ -15,8 +13,8 @@ use crate::types::{Millis, MonoMillis, Now};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
     /// Zero is none.
-    length: Millis,
-    since: Option<MonoMillis>,
+    pub(crate) length: Millis,
+    pub(crate) since: Option<MonoMillis>,
 }
 
 impl Default for Quarantine {
@@ -26,139 +24,16 @@ impl Default for Quarantine {
 }
 
 impl Quarantine {
-    fn end(self) -> Option<MonoMillis> {
+    pub(crate) fn end(self) -> Option<MonoMillis> {
         self.since.map(|since| since.plus(self.length))
     }
 
-    fn is_over(self, now: MonoMillis) -> bool {
+    pub(crate) fn is_over(self, now: MonoMillis) -> bool {
         self.end().is_some_and(|end| end <= now)
     }
 
     /// Returns whether nothing new may be granted.
     pub(crate) fn is_on(self, now: Now) -> bool {
         self.since.is_some() && !self.is_over(now.mono)
-    }
-}
-
-impl<P> Table<P> {
-    /// Length of a quarantine; zero if there is none.
-    #[must_use]
-    pub fn quarantine(&self) -> Millis {
-        self.quarantine.length
-    }
-
-    /// Sets how long a quarantine lasts. One that is on ends that long after it began: sooner or
-    /// later than before, and at once with zero. One that is over stays so.
-    pub fn set_quarantine(&mut self, length: Millis, now: Now) {
-        self.end_quarantine(now);
-        self.quarantine.length = length;
-        self.end_quarantine(now);
-    }
-
-    /// The server has begun to grant, or begins once more, without knowing all that was granted.
-    pub fn begin_quarantine(&mut self, now: Now) {
-        let length = self.quarantine.length;
-        self.quarantine.since = None;
-        if length.0 > 0 {
-            self.quarantine.since = Some(now.mono);
-            count(&mut self.counters.quarantines);
-        }
-    }
-
-    /// The server grants nothing any more: what it knows when it begins again is another matter.
-    pub fn lift_quarantine(&mut self) {
-        self.quarantine.since = None;
-    }
-
-    /// If the quarantine is over, plans a look at all locks that are waited for.
-    pub fn end_quarantine(&mut self, now: Now) {
-        if self.quarantine.is_over(now.mono) {
-            self.quarantine.since = None;
-            self.look_at_all_soon(None, now);
-        }
-    }
-
-    /// Time until the quarantine ends; `None` if there is none.
-    #[must_use]
-    pub fn quarantine_left(&self, now: Now) -> Option<Millis> {
-        let end = self.quarantine.end().filter(|_| self.quarantine.is_on(now))?;
-        Some(end.since(now.mono))
-    }
-
-    /// Returns the rest of the quarantine if there are waiters.
-    pub(crate) fn quarantine_due(&self, now: Now) -> Option<Millis> {
-        let end = self.quarantine.end().filter(|_| self.queues.waiters() > 0)?;
-        Some(end.since(now.mono))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::Limits;
-
-    fn at(ms: u64) -> Now {
-        Now { unix_us: 1_000_000_000, mono: MonoMillis(ms) }
-    }
-
-    fn table(length: u64) -> Table<()> {
-        let mut table = Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED });
-        table.set_quarantine(Millis(length), at(0));
-        table
-    }
-
-    fn left(table: &Table<()>, ms: u64) -> Option<u64> {
-        table.quarantine_left(at(ms)).map(|left| left.0)
-    }
-
-    #[test]
-    fn it_lasts_as_long_as_was_set_whatever_the_date() {
-        let mut table = table(100);
-        assert_eq!(left(&table, 5), None, "nothing has begun");
-        table.begin_quarantine(at(5));
-        assert_eq!(left(&table, 5), Some(100));
-        let much_later = Now { unix_us: u64::MAX, ..at(104) };
-        assert_eq!(table.quarantine_left(much_later), Some(Millis(1)));
-        assert_eq!(left(&table, 105), None);
-    }
-
-    #[test]
-    fn without_a_length_there_is_none_and_none_comes_later() {
-        let mut table = table(0);
-        table.begin_quarantine(at(5));
-        assert_eq!(left(&table, 5), None);
-        table.set_quarantine(Millis(100), at(6));
-        assert_eq!(left(&table, 6), None);
-        assert_eq!(table.counters().quarantines, 0);
-    }
-
-    #[test]
-    fn another_length_moves_its_end() {
-        let mut table = table(100);
-        table.begin_quarantine(at(0));
-        table.set_quarantine(Millis(300), at(50));
-        assert_eq!(left(&table, 100), Some(200));
-        table.set_quarantine(Millis(150), at(100));
-        assert_eq!(left(&table, 100), Some(50));
-        table.set_quarantine(Millis(60), at(100));
-        assert_eq!(left(&table, 100), None);
-        // A quarantine that has ended does not begin again.
-        table.set_quarantine(Millis(300), at(101));
-        assert_eq!(left(&table, 101), None);
-    }
-
-    #[test]
-    fn zero_ends_it_and_a_new_beginning_begins_it_anew() {
-        let mut table = table(100);
-        table.begin_quarantine(at(0));
-        table.set_quarantine(Millis(0), at(10));
-        table.set_quarantine(Millis(100), at(20));
-        assert_eq!(left(&table, 20), None);
-        table.begin_quarantine(at(30));
-        table.begin_quarantine(at(40));
-        assert_eq!(left(&table, 40), Some(100));
-        table.lift_quarantine();
-        assert_eq!(left(&table, 41), None);
-        assert_eq!(table.counters().quarantines, 3);
     }
 }

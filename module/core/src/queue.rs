@@ -15,16 +15,15 @@ use std::rc::Rc;
 use foldhash::quality::RandomState;
 
 use crate::agenda::Look;
-use crate::forget::Free as _;
-use crate::ids::{QueueId, WaiterId};
+use crate::free::Free as _;
+use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
-use crate::places::Sets;
-use crate::ready::ReadyKeys;
-use crate::session::{SessionId, Via};
+use crate::ready_keys::ReadyKeys;
+use crate::sets::Sets;
 use crate::value::Value;
-use crate::waiter::{Leaver, Newcomer, Waiter, wait_bytes};
+use crate::waiter::{Leaver, Newcomer, Via, Waiter, wait_bytes};
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -480,7 +479,7 @@ mod tests {
     use crate::outcome::Limits;
     use crate::table::Table;
     use crate::types::{Millis, MonoMillis, Now};
-    use crate::waiting::Join;
+    use crate::waiter::Join;
 
     const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 

@@ -9,10 +9,10 @@
 use std::rc::Rc;
 
 use crate::grant::RUN_MAX;
+use crate::ids::SessionId;
 use crate::key::LockKey;
 use crate::outbox::{Ending, Granted, Outcome};
 use crate::outcome::count;
-use crate::session::SessionId;
 use crate::table::Table;
 use crate::types::{Millis, Now};
 

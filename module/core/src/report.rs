@@ -7,9 +7,8 @@ use crate::histogram::Histogram;
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::outcome::{Counters, KeySummary};
 use crate::profile::Cost;
-use crate::session::Via;
 use crate::table::Table;
-use crate::waiter::WaiterView;
+use crate::waiter::{Via, WaiterView};
 
 impl<P> Table<P> {
     /// What happened since the module was loaded.
@@ -260,7 +259,7 @@ mod tests {
     use crate::mode::Want;
     use crate::outcome::Limits;
     use crate::types::{Millis, MonoMillis, Now, UnixMillis};
-    use crate::waiting::Join;
+    use crate::waiter::Join;
 
     const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 

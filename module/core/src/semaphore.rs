@@ -8,13 +8,13 @@
 //! expired holders that were not found yet. The other fields have the permits and the end of the lease of each
 //! owner, as in a shared lock.
 
+use crate::change::HandOff;
 use crate::key::KeyRef;
 use crate::mode::Share;
 use crate::outbox::Dismissal;
-use crate::outcome::HandOff;
 use crate::parse::{in_two, strict_decimal};
+use crate::situation::{At, WaitedFor};
 use crate::types::{Now, UnixMillis};
-use crate::waiting::{At, WaitedFor};
 
 /// What a key says of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use crate::forget::Free as _;
-use crate::ids::WaiterId;
+use crate::free::Free as _;
+use crate::ids::{SessionId, SessionName, WaiterId};
 use crate::key::LockKey;
 use crate::outbox::{Changed, Outbox, Outcome};
-use crate::session::{Bell, Session, SessionId, SessionName};
+use crate::session::{Bell, Session};
 
 #[derive(Debug)]
 pub(crate) struct Sessions<P> {

@@ -10,13 +10,14 @@
 //! The token of a set is issued once and is larger than each token that any of its keys has. After the
 //! grant each key is an ordinary lock.
 
-use crate::ids::WaiterId;
+use crate::change::Change;
+use crate::ids::{SessionId, WaiterId};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::{Holding, Observed};
-use crate::outcome::{Change, count};
-use crate::session::SessionId;
-use crate::table::{Situation, Table};
+use crate::outcome::count;
+use crate::situation::Situation;
+use crate::table::Table;
 use crate::token::Token;
 
 /// A lock of a set.

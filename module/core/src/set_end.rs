@@ -1,10 +1,10 @@
 //! Releases and renewals of several locks in one step. What is an error for one of them changes none. Only a key that
 //! is no lock any more keeps none of the others from being released: it is lost, like a lock that somebody else holds.
 
+use crate::change::Change;
 use crate::lock::{Release, ReleaseReply, RenewReply};
 use crate::mode::Want;
 use crate::observed::Observed;
-use crate::outcome::Change;
 use crate::set::Member;
 use crate::table::Table;
 use crate::token::Token;

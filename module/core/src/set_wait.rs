@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::account::{Account, Kept};
-use crate::ids::WaiterId;
+use crate::change::{Change, HandOff};
+use crate::ids::{SessionId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Granted};
-use crate::outcome::{Cause, Change, Full, HandOff, WaitReply, count};
-use crate::session::{SessionId, Via};
+use crate::outcome::{Cause, Full, WaitReply, count};
 use crate::set::{Member, parts};
+use crate::situation::WaitedFor as _;
 use crate::table::Table;
-use crate::waiter::{Newcomer, wait_bytes};
-use crate::waiting::{Caller, Join, WaitedFor as _};
+use crate::waiter::{Caller, Join, Newcomer, Via, wait_bytes};
 
 /// A set that was granted to its waiter.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl<P> Table<P> {
         let is_same = waiter.want == want
             && places.len() == members.len()
             && members.iter().all(|member| {
-                let is_it = |place: &crate::places::SetKey| {
+                let is_it = |place: &crate::set_places::SetKey| {
                     place.key.borrow() == member.at.key && place.under == member.under
                 };
                 places.iter().any(is_it)
@@ -361,7 +361,7 @@ impl<P> Table<P> {
         let (reply, replies, changes) = self.take_all(members, &parts, bound);
         let AcquireReply::Granted { token, holds } = reply else { return None };
         self.last_grant = self.last_grant.wrapping_add(1);
-        let id = crate::grant::GrantId(self.last_grant);
+        let id = crate::ids::GrantId(self.last_grant);
         let mut in_flight = Vec::with_capacity(members.len());
         for ((member, part), reply) in members.iter().zip(&parts).zip(&replies) {
             self.turns.end(member.at.key);

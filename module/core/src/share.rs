@@ -1,13 +1,14 @@
 //! The lock table: what a command with `SHARED` does.
 
-use crate::grant::after;
+use crate::change::{Change, Sharers};
 use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Holding;
-use crate::outcome::{Cause, Change, Sharers, count};
-use crate::table::{Situation, Table};
+use crate::outcome::{Cause, count};
+use crate::situation::Situation;
+use crate::table::Table;
 use crate::token::Token;
-use crate::types::Millis;
+use crate::types::{Millis, after};
 
 impl<P> Table<P> {
     /// Decides on a request for a lock that is shared.

@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use crate::ids::QueueId;
+use crate::agenda::Sweep;
 use crate::key::Kind;
 use crate::outcome::Cause;
 use crate::table::Table;
@@ -19,19 +19,6 @@ const STEPS: usize = 16;
 
 /// Number of locks that one sweep period is enough for. With more, a sweep takes longer.
 const REGULAR_LOOKS: usize = 10_000;
-
-/// The rest of a sweep through the queues.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sweep {
-    /// Database of the queues; `None` for all databases.
-    db: Option<i32>,
-    /// From after this queue
-    after: Option<QueueId>,
-    /// to this one. Later queues need no look: they were made after the change.
-    last: QueueId,
-    /// The cause that is reported to observers.
-    cause: Cause,
-}
 
 impl<P> Table<P> {
     /// Plans a look right now at every lock of a database (of all of them if `None`) that is
@@ -99,7 +86,7 @@ mod tests {
     use crate::mode::Want;
     use crate::outcome::Limits;
     use crate::types::MonoMillis;
-    use crate::waiting::Join;
+    use crate::waiter::Join;
 
     const MANY: usize = 10_000;
     const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };

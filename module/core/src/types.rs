@@ -68,3 +68,8 @@ impl MonoMillis {
         Millis(self.0.saturating_sub(earlier.0))
     }
 }
+
+/// The first moment at which the server treats a key with this deadline as expired.
+pub(crate) fn after(until: UnixMillis) -> UnixMillis {
+    until.plus(Millis(1))
+}

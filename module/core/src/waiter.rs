@@ -1,15 +1,87 @@
-//! A waiter: as it joins a queue, in it, as it leaves, and as commands show it.
+//! A waiter: as its caller asks, as it joins a queue, in it, as it leaves, and as commands show it.
 
 use std::rc::Rc;
 
-use crate::account::{Charge, WAIT_BYTES};
+use crate::account::{Account, Charge, WAIT_BYTES};
 use crate::agenda::Look;
-use crate::ids::{QueueId, WaiterId};
+use crate::ids::{QueueId, SessionId, SessionName, WaiterId};
 use crate::key::LockKey;
 use crate::mode::Want;
-use crate::session::{SessionName, Via};
 use crate::types::{Millis, MonoMillis};
 use crate::value::Value;
+
+/// A request to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Join<'a> {
+    /// Owner that the grant is for.
+    pub owner: &'a [u8],
+    /// Exclusive or shared.
+    pub want: Want,
+    /// Lease of the grant.
+    pub lease: Millis,
+    /// Timeout of the wait; `None` is unlimited.
+    pub timeout: Option<Millis>,
+}
+
+/// The caller that asks to wait.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// A session.
+    Session(SessionId),
+    /// A client that will be blocked, with the account of its user.
+    Client(Account),
+}
+
+impl Caller {
+    /// The session, if the caller is one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Session(session) => Some(*session),
+            Self::Client(_) => None,
+        }
+    }
+}
+
+impl From<Option<SessionId>> for Caller {
+    /// Without a session: a client without a user.
+    fn from(session: Option<SessionId>) -> Self {
+        session.map_or_else(|| Self::Client(Account::default()), Self::Session)
+    }
+}
+
+/// Where the outcome of a wait goes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Via<P> {
+    /// To a blocked client, as its reply.
+    Client(P),
+    /// To a session, which keeps it for its reader.
+    Session(SessionId),
+    /// It has none of its own: it is a further place of this waiter for a set.
+    Place(WaiterId),
+}
+
+impl<P> Via<P> {
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Client(_) | Self::Place(_) => None,
+            Self::Session(session) => Some(*session),
+        }
+    }
+
+    pub(crate) fn client(self) -> Option<P> {
+        match self {
+            Self::Client(client) => Some(client),
+            Self::Session(_) | Self::Place(_) => None,
+        }
+    }
+}
+
+impl<P> From<P> for Via<P> {
+    fn from(client: P) -> Self {
+        Self::Client(client)
+    }
+}
 
 /// Estimated memory of a wait through a session, in bytes.
 pub(crate) fn wait_bytes(owner: &[u8]) -> usize {

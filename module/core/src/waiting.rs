@@ -4,85 +4,19 @@
 use std::rc::Rc;
 
 use crate::account::{Account, Charge, Kept};
-use crate::agenda::Look;
-use crate::grant::after;
-use crate::ids::{QueueId, WaiterId};
+use crate::agenda::{AT_ONCE, Look};
+use crate::change::Change;
+use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outbox::{Dismissal, Ending, Outcome};
-use crate::outcome::{Cause, Change, Full, WaitReply, count};
-use crate::session::{SessionId, Via};
-use crate::table::{Situation, Table};
-use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
-use crate::waiter::{Leaver, Newcomer, wait_bytes};
-
-/// A request to wait.
-#[derive(Clone, Copy, Debug)]
-pub struct Join<'a> {
-    /// Owner that the grant is for.
-    pub owner: &'a [u8],
-    /// Exclusive or shared.
-    pub want: Want,
-    /// Lease of the grant.
-    pub lease: Millis,
-    /// Timeout of the wait; `None` is unlimited.
-    pub timeout: Option<Millis>,
-}
-
-/// The caller that asks to wait.
-#[derive(Clone, Debug)]
-pub enum Caller {
-    /// A session.
-    Session(SessionId),
-    /// A client that will be blocked, with the account of its user.
-    Client(Account),
-}
-
-impl Caller {
-    /// The session, if the caller is one.
-    #[must_use]
-    pub fn session(&self) -> Option<SessionId> {
-        match self {
-            Self::Session(session) => Some(*session),
-            Self::Client(_) => None,
-        }
-    }
-}
-
-impl From<Option<SessionId>> for Caller {
-    /// Without a session: a client without a user.
-    fn from(session: Option<SessionId>) -> Self {
-        session.map_or_else(|| Self::Client(Account::default()), Self::Session)
-    }
-}
-
-/// Everything known about a latch or a semaphore at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct At<'a, S> {
-    /// The key.
-    pub key: KeyRef<'a>,
-    /// Its content.
-    pub seen: S,
-    /// The time.
-    pub now: Now,
-}
-
-/// A lock, semaphore or latch at a moment, for which a waiter can be queued.
-pub trait WaitedFor {
-    /// Returns the key, the time, and when the key expires if it does.
-    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>);
-}
-
-impl WaitedFor for Situation<'_> {
-    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>) {
-        (self.key, self.now, self.seen.until())
-    }
-}
-
-/// A time in the past: due at once, after everything that is already due.
-pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
+use crate::outcome::{Cause, Full, WaitReply, count};
+use crate::situation::{Situation, WaitedFor};
+use crate::table::Table;
+use crate::types::{Millis, MonoMillis, Now, UnixMillis, after, sooner};
+use crate::waiter::{Caller, Join, Leaver, Newcomer, Via, wait_bytes};
 
 impl<P> Table<P> {
     /// Takes the lock if possible. Otherwise decides whether the caller may wait, as a blocked

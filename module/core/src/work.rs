@@ -11,13 +11,12 @@
 //! turns, and within a kind the sessions or keys do.
 
 use crate::bound::Bound;
-use crate::ids::WaiterId;
+use crate::ids::{SessionName, WaiterId};
 use crate::key::LockKey;
 use crate::outbox::Untold;
 use crate::outcome::Cause;
 use crate::reading::Reading;
 use crate::ready::Group;
-use crate::session::SessionName;
 use crate::table::Table;
 use crate::types::Now;
 
@@ -110,14 +109,6 @@ const SHARE_OF_THE_REST: u64 = 4;
 
 /// Entries that are freed or forgotten in one piece.
 const FREED: usize = 16;
-
-/// State of the turns.
-#[derive(Debug, Default)]
-pub(crate) struct Rotation {
-    pieces: u64,
-    urgent: usize,
-    rest: usize,
-}
 
 impl<P> Table<P> {
     /// The next piece of work. `None` if nothing is due, or nothing that may be done now: without

@@ -1,19 +1,18 @@
 //! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [WITH numkeys key …]
 //! [UNDER numkeys key …] [UNLESS ready-key] [VALUE value]`
 
-use kvlock_core::arguments;
-use kvlock_core::{Acquire, AcquireReply, KeyRef, Keys as _, Kind, SessionId, Want};
+use kvlock_core::{Acquire, KeyRef, Keys as _, Kind, SessionId, Want, arguments};
 
-use super::release::READY_KEY;
-use super::{
-    Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, SYNTAX, TOO_MANY_BOUND, TOO_MANY_HOLDS,
-    UNBOUND, UPGRADE, full, set,
-};
+use super::operation::{Answer, Operation};
+use super::set;
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
-use crate::server::{READY, Server};
+use crate::replies::{
+    READY, READY_KEY, SYNTAX, TOO_MANY_BOUND, UNBOUND, acquired, full, is_granted,
+};
+use crate::server::Server;
 
 pub(crate) struct LockAcquire;
 
@@ -140,7 +139,7 @@ pub(super) fn run(
         table.bind_granted(at, request, reply, bound);
         (reply, change.saying(says.filter(|_| is_granted(reply))))
     });
-    reply(outcome)
+    acquired(outcome)
 }
 
 /// Acquires again what the owner holds already, and nothing else.
@@ -153,7 +152,7 @@ fn run_held(
     says: Option<&[u8]>,
     bound: Option<SessionId>,
 ) -> Reply {
-    reply(server.on_lock(ctx, key, Some(owner), Need::Own, |table, at| {
+    acquired(server.on_lock(ctx, key, Some(owner), Need::Own, |table, at| {
         let (reply, change) = table.acquire_held(at, request);
         table.bind_granted(at, request, reply, bound);
         (reply, change.saying(says.filter(|_| is_granted(reply))))
@@ -163,22 +162,4 @@ fn run_held(
 /// Returns what has to be read. An exclusive request also depends on whether any sharer is alive.
 pub(super) fn need(request: &Acquire<'_>) -> Need {
     if request.want == Want::Shared { Need::Own } else { Need::Living }
-}
-
-/// Returns whether the owner holds the lock now.
-pub(super) fn is_granted(reply: AcquireReply) -> bool {
-    matches!(reply, AcquireReply::Granted { .. })
-}
-
-/// What an outcome looks like on the wire.
-pub(super) fn reply(outcome: AcquireReply) -> Reply {
-    match outcome {
-        AcquireReply::Granted { token, holds } => Reply::Pair(token.value(), holds),
-        AcquireReply::Refused => Reply::Nil,
-        AcquireReply::Mismatch => MISMATCH,
-        AcquireReply::TooManyHolds => TOO_MANY_HOLDS,
-        AcquireReply::Upgrade => UPGRADE,
-        AcquireReply::NotALock => NOT_A_LOCK,
-        AcquireReply::TryAgain => MOVING,
-    }
 }

@@ -1,9 +1,8 @@
 //! `LOCK.CANCEL key owner`, `SEM.CANCEL key owner`, `LATCH.CANCEL key waiter`
 
-use kvlock_core::arguments;
-use kvlock_core::{KeyRef, Kind};
+use kvlock_core::{KeyRef, Kind, arguments};
 
-use super::{Answer, Operation};
+use super::operation::{Answer, Operation};
 use crate::clock;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::Server;

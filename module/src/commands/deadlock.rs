@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use kvlock_core::{KeyRef, Link};
 
-use super::error;
 use crate::redis::{Ctx, Reply, Text};
+use crate::replies::error;
 
 /// The most locks that are named.
 const NAMED: usize = 8;

@@ -7,11 +7,13 @@ use kvlock_core::{
     arguments,
 };
 
-use super::{Answer, NOT_A_LOCK, Operation};
-use crate::keyspace::{self, Depth};
+use super::operation::{Answer, Operation};
+use crate::keyspace::Depth;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply, Text};
-use crate::server::{Server, Waiting};
-use crate::{clock, sessions};
+use crate::replies::NOT_A_LOCK;
+use crate::server::Server;
+use crate::waiting::Waiting;
+use crate::{clock, keyspace, sessions};
 
 /// A key, and what more is shown of it.
 pub(super) const SHOWS: &[ArgSpec] = &[

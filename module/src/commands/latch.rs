@@ -5,9 +5,10 @@ use kvlock_core::{
 };
 
 use super::info::{number, queue};
-use super::wait::How;
-use super::{Answer, NOT_A_LOCK, Operation, SYNTAX};
+use super::join::How;
+use super::operation::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::replies::{NOT_A_LOCK, SYNTAX};
 use crate::server::Server;
 use crate::{clock, latch};
 

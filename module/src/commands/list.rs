@@ -3,11 +3,11 @@
 use kvlock_core::{Cost, LockKey, Observed, arguments};
 
 use super::info::number;
-use super::{Answer, Operation, SHOWN};
-use crate::clock;
-use crate::keyspace::{self, Depth};
+use super::operation::{Answer, Operation, SHOWN};
+use crate::keyspace::Depth;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply, Text};
 use crate::server::Server;
+use crate::{clock, keyspace};
 
 pub(crate) struct LockList;
 

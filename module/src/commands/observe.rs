@@ -2,11 +2,11 @@
 
 use kvlock_core::{KeyRef, NotObserved, SessionId, arguments};
 
-use super::{Answer, NOT_A_LOCK, Operation, QUEUE_FULL, SYNTAX, full};
+use super::operation::{Answer, Operation};
 use crate::clock;
-use crate::module::DRAINING;
 use crate::observers::{Standing, standing};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::replies::{DRAINING, NOT_A_LOCK, QUEUE_FULL, SYNTAX, full};
 use crate::server::Server;
 
 pub(super) struct LockObserve;

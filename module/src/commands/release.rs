@@ -1,15 +1,17 @@
 //! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n] [WITH numkeys key …] [UNDER numkeys key …]
 //! [STORE ready-key value [PX lifetime-ms]]`, `LOCK.FORCERELEASE key`
 
+use kvlock_core::arguments;
 use kvlock_core::arguments::Store;
-use kvlock_core::{Cause, ReleaseReply, Situation, Table, arguments};
 
-use super::{Answer, MISMATCH, NOT_A_LOCK, Operation, set};
-use crate::clock;
+use super::operation::{Answer, Operation};
+use super::set;
+use super::store::write_result;
 use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
-use crate::server::{Server, Waiting};
+use crate::replies::{NOT_A_LOCK, READY_KEY, released};
+use crate::server::Server;
 
 pub(crate) struct LockRelease;
 
@@ -53,7 +55,7 @@ impl Operation for LockRelease {
             }
             table.release(at, name, want, amount)
         });
-        Ok(reply(outcome))
+        Ok(released(outcome))
     }
 }
 
@@ -66,45 +68,9 @@ fn check(ctx: &Ctx<'_>, lock: Arg<'_>, store: &Store<Arg<'_>>) -> Result<(), Rep
     if ctx.is_out_of_memory() { Err(OUT_OF_MEMORY) } else { Ok(()) }
 }
 
-/// Stores a result before its lock is free, so that waiters with `UNLESS` are answered `ready`.
-pub(super) fn write_result(
-    ctx: &Ctx<'_>,
-    table: &mut Table<Waiting>,
-    at: &Situation<'_>,
-    store: &Store<Arg<'_>>,
-) {
-    write(ctx, store);
-    table.look_soon_at_all_of(ctx.db(), store.key.bytes(), Cause::Outside, at.now);
-}
-
-fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>) {
-    let Some(open) = ctx.open_to_write(store.key) else { return };
-    match store.lifetime {
-        None => open.set_string(store.value),
-        Some(lifetime) => {
-            open.set_string_until(store.value, clock::now().unix().plus(lifetime).0);
-        }
-    }
-}
-
-/// The error for a `STORE` or an `UNLESS` key that cannot hold a result.
-pub(super) const READY_KEY: Reply = Reply::error(
-    c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
-);
-
 /// The reply to a `STORE` for which there is no memory. The lock stays held.
 const OUT_OF_MEMORY: Reply =
     Reply::error(c"OOM command not allowed when used memory > 'maxmemory': release without STORE");
-
-/// What an outcome looks like on the wire.
-pub(super) fn reply(outcome: ReleaseReply) -> Reply {
-    match outcome {
-        ReleaseReply::Left(holds) => Reply::Number(holds),
-        ReleaseReply::NotHeld => Reply::Nil,
-        ReleaseReply::Mismatch => MISMATCH,
-        ReleaseReply::NotALock => NOT_A_LOCK,
-    }
-}
 
 /// `LOCK.FORCERELEASE key`
 pub(crate) struct LockForceRelease;

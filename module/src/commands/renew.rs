@@ -1,10 +1,12 @@
 //! `LOCK.RENEW key owner lease-ms [TOKEN n] [WITH numkeys key …] [UNDER numkeys key …] [VALUE value]`
 
-use kvlock_core::{RenewReply, Want, arguments};
+use kvlock_core::{Want, arguments};
 
-use super::{Answer, MOVING, NOT_A_LOCK, Operation, SHARED, error, set};
+use super::operation::{Answer, Operation};
+use super::set;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::replies::renewed_saying;
 use crate::server::Server;
 
 pub(crate) struct LockRenew;
@@ -41,33 +43,6 @@ impl Operation for LockRenew {
         let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Own, |table, at| {
             table.renew_saying(at, name, renewal, says)
         });
-        answer(outcome, says)
+        renewed_saying(outcome, says)
     }
-}
-
-/// The reply to a renewal with this value.
-pub(super) fn answer(outcome: RenewReply, says: Option<&[u8]>) -> Answer {
-    if outcome == RenewReply::Shared && says.is_some() {
-        return Err(error(arguments::NO_VALUE.to_owned()));
-    }
-    Ok(reply(outcome))
-}
-
-/// What an outcome looks like on the wire.
-pub(super) fn reply(outcome: RenewReply) -> Reply {
-    match outcome {
-        RenewReply::Lease(lease) => Reply::Number(lease.0),
-        RenewReply::NotHeld => Reply::Nil,
-        RenewReply::Shared => SHARED,
-        RenewReply::TooFarAhead(most) => too_far_ahead(most),
-        RenewReply::NotALock => NOT_A_LOCK,
-        RenewReply::TryAgain => MOVING,
-    }
-}
-
-/// A token was asked for that is larger than this, the largest that the clock lets.
-fn too_far_ahead(most: u64) -> Reply {
-    error(format!(
-        "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"
-    ))
 }

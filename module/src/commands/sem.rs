@@ -6,9 +6,10 @@ use kvlock_core::{
 
 use super::acquire::bound_to;
 use super::info::{SHOWS, number, quarantine, queue};
-use super::wait::{How, enqueue};
-use super::{Answer, MISMATCH, NOT_A_LOCK, Operation, TOO_MANY_PERMITS, UNSET, release, renew};
+use super::join::{How, enqueue};
+use super::operation::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::replies::{MISMATCH, NOT_A_LOCK, TOO_MANY_PERMITS, UNSET, released, renewed};
 use crate::server::Server;
 use crate::{clock, semaphore};
 
@@ -191,7 +192,7 @@ impl Operation for SemRelease {
         let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
             server.table.release_permits(at, name, amount)
         });
-        Ok(release::reply(outcome))
+        Ok(released(outcome))
     }
 }
 
@@ -214,7 +215,7 @@ impl Operation for SemRenew {
         let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
             server.table.renew_permits(at, name, lease)
         });
-        Ok(renew::reply(outcome))
+        Ok(renewed(outcome))
     }
 }
 

@@ -3,15 +3,16 @@
 use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
 
 use super::info::number;
-use super::{
-    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, READ_ONLY, SHOWN, SUBSCRIBED,
+use super::operation::{Answer, Operation, SHOWN};
+use crate::clock;
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::replies::{
+    ACK_AHEAD, DRAINING, NO_SESSION, NO_USER, READ_ELSEWHERE, READ_ONLY, SUBSCRIBED,
     TOO_MANY_SESSIONS, full,
 };
-use crate::clock;
-use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
-use crate::server::{Server, Waiting, WaitsFor};
-use crate::sessions::{Outcomes, READ_ELSEWHERE, short_name};
+use crate::server::Server;
+use crate::sessions::short_name;
+use crate::waiting::{Outcomes, Waiting, WaitsFor};
 
 /// `SESSION.OPEN ttl-ms [BELL]`
 pub(super) struct SessionOpen;

@@ -1,19 +1,23 @@
 //! `WITH numkeys key …` and `UNDER numkeys key …`: commands for several locks in one step.
 
-use kvlock_core::arguments::{self, Further, Store};
+use kvlock_core::arguments::{Further, Store};
 use kvlock_core::{
     Acquire, Change, Join, KeyRef, Member, Millis, Release, SessionId, Token, WaitReply, Want,
-    mismatches,
+    arguments, mismatches,
 };
 
-use super::acquire::{self, is_granted};
-use super::release::{self, READY_KEY};
-use super::wait::How;
-use super::{Answer, SYNTAX, TOO_MANY_BOUND, UNBOUND, full, renew};
+use super::join::How;
+use super::operation::Answer;
+use super::store::write_result;
 use crate::operate::Need;
 use crate::redis::{Arg, Ctx, Reply};
-use crate::server::{Server, Waiting};
+use crate::replies::{
+    READY_KEY, SYNTAX, TOO_MANY_BOUND, UNBOUND, acquired, full, is_granted, released,
+    renewed_saying,
+};
+use crate::server::Server;
 use crate::sets::Part;
+use crate::waiting::Waiting;
 
 /// The keys of a command for several locks: its first key, those of `WITH`, those of `UNDER`.
 pub(super) fn parts<'a>(first: Arg<'a>, further: &Further<'a, Arg<'a>>) -> Vec<Part<'a>> {
@@ -29,7 +33,7 @@ pub(super) fn check_ready_key(parts: &[Part<'_>], ready_key: Option<Arg<'_>>) ->
     if ready_key.is_some_and(is_locked) { Err(READY_KEY) } else { Ok(()) }
 }
 
-/// Returns the session to bind all locks of a set to: see [`acquire::bound_to`].
+/// Returns the session to bind all locks of a set to: see `acquire::bound_to`.
 fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
@@ -70,7 +74,7 @@ pub(super) fn acquire(
         };
         (reply, saying(changes, members, says.filter(|_| is_granted(reply))))
     });
-    Ok(acquire::reply(outcome))
+    Ok(acquired(outcome))
 }
 
 /// What a command asks to wait for.
@@ -122,7 +126,7 @@ pub(super) fn wait(
             table.set_ready_key(waiter, unless.as_ref().map(|key| key.bytes()));
             (waiter, replaced)
         };
-        (how.settle(ctx, outcome, acquire::reply, enqueue), changes)
+        (how.settle(ctx, outcome, acquired, enqueue), changes)
     });
     Ok(joined?.answer(server))
 }
@@ -152,7 +156,7 @@ pub(super) fn release(
         let stores = members.iter().all(|member| member.is_held_by(name, want));
         let stores = stores && !mismatches(members, name, want, amount);
         if let (Some(store), Some(first)) = (store.filter(|_| stores), members.first()) {
-            release::write_result(ctx, table, &first.at, &store);
+            write_result(ctx, table, &first.at, &store);
         }
         table.release_set(members, name, want, amount)
     });
@@ -161,7 +165,7 @@ pub(super) fn release(
     {
         server.serve_sets(ctx, first.name);
     }
-    Ok(release::reply(outcome))
+    Ok(released(outcome))
 }
 
 /// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` are not for keys of `UNDER`.
@@ -175,5 +179,5 @@ pub(super) fn renew(
     let outcome = server.on_set(ctx, parts, owner, Need::Own, |table, members| {
         table.renew_set(members, owner.bytes(), renewal, says)
     });
-    renew::answer(outcome, says)
+    renewed_saying(outcome, says)
 }

@@ -1,22 +1,14 @@
 //! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [WITH numkeys key …]
 //! [UNDER numkeys key …] [UNLESS ready-key] [VALUE value]`
 
-use kvlock_core::{
-    Acquire, Caller, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
-};
+use kvlock_core::{Acquire, Join, KeyRef, WaitReply, arguments};
 
-use super::deadlock::deadlock;
-use super::{
-    Answer, Operation, QUEUE_FULL, READ_ONLY, SUBSCRIBED, TOO_MANY_BOUND, UNBOUND, acquire, full,
-    set,
-};
-use crate::clock;
-use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, Reply, Text};
-use crate::server::{READY, Server, Waiting, WaitsFor};
-
-/// What an earlier wait hears when its owner waits again.
-const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
+use super::join::{How, enqueue};
+use super::operation::{Answer, Operation};
+use super::{acquire, set};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::replies::{READY, acquired, is_granted};
+use crate::server::Server;
 
 pub(crate) struct LockWait;
 
@@ -71,7 +63,7 @@ impl Operation for LockWait {
         let need = acquire::need(&request);
         let joined = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
             let (outcome, change) = table.wait(at, &request, how.caller().clone());
-            let granted = matches!(outcome, WaitReply::Now(reply) if acquire::is_granted(reply));
+            let granted = matches!(outcome, WaitReply::Now(reply) if is_granted(reply));
             if let WaitReply::Now(reply) = outcome {
                 table.bind_granted(at, &request, reply, bound);
             }
@@ -84,138 +76,8 @@ impl Operation for LockWait {
                 table.set_ready_key(waiter, unless.as_ref().map(|key| key.bytes()));
                 (waiter, replaced)
             };
-            (how.settle(ctx, outcome, acquire::reply, enqueue), change)
+            (how.settle(ctx, outcome, acquired, enqueue), change)
         });
         Ok(joined?.answer(server))
-    }
-}
-
-/// How a caller waits: blocked or through a session.
-#[derive(Clone, Debug)]
-pub(super) struct How(Caller);
-
-/// A new waiter.
-pub(super) struct Joined {
-    waiter: WaiterId,
-    /// The client, if it was blocked.
-    client: Option<Handle>,
-    /// The waiters whose places it took over.
-    replaced: Vec<Waiting>,
-}
-
-impl How {
-    /// How the caller waits for a key, with the session that it names; `None` if it cannot be blocked, as in a
-    /// transaction, and so does not wait.
-    pub(super) fn find(
-        server: &mut Server,
-        ctx: &Ctx<'_>,
-        key: Arg<'_>,
-        session: Option<Arg<'_>>,
-        bound: bool,
-    ) -> Result<Option<Self>, Reply> {
-        if !server.may_serve() {
-            return Err(READ_ONLY);
-        }
-        arguments::kept_key(key.bytes())?;
-        let caller = match session {
-            None if bound => return Err(UNBOUND),
-            Some(name) => Caller::Session(server.session(ctx, name)?),
-            None if ctx.must_not_block() => return Ok(None),
-            None => {
-                let user = ctx.user();
-                let user = user.as_ref().map(Text::lend);
-                Caller::Client(server.table.account(user.map_or(&[], |user| user.bytes())))
-            }
-        };
-        Ok(Some(Self(caller)))
-    }
-
-    /// What asks to wait.
-    pub(super) fn caller(&self) -> &Caller {
-        &self.0
-    }
-
-    /// Returns the session to bind the grant to.
-    pub(super) fn bound_to(
-        &self,
-        server: &Server,
-        bound: bool,
-        key: KeyRef<'_>,
-        owner: &[u8],
-    ) -> Result<Option<SessionId>, Reply> {
-        let session = self.0.session().filter(|_| bound);
-        let Some(session) = session else { return Ok(None) };
-        let room = server.table.room_to_bind(key, owner, session);
-        room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
-    }
-
-    /// Puts the caller in the queue if that is what the table says; else the reply.
-    pub(super) fn settle<R, I: IntoIterator<Item = Waiting>>(
-        &self,
-        ctx: &Ctx<'_>,
-        outcome: WaitReply<R>,
-        reply: impl FnOnce(R) -> Reply,
-        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, I),
-    ) -> Result<Joined, Reply> {
-        match outcome {
-            WaitReply::Now(outcome) => Err(reply(outcome)),
-            WaitReply::QueueFull(reached) => Err(full(reached, QUEUE_FULL)),
-            WaitReply::Draining => Err(DRAINING),
-            WaitReply::Deadlock(links) => Err(deadlock(ctx, &links)),
-            WaitReply::Block => self.join(ctx, enqueue).ok_or(SUBSCRIBED),
-        }
-    }
-
-    /// Puts the caller in the queue, blocked if it must be; `None` if the server does not block this connection.
-    fn join<I: IntoIterator<Item = Waiting>>(
-        &self,
-        ctx: &Ctx<'_>,
-        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, I),
-    ) -> Option<Joined> {
-        let account = match &self.0 {
-            Caller::Session(session) => {
-                let (waiter, replaced) = enqueue(Via::Session(*session));
-                let replaced = replaced.into_iter().collect();
-                return Some(Joined { waiter, client: None, replaced });
-            }
-            Caller::Client(account) => account,
-        };
-        let client = ctx.park()?;
-        let handle = client.handle();
-        let waiting = Waiting::waiter(client, ctx.client_id(), account);
-        let (waiter, replaced) = enqueue(Via::Client(waiting));
-        let replaced = replaced.into_iter().collect();
-        Some(Joined { waiter, client: Some(handle), replaced })
-    }
-}
-
-/// Adds a waiter to the queue. If `bound` is given, its grant will be bound to that session.
-pub(super) fn enqueue(
-    table: &mut Table<Waiting>,
-    at: &impl WaitedFor,
-    join: &Join<'_>,
-    via: Via<Waiting>,
-    bound: Option<SessionId>,
-) -> (WaiterId, Option<Waiting>) {
-    let (waiter, replaced) = table.enqueue(at, join, via);
-    if bound.is_some() {
-        table.bind_when_granted(waiter);
-    }
-    (waiter, replaced)
-}
-
-impl Joined {
-    /// Remembers which waiter a blocked client is, and answers the one before.
-    pub(super) fn answer(self, server: &mut Server) -> Reply {
-        for replaced in self.replaced {
-            server.answer(replaced, REPLACED, None);
-        }
-        match self.client {
-            Some(client) => {
-                server.parked.insert(client, WaitsFor::Grant(self.waiter));
-                Reply::Later
-            }
-            None => Reply::List(vec![Reply::Word("queued"), Reply::Number(clock::now().mono.0)]),
-        }
     }
 }

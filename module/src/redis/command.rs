@@ -7,7 +7,8 @@ use redis_module::raw;
 
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, guard, log_line};
+use super::entry::Entry;
+use super::guard::{guard, log_line};
 use super::message::Reply;
 use super::parked::take_parked;
 use super::spec::{ArgSpec, Command, CommandSpec, FOR_ALL, FOR_OPERATORS, KeyAccess, wrong_arity};

@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_int, c_longlong, c_void};
 use redis_module::raw;
 
 use super::api::{ERR, OK, required};
-use super::guard::{Entry, guard};
-use super::load::declare_options;
+use super::entry::Entry;
+use super::guard::guard;
+use super::options::declare_options;
 use super::spec::{ConfigKind, ConfigSpec};
 use super::text::{Arg, Text};
 use crate::module::Module;

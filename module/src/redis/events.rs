@@ -6,7 +6,8 @@ use redis_module::raw;
 
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, guard};
+use super::entry::Entry;
+use super::guard::guard;
 use super::message::{KeyEvent, ServerEvent};
 use super::text::Arg;
 use crate::module::Module;

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::api::required;
+use super::entry::Entry;
 use super::text::Arg;
 
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
@@ -16,27 +17,6 @@ static CAUGHT: AtomicU64 = AtomicU64::new(0);
 /// How many panics were caught since the module was loaded.
 pub(crate) fn caught_panics() -> u64 {
     CAUGHT.load(Ordering::Relaxed)
-}
-
-/// The kinds of entry from the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    Load,
-    /// The end of it, when the server knows commands and options.
-    Loaded,
-    Unload,
-    Command,
-    WriteAnswer,
-    AnswerDone,
-    ClientGone,
-    Timer,
-    NextTurn,
-    KeyEvent,
-    ServerEvent,
-    ReadConfig,
-    WriteConfig,
-    Info,
-    Scan,
 }
 
 /// What a panic carries.

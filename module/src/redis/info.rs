@@ -5,7 +5,8 @@ use std::ffi::{CStr, CString, c_int};
 use redis_module::raw;
 
 use super::api::{OK, required};
-use super::guard::{Entry, guard};
+use super::entry::Entry;
+use super::guard::guard;
 use crate::module::Module;
 
 /// Takes the fields of the section.

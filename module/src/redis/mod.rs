@@ -29,6 +29,7 @@ mod command;
 mod config;
 mod ctx;
 mod dump;
+mod entry;
 mod events;
 mod guard;
 mod info;
@@ -37,6 +38,7 @@ mod load;
 #[cfg(not(feature = "system-alloc"))]
 mod memory;
 mod message;
+mod options;
 #[cfg(feature = "provoke")]
 mod overrun;
 mod parked;
@@ -50,7 +52,9 @@ mod timer;
 
 pub(crate) use ctx::{Ctx, not_replicated};
 #[cfg(feature = "provoke")]
-pub(crate) use guard::{Entry, provoke_at};
+pub(crate) use entry::Entry;
+#[cfg(feature = "provoke")]
+pub(crate) use guard::provoke_at;
 pub(crate) use guard::{caught_panics, log_line};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::Key;

@@ -11,10 +11,11 @@ use redis_module::raw;
 
 use super::api::{OK, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, guard};
+use super::entry::Entry;
+use super::guard::guard;
 use super::message::Reply;
 use crate::module::Module;
-use crate::server::Note;
+use crate::waiting::Note;
 
 /// Names a parked client while it is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::guard::Entry;
+use super::entry::Entry;
 
 /// Number of the timer or command that runs: a key is refused for all of it, or not at all.
 static TURN: AtomicU64 = AtomicU64::new(0);

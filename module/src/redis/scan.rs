@@ -6,7 +6,8 @@ use std::panic::resume_unwind;
 use redis_module::raw;
 
 use super::api::required;
-use super::guard::{Entry, Payload, catch};
+use super::entry::Entry;
+use super::guard::{Payload, catch};
 use super::key::Key;
 use super::text::Arg;
 

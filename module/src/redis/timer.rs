@@ -9,7 +9,8 @@ use redis_module::raw;
 
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, guard};
+use super::entry::Entry;
+use super::guard::guard;
 use crate::module::Module;
 
 /// A timer that is late by this much was moved by a step of the wall clock.

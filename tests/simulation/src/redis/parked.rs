@@ -2,7 +2,7 @@
 
 use super::Reply;
 use super::ctx::{Ctx, here};
-use crate::server::Note;
+use crate::waiting::Note;
 use std::mem::ManuallyDrop;
 
 /// Names a parked client: by its number.

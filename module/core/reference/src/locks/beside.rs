@@ -5,7 +5,7 @@ use kvlock_core::{Cause, Now};
 
 use super::meddling::Meddling;
 use super::naive::{Grant, Naive, Told, Wait, What};
-use super::ops::Key;
+use super::names::Key;
 
 impl Naive {
     /// Removes from all queues the waits for which `goes` is true.

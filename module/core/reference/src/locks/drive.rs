@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Answer, Told};
-use super::ops::{Ask, KEYS, Key, Op, Owner, RESULTS, Request, ResultKey};
+use super::names::{KEYS, Key, Owner, RESULTS, ResultKey};
+use super::ops::{Ask, Op, Request};
 use super::world::{Client, World};
 use crate::sim::key_ref;
 

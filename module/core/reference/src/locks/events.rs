@@ -7,7 +7,8 @@ use proptest::test_runner::TestCaseResult;
 use super::drive::told;
 use super::meddling::Meddling;
 use super::naive::What;
-use super::ops::{Event, KEYS, Key, Owner, RESULTS};
+use super::names::{KEYS, Key, Owner, RESULTS};
+use super::ops::Event;
 use super::world::World;
 use crate::sim::key_ref;
 

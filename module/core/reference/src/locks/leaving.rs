@@ -3,7 +3,7 @@
 use kvlock_core::Release;
 
 use super::naive::{Answer, Naive, Outcome, Told, What};
-use super::ops::{Key, Owner, ResultKey};
+use super::names::{Key, Owner, ResultKey};
 
 impl Naive {
     pub fn release(

@@ -2,7 +2,7 @@
 
 use kvlock_core::HOLDS_MAX;
 
-use super::ops::{OWNERS, Owner, lease};
+use super::names::{OWNERS, Owner, lease};
 use crate::Bytes;
 use crate::sim::Foreign;
 

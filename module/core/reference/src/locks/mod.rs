@@ -7,6 +7,7 @@ mod events;
 mod leaving;
 mod meddling;
 mod naive;
+mod names;
 mod ops;
 mod results;
 mod sets;

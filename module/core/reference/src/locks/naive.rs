@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{Counters, GrantId, Limits, Now};
 
-use super::ops::{Key, Owner, Request, ResultKey};
-use super::turns::Turn;
+use super::names::{Key, Owner, ResultKey};
+use super::ops::Request;
 
 /// What a command answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,17 @@ pub enum What {
     /// Shared by the living owners in [`Lock::shares`].
     Shared(Option<u64>),
     Other,
+}
+
+/// The turns of one lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    pub released: u64,
+    pub rounds: u64,
+    pub since: u64,
+    pub is_heard: bool,
+    /// Moments that are still to come.
+    pub left: u64,
 }
 
 #[derive(Clone, Debug)]

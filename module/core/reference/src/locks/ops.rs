@@ -3,21 +3,8 @@
 use kvlock_core::Release;
 
 use super::meddling::{Meddling, meddling};
+use super::names::{Key, OWNERS, Owner, RESULTS, ResultKey, lease};
 use crate::Bytes;
-
-/// Few names, so that operations often meet on the same key and owner.
-pub const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
-/// Some begin like others.
-pub const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
-
-/// Names of results in each database.
-pub const RESULTS: [&str; 2] = ["r", "s"];
-
-/// Which of [`KEYS`].
-pub type Key = usize;
-/// Which of [`RESULTS`].
-pub type ResultKey = usize;
-pub type Owner = &'static str;
 
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -101,17 +88,8 @@ pub enum Event {
     Group,
 }
 
-/// The owner of that name.
-pub fn owner_named(name: &[u8]) -> Option<Owner> {
-    OWNERS.into_iter().find(|owner| owner.as_bytes() == name)
-}
-
 /// In microseconds, as tokens are.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000;
-
-pub fn lease(bytes: &mut Bytes<'_>) -> u64 {
-    bytes.pick(&[1, 30, 200, 1_000, 5_000])
-}
 
 fn request(bytes: &mut Bytes<'_>) -> Request {
     let (owner, lease) = (bytes.pick(&OWNERS), lease(bytes));

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Naive, Told, Wait};
-use super::ops::{Ask, KEYS, Key, Owner, RESULTS, ResultKey};
+use super::names::{KEYS, Key, Owner, RESULTS, ResultKey};
+use super::ops::Ask;
 use super::world::World;
 use crate::sim::key_ref;
 

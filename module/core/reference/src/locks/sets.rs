@@ -6,7 +6,8 @@ use proptest::test_runner::TestCaseError;
 
 use super::drive::{acquired, of};
 use super::naive::{Answer, Naive, Told, What};
-use super::ops::{KEYS, Key, Request, Role};
+use super::names::{KEYS, Key};
+use super::ops::{Request, Role};
 use super::world::World;
 use crate::sim::{Asked, key_ref};
 

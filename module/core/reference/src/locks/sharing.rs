@@ -3,7 +3,8 @@
 use kvlock_core::{RUN_MAX, Share};
 
 use super::naive::{Answer, Naive, Told, What};
-use super::ops::{Key, Owner, Request};
+use super::names::{Key, Owner};
+use super::ops::Request;
 
 impl Naive {
     /// Hold count and lease end of an owner's share, if the owner is alive.

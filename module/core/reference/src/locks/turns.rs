@@ -2,8 +2,8 @@
 
 use kvlock_core::{Cause, MOMENT};
 
-use super::naive::{Naive, Told, What};
-use super::ops::Key;
+use super::naive::{Naive, Told, Turn, What};
+use super::names::Key;
 
 /// Highest number of moments in a turn, and of rounds between two turns.
 const MOST: u64 = 64;
@@ -13,17 +13,6 @@ const RETRY_MS: u64 = 1_000;
 
 /// Time until a lock without a listener is announced again.
 const ASK_AGAIN_MS: u64 = 50;
-
-/// The turns of one lock.
-#[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    released: u64,
-    rounds: u64,
-    since: u64,
-    is_heard: bool,
-    /// Moments that are still to come.
-    left: u64,
-}
 
 impl Naive {
     /// No client here may have the lock at this moment.

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Naive, Told, What};
-use super::ops::{KEYS, Key, Owner, Request, owner_named};
+use super::names::{KEYS, Key, Owner, owner_named};
+use super::ops::Request;
 use crate::sim::{Asked, Clock, Keyspace, Name, first_look, key_ref};
 
 /// A client to answer. There is no second one like it, so it cannot leave the table twice.

@@ -1,0 +1,262 @@
+//! What a command does to a lock and its holder: acquiring and releasing.
+//!
+//! Each operation takes the content of the key and returns the reply and what to write. It
+//! validates first and changes the table last, so that no change is half done. Operations on
+//! waiters are in `waiting.rs`.
+
+use crate::change::Change;
+use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, left_after};
+use crate::mode::{Sharing, Want};
+use crate::observed::{Holding, Observed};
+use crate::outcome::{Cause, count};
+use crate::situation::Situation;
+use crate::table::Table;
+use crate::token::Token;
+
+/// One in this many releases is sampled for the hold time while there are no waiters.
+const SAMPLED: u64 = 8;
+
+impl<P> Table<P> {
+    /// Whether the head of the queue must be served before any other request: the lock is free
+    /// although it has a waiter that can be granted by itself, or it is shared and the head wants to share it (I8). False during
+    /// a quarantine, and while the lock is left free for Redisson (I18).
+    #[must_use]
+    pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
+        if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
+            return false;
+        }
+        match at.seen {
+            Observed::Free { .. } => self.is_in_line(at.key) && !self.first_is_held_up(at.key),
+            Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
+            Observed::Held(_) | Observed::NotALock { .. } => false,
+        }
+    }
+
+    /// Whether there are no waiters and no grants in flight. Then a release only needs the owner's
+    /// number of holds.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.queues.waiters() == 0 && self.in_flight.is_empty()
+    }
+
+    /// Takes the lock if it is free and has no waiters, or counts a reentry.
+    pub fn acquire(
+        &mut self,
+        at: &Situation<'_>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let outcome = self.try_acquire(at, request);
+        if outcome.0 == AcquireReply::Refused {
+            count(&mut self.counters.refused);
+        }
+        outcome
+    }
+
+    /// The same as [`Self::acquire`], but does not count a refusal.
+    pub(crate) fn try_acquire(
+        &mut self,
+        at: &Situation<'_>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        match &at.seen {
+            Observed::NotALock { .. } => (AcquireReply::NotALock, Change::None),
+            Observed::Held(holding) if holding.owner == request.owner => {
+                let again = if request.want == Want::Shared {
+                    self.share_beside(at, holding, request)
+                } else {
+                    self.reenter(at, holding, request)
+                };
+                again.unwrap_or_else(|refusal| (refusal, Change::None))
+            }
+            Observed::Shared(sharing) => self.ask_for_shared(at, sharing, request),
+            Observed::Free { .. } | Observed::Held(_) if request.holds.is_some_and(|n| n > 1) => {
+                (AcquireReply::Mismatch, Change::None)
+            }
+            Observed::Held(_) => (AcquireReply::Refused, Change::None),
+            Observed::Free { .. } if self.quarantine.is_on(at.now) => {
+                (AcquireReply::Refused, Change::None)
+            }
+            Observed::Free { .. }
+                if self.is_barred(at.key, request.want) || self.gives_way(at.key, at.now) =>
+            {
+                (AcquireReply::Refused, Change::None)
+            }
+            Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
+                (AcquireReply::TryAgain, Change::None)
+            }
+            Observed::Free { stored } => self.take(at, *stored, request),
+        }
+    }
+
+    fn reenter(
+        &mut self,
+        at: &Situation<'_>,
+        holding: &Holding<'_>,
+        request: &Acquire<'_>,
+    ) -> Result<(AcquireReply, Change<P>), AcquireReply> {
+        let (holds, until) = holding.reenter(request, at.now.unix())?;
+        let (token, given) = self.token_of(at, holding.token)?;
+        let more = holds != holding.holds;
+        self.count_reentry(more);
+        self.touched(at.key, request.owner, holding.token);
+        let holds_now = more.then_some(holds);
+        let change = Change::Update { holds: holds_now, token: given, until, value: None };
+        Ok((AcquireReply::Granted { token, holds }, change.or_none()))
+    }
+
+    /// Returns the token of a lock that is already held. If it has none, issues one; the second
+    /// value is the token to write then.
+    pub(crate) fn token_of(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+    ) -> Result<(Token, Option<Token>), AcquireReply> {
+        if let Some(token) = self.believe(stored) {
+            return Ok((token, None));
+        }
+        if at.must_guess(None) {
+            return Err(AcquireReply::TryAgain);
+        }
+        let token = self.tokens.issue(None, at.floor, at.now.unix_us);
+        Ok((token, Some(token)))
+    }
+
+    /// Releases one, some or all holds of a kind. The last one hands the lock to the first waiter,
+    /// or leaves it to the owner's own shared holds.
+    pub fn release(
+        &mut self,
+        at: &Situation<'_>,
+        owner: &[u8],
+        want: Want,
+        release: Release,
+    ) -> (ReleaseReply, Change<P>) {
+        let holding = match (&at.seen, want) {
+            (Observed::NotALock { .. }, _) => return (ReleaseReply::NotALock, Change::None),
+            (Observed::Shared(sharing), Want::Shared) => {
+                return self.release_share(at, sharing, owner, release);
+            }
+            (Observed::Held(holding), Want::Shared) if holding.owner == owner => {
+                return self.release_beside(at, holding, release);
+            }
+            (Observed::Held(holding), _) if holding.owner == owner => holding,
+            (Observed::Held(_) | Observed::Shared(_) | Observed::Free { .. }, _) => {
+                return (ReleaseReply::NotHeld, Change::None);
+            }
+        };
+        let Some(left) = left_after(release, holding.holds) else {
+            return (ReleaseReply::Mismatch, Change::None);
+        };
+        self.touched(at.key, owner, holding.token);
+        let change = if left == holding.holds {
+            count(&mut self.counters.repeated);
+            Change::None
+        } else if left > 0 {
+            Change::Update { holds: Some(left), token: None, until: None, value: None }
+        } else if holding.shared > 0 {
+            self.downgrade(at, holding)
+        } else {
+            count(&mut self.counters.released);
+            self.unbind(at.key, owner);
+            self.note_held(at, holding.token);
+            self.pass_on(at, holding.token, Cause::Release)
+        };
+        (ReleaseReply::Left(left), change)
+    }
+
+    /// Records how long a lock was held, just before it is released. The token is the time of the
+    /// grant in microseconds, unless tokens run ahead of the clock; a token from the future is
+    /// ignored.
+    fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
+        let held = token.and_then(|token| at.now.unix_us.checked_sub(token.value()));
+        let Some(held) = held else { return };
+        self.hold_times.record(held, if self.is_quiet() { SAMPLED } else { 1 });
+        if self.queues.find(at.key).is_some() {
+            self.profile.held(at.key, held);
+        }
+    }
+
+    /// Decides whether a release without [waiters](Self::is_quiet) records the hold time. Reading
+    /// the token for it costs a fiftieth of acquiring and releasing, so one release in eight does
+    /// and counts eight times. The choice is random, so that no lock is always sampled or never.
+    pub fn samples_this_release(&mut self) -> bool {
+        // The constants of Knuth's MMIX.
+        let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);
+        self.samples = next.wrapping_add(1_442_695_040_888_963_407);
+        self.samples >> 61 == 0
+    }
+
+    /// Takes the lock from its holder or sharers and hands it on. Returns `None` if the key is not
+    /// a lock, otherwise whether it was held.
+    pub fn force_release(&mut self, at: &Situation<'_>) -> (Option<bool>, Change<P>) {
+        match &at.seen {
+            Observed::NotALock { .. } => (None, Change::None),
+            Observed::Free { .. } => (Some(false), Change::None),
+            Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {
+                count(&mut self.counters.forced_releases);
+                (Some(true), self.pass_on(at, *token, Cause::Forced))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyRef;
+    use crate::outcome::Limits;
+    use crate::results::Results;
+    use crate::types::{Millis, Now};
+
+    const AT: Situation<'static> = Situation {
+        key: KeyRef::lock(0, b"k"),
+        seen: Observed::Free { stored: None },
+        now: Now { unix_us: 1_000_000, mono: crate::MonoMillis(0) },
+        floor: None,
+        results: Results::NONE,
+    };
+    const REQUEST: Acquire<'static> =
+        Acquire { owner: b"a", want: Want::Exclusive, lease: Millis(10), holds: None };
+
+    fn table() -> Table<()> {
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
+    }
+
+    #[test]
+    fn without_a_floor_no_token_is_guessed() {
+        let (reply, change) = table().acquire(&AT, &REQUEST);
+        assert_eq!((reply, change), (AcquireReply::TryAgain, Change::None));
+    }
+
+    #[test]
+    fn what_was_held_is_known_by_the_token_and_one_in_eight_counts_for_eight() {
+        let mut table = table();
+        let release = |table: &mut Table<()>, held_us: u64| {
+            let token = Token::from_stored(AT.now.unix_us - held_us);
+            let holding = Holding { owner: b"a", holds: 1, shared: 0, token, until: None };
+            let at = Situation { seen: Observed::Held(holding), ..AT };
+            table.release(&at, b"a", Want::Exclusive, Release::One).0
+        };
+        assert_eq!(release(&mut table, 3000), ReleaseReply::Left(0));
+        assert_eq!((table.hold_times().count(), table.hold_times().sum_us()), (8, 24_000));
+        let join = crate::waiter::Join {
+            owner: b"b",
+            want: Want::Exclusive,
+            lease: Millis(9),
+            timeout: None,
+        };
+        table.enqueue_at(AT.key, AT.now, None, &join, crate::waiter::Via::Client(()));
+        release(&mut table, 1000);
+        assert_eq!((table.hold_times().count(), table.hold_times().sum_us()), (9, 25_000));
+        let picked = (0..8000).filter(|_| table.samples_this_release()).count();
+        assert!((900..1100).contains(&picked), "{picked}");
+    }
+
+    #[test]
+    fn without_a_floor_the_token_in_the_hash_is_enough() {
+        let stored = Token::from_stored(5_000_000);
+        let at = Situation { seen: Observed::Free { stored }, ..AT };
+        let (reply, _) = table().acquire(&at, &REQUEST);
+        let AcquireReply::Granted { token, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(token.value(), 5_000_001);
+    }
+}

@@ -1,0 +1,171 @@
+//! What to write to the key of a lock.
+
+use std::rc::Rc;
+
+use crate::ids::GrantId;
+use crate::mode::Share;
+use crate::token::Token;
+use crate::types::UnixMillis;
+use crate::value::Value;
+
+/// What to write to the key, and which waiter gets the lock by it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Change<P> {
+    /// Nothing at all.
+    None,
+    /// The lock was free: the caller holds it once.
+    Take {
+        /// The token of the grant.
+        token: Token,
+        /// When the lease ends.
+        until: UnixMillis,
+        /// Value of the holder.
+        value: Value,
+    },
+    /// The holder stays. A field that is `None` does not change.
+    Update {
+        /// The new number of its holds.
+        holds: Option<u64>,
+        /// A token, for a lock that had none.
+        token: Option<Token>,
+        /// When the lease ends now.
+        until: Option<UnixMillis>,
+        /// New value of the holder; empty removes it.
+        value: Value,
+    },
+    /// The lock is free, and no client is in the queue here: delete the key, announce that to Redisson, and
+    /// report with [`Table::was_left_free`](crate::Table::was_left_free) how many processes it reached.
+    Free,
+    /// A turn of Redisson is due: announce that the lock is free. If that reaches a process, delete the
+    /// key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
+    /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
+    GiveWay,
+    /// The first waiter holds the lock now, whatever the key held before.
+    HandOff(HandOff<P>),
+    /// The lock is shared, by its earlier sharers and these.
+    Share(Sharers<P>),
+    /// The caller stops sharing the lock. Others share it, or did.
+    Leave,
+    /// Sets the number of shared holds that the exclusive holder has too.
+    Beside {
+        /// Number of them; 0 is none.
+        holds: u64,
+        /// A token, for a lock that had none.
+        token: Option<Token>,
+        /// When the lease ends now; if `None`, it stays as it is.
+        until: Option<UnixMillis>,
+    },
+}
+
+impl<P> Change<P> {
+    /// The token that was issued for it.
+    #[must_use]
+    pub fn issued(&self) -> Option<Token> {
+        match self {
+            Self::Take { token, .. } | Self::HandOff(HandOff { token, .. }) => Some(*token),
+            Self::Update { token, .. }
+            | Self::Share(Sharers { token, .. })
+            | Self::Beside { token, .. } => *token,
+            Self::None | Self::Free | Self::GiveWay | Self::Leave => None,
+        }
+    }
+
+    /// When the key ends after it; none if it does not say.
+    #[must_use]
+    pub fn until(&self) -> Option<UnixMillis> {
+        match self {
+            Self::Take { until, .. } | Self::HandOff(HandOff { until, .. }) => Some(*until),
+            Self::Update { until, .. }
+            | Self::Share(Sharers { until, .. })
+            | Self::Beside { until, .. } => *until,
+            Self::None | Self::Free | Self::GiveWay | Self::Leave => None,
+        }
+    }
+
+    /// The same change, or [`Change::None`] if it would change nothing.
+    pub(crate) fn or_none(self) -> Self {
+        let nothing =
+            matches!(self, Self::Update { holds: None, token: None, until: None, value: None });
+        if nothing { Self::None } else { self }
+    }
+
+    /// Adds the value of the holder to a change. An empty value removes the stored one; `None` keeps it.
+    #[must_use]
+    pub fn saying(mut self, said: Option<&[u8]>) -> Self {
+        let Some(said) = said else { return self };
+        if matches!(self, Self::None) {
+            self = Self::Update { holds: None, token: None, until: None, value: None };
+        }
+        if let Self::Take { value, .. } = &mut self {
+            *value = Some(said.into()).filter(|_| !said.is_empty());
+        } else if let Self::Update { value, .. } = &mut self {
+            *value = Some(said.into());
+        }
+        self
+    }
+}
+
+/// Owners that begin to share a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sharers<P> {
+    /// Whether a shared period begins: the earlier content of the key is deleted.
+    pub begins: bool,
+    /// The token of the period; if `None`, the key has it already.
+    pub token: Option<Token>,
+    /// The share that the caller has now; if `None`, nothing changes for it.
+    pub own: Option<Share>,
+    /// Waiters that join, each with one hold.
+    pub joined: Vec<HandOff<P>>,
+    /// New expiry time of the key. `None` leaves it unchanged; a new key then never expires.
+    pub until: Option<UnixMillis>,
+}
+
+/// A lock given to the waiter at the head of the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HandOff<P> {
+    /// Which grant this is.
+    pub id: GrantId,
+    /// The new owner.
+    pub owner: Rc<[u8]>,
+    /// The token of the grant.
+    pub token: Token,
+    /// When the lease ends.
+    pub until: UnixMillis,
+    /// Its value.
+    pub value: Value,
+    /// The client to answer; none if a session was told.
+    pub client: Option<P>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_tells_the_token_that_was_issued_for_it() {
+        let (token, until) = (Token::from_stored(7), UnixMillis(9));
+        let take = Change::<()>::Take { token: token.expect("it is one"), until, value: None };
+        assert_eq!(take.issued(), token);
+        let update = Change::<()>::Update { holds: None, token, until: None, value: None };
+        assert_eq!(update.issued(), token);
+        assert_eq!(Change::<()>::Beside { holds: 1, token: None, until: None }.issued(), None);
+        assert_eq!(Change::<()>::Free.issued(), None);
+    }
+
+    #[test]
+    fn a_holder_says_something_or_takes_it_back() {
+        let (token, until) = (Token::from_stored(7).expect("it is one"), UnixMillis(9));
+        let take = || Change::<()>::Take { token, until, value: None };
+        let said = |change: Change<()>| {
+            let (Change::Take { value, .. } | Change::Update { value, .. }) = change else {
+                panic!("{change:?}");
+            };
+            value
+        };
+        assert_eq!(said(take().saying(Some(b"a"))).as_deref(), Some(&b"a"[..]));
+        assert_eq!(said(take().saying(Some(b""))), None);
+        assert_eq!(take().saying(None), take());
+        assert_eq!(said(Change::None.saying(Some(b""))).as_deref(), Some(&b""[..]));
+        assert_eq!(Change::<()>::None.saying(None), Change::None);
+    }
+}

@@ -1,0 +1,40 @@
+//! What a table had when its server became a replica: freed one entry at a time, because it may be a lot.
+
+use std::collections::VecDeque;
+
+use crate::agenda::{Agenda, Sweep};
+use crate::bindings::Bindings;
+use crate::flight::Flights;
+use crate::free::Free as _;
+use crate::outbox::Untold;
+use crate::queue::Queues;
+use crate::sessions::Sessions;
+
+/// Data discarded at one role change, still to be freed.
+#[derive(Debug)]
+pub(crate) struct Discarded<P> {
+    pub(crate) queues: Queues<P>,
+    pub(crate) sessions: Sessions<P>,
+    pub(crate) bindings: Bindings,
+    pub(crate) agenda: Agenda,
+    pub(crate) in_flight: Flights,
+    pub(crate) sweeps: VecDeque<Sweep>,
+    pub(crate) untold: VecDeque<Untold>,
+}
+
+impl<P> Discarded<P> {
+    /// Frees one entry. Returns the client if the entry was a blocked one, and `None` if nothing is
+    /// left.
+    pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
+        if let Some(freed) = self.sessions.free_one() {
+            return Some(freed);
+        }
+        let more = self.queues.free_one()
+            || self.bindings.free_one()
+            || self.agenda.free_one()
+            || self.in_flight.free_one()
+            || self.sweeps.free_one()
+            || self.untold.free_one();
+        more.then_some(None)
+    }
+}

@@ -1,0 +1,17 @@
+//! Names of the fields of a hash that are not owners.
+
+/// The field of the hash that keeps the fencing token.
+pub const TOKEN_FIELD: &[u8] = b"fencing-token";
+
+/// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
+pub const MODE_FIELD: &[u8] = b"lock-mode";
+
+/// Field of the hash that keeps the holder's value.
+pub const VALUE_FIELD: &[u8] = b"lock-value";
+
+/// Fields that a lock keeps for itself, and that therefore cannot be owners.
+pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
+
+/// The field that the module deletes to learn whether the server accepts writes to a key. No owner has
+/// this name, so no hash has this field.
+pub const PROBED_FIELD: &std::ffi::CStr = c"kvlock:probe";

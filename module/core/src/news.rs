@@ -1,0 +1,94 @@
+//! The state of a lock, as it is reported to observers.
+
+use std::rc::Rc;
+
+use crate::outcome::Cause;
+use crate::token::Token;
+use crate::value::Value;
+
+/// State of a lock, as sent to observers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The lock is free.
+    Vacant,
+    /// It is shared; the sharers are not named.
+    Shared {
+        /// The token of the period.
+        token: Option<Token>,
+    },
+    /// One owner holds it exclusively.
+    Held {
+        /// The owner.
+        owner: Rc<[u8]>,
+        /// The token of the grant; `None` if a foreign script took the lock.
+        token: Option<Token>,
+        /// The value that the holder has published.
+        value: Value,
+    },
+}
+
+impl Standing {
+    /// Whether the holder in `self` no longer holds the lock in `now`.
+    pub(crate) fn went(&self, now: &Self) -> bool {
+        match (self, now) {
+            (Self::Vacant, _) => false,
+            (Self::Held { owner: before, .. }, Self::Held { owner, .. }) => before != owner,
+            (Self::Shared { token: before }, Self::Shared { token }) => {
+                before.is_some() && before != token
+            }
+            (Self::Held { .. } | Self::Shared { .. }, _) => true,
+        }
+    }
+}
+
+/// State of a lock, and its version.
+#[derive(Debug, PartialEq, Eq)]
+pub struct News {
+    /// The state.
+    pub standing: Standing,
+    /// Version of this state. Newer states have larger versions, across all locks.
+    pub version: u64,
+}
+
+impl News {
+    /// Length of the holder's name and value, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let Standing::Held { owner, value, .. } = &self.standing else { return 0 };
+        owner.len().saturating_add(value.as_ref().map_or(0, |value| value.len()))
+    }
+}
+
+/// How the last holder lost a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// It released the lock.
+    Released,
+    /// Its lease ended.
+    Expired,
+    /// It was released by force.
+    Forced,
+    /// The key was deleted or overwritten.
+    Deleted,
+    /// The database was flushed.
+    Flushed,
+    /// Its client disconnected before the grant was sent.
+    TakenBack,
+    /// The lock was bound to a session that has ended.
+    Gone,
+}
+
+impl Gone {
+    /// The reason to report for a cause. `was_over` if the lease had ended by then.
+    pub(crate) fn by(cause: Cause, was_over: bool) -> Self {
+        match cause {
+            Cause::Release => Self::Released,
+            Cause::Forced => Self::Forced,
+            Cause::TakenBack => Self::TakenBack,
+            Cause::SessionGone => Self::Gone,
+            Cause::Flush => Self::Flushed,
+            Cause::Expiry => Self::Expired,
+            Cause::Outside | Cause::Check if was_over => Self::Expired,
+            Cause::Outside | Cause::Check => Self::Deleted,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The ready-keys of waiters, in groups. `ready.rs` says what they are for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::rc::Rc;
+
+use crate::ids::{QueueId, WaiterId};
+
+/// The ready-keys of waiters.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyKeys {
+    by_waiter: BTreeMap<WaiterId, (QueueId, Rc<[u8]>)>,
+    pub(crate) groups: BTreeMap<(QueueId, Rc<[u8]>), BTreeSet<WaiterId>>,
+    /// Queues of locks that came free, each with the group that was checked last.
+    pub(crate) rounds: BTreeMap<QueueId, Round>,
+    /// The queue that had the last turn.
+    served: QueueId,
+    /// Size of the names of all groups.
+    bytes: usize,
+}
+
+/// A round over the groups of a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// The group that was looked at last.
+    pub(crate) last: Option<Rc<[u8]>>,
+    /// Whether the lock came free again: a further round follows this one.
+    again: bool,
+}
+
+impl ReadyKeys {
+    pub(crate) fn insert(&mut self, queue: QueueId, waiter: WaiterId, ready_key: &[u8]) {
+        let known = self.groups.range((queue, Rc::from(ready_key))..).next();
+        let known = known.filter(|((of, name), _)| *of == queue && **name == *ready_key);
+        let name = known.map_or_else(|| Rc::from(ready_key), |((_, name), _)| Rc::clone(name));
+        self.by_waiter.insert(waiter, (queue, Rc::clone(&name)));
+        let group = self.groups.entry((queue, name)).or_default();
+        if group.is_empty() {
+            self.bytes = self.bytes.saturating_add(ready_key.len());
+        }
+        group.insert(waiter);
+    }
+
+    pub(crate) fn remove(&mut self, waiter: WaiterId) {
+        if let Some(place) = self.by_waiter.remove(&waiter) {
+            self.leave_group(place, waiter);
+        }
+    }
+
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        let first = self.by_waiter.pop_first();
+        first.map(|(waiter, place)| self.leave_group(place, waiter)).is_some()
+    }
+
+    fn leave_group(&mut self, place: (QueueId, Rc<[u8]>), waiter: WaiterId) {
+        if let Some(group) = self.groups.get_mut(&place) {
+            group.remove(&waiter);
+            if group.is_empty() {
+                self.groups.remove(&place);
+                self.bytes = self.bytes.saturating_sub(place.1.len());
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, waiter: WaiterId) -> Option<&Rc<[u8]>> {
+        self.by_waiter.get(&waiter).map(|(_, name)| name)
+    }
+
+    /// The group of a queue that follows another, or the first one.
+    fn group_after(&self, queue: QueueId, last: Option<&Rc<[u8]>>) -> Option<&Rc<[u8]>> {
+        let from = match last {
+            Some(last) => Bound::Excluded((queue, Rc::clone(last))),
+            None => Bound::Included((queue, Rc::default())),
+        };
+        let found = self.groups.range((from, Bound::Unbounded)).next();
+        found.filter(|((of, _), _)| *of == queue).map(|((_, name), _)| name)
+    }
+
+    /// The lock of a queue came free: all its groups are looked at, once.
+    pub(crate) fn begin_round(&mut self, queue: QueueId) {
+        if self.group_after(queue, None).is_none() {
+            return;
+        }
+        self.rounds.entry(queue).and_modify(|round| round.again = true).or_default();
+    }
+
+    pub(crate) fn next_group(&mut self) -> Option<(QueueId, Rc<[u8]>)> {
+        loop {
+            let others = (Bound::Excluded(self.served), Bound::Unbounded);
+            let next = self.rounds.range(others).next().or_else(|| self.rounds.first_key_value());
+            let (queue, round) = next?;
+            let queue = *queue;
+            self.served = queue;
+            if let Some(group) = self.group_after(queue, round.last.as_ref()) {
+                return Some((queue, Rc::clone(group)));
+            }
+            // All its groups had their turn.
+            let again = self.rounds.remove(&queue).is_some_and(|round| round.again);
+            if again {
+                self.begin_round(queue);
+            }
+        }
+    }
+
+    /// Size of the names of all groups.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.by_waiter.len().saturating_add(self.rounds.len())
+    }
+}

@@ -1,0 +1,131 @@
+//! Renewing a lease, raising the token and setting the value of a holder.
+
+use std::rc::Rc;
+
+use crate::change::Change;
+use crate::ids::WaiterId;
+use crate::lock::RenewReply;
+use crate::observed::Observed;
+use crate::outcome::Cause;
+use crate::situation::Situation;
+use crate::table::Table;
+use crate::token::Token;
+use crate::types::{Millis, after};
+
+impl<P> Table<P> {
+    /// Restarts the lease of an owner, in either mode. Unlike a reentry it may shorten the lease.
+    /// `at_least` raises the token of an exclusive lock to that value, unless the token is larger
+    /// already.
+    pub fn renew(
+        &mut self,
+        at: &Situation<'_>,
+        owner: &[u8],
+        lease: Millis,
+        at_least: Option<Token>,
+    ) -> (RenewReply, Change<P>) {
+        let holding = match &at.seen {
+            Observed::NotALock { .. } => return (RenewReply::NotALock, Change::None),
+            Observed::Shared(sharing) if at_least.is_some() => {
+                let shares = sharing.share_of(owner, at.now.unix()).is_some();
+                let reply = if shares { RenewReply::Shared } else { RenewReply::NotHeld };
+                return (reply, Change::None);
+            }
+            Observed::Shared(sharing) => return self.renew_share(at, sharing, owner, lease),
+            Observed::Held(holding) if holding.owner == owner => holding,
+            Observed::Held(_) | Observed::Free { .. } => {
+                return (RenewReply::NotHeld, Change::None);
+            }
+        };
+        let token = match self.raise(at, holding.token, at_least) {
+            Ok(token) => token,
+            Err(reply) => return (reply, Change::None),
+        };
+        if let Some(token) = token {
+            self.has_token_now(at.key, owner, token);
+        }
+        let until = at.now.unix().plus(lease);
+        self.touched(at.key, owner, holding.token);
+        self.look_no_later_than(at.key, after(until), Cause::Expiry);
+        let change = Change::Update { holds: None, token, until: Some(until), value: None };
+        (RenewReply::Lease(lease), change)
+    }
+
+    /// Returns the token to which that of a lock has to be raised so that it is at least `at_least`; `None` if it
+    /// already is.
+    pub(crate) fn has_to_raise(
+        &self,
+        at: &Situation<'_>,
+        held: Option<Token>,
+        at_least: Option<Token>,
+    ) -> Result<Option<Token>, RenewReply> {
+        let held = self.believe(held);
+        let Some(wanted) = at_least.filter(|wanted| held.is_none_or(|held| held < *wanted)) else {
+            return Ok(None);
+        };
+        let most = self.tokens.most(at.floor, at.now.unix_us);
+        if wanted.value() > most {
+            return Err(RenewReply::TooFarAhead(most));
+        }
+        if at.floor.is_none() {
+            // The key may be deleted before its slot has moved, and the token would leave no other trace.
+            return Err(RenewReply::TryAgain);
+        }
+        Ok(Some(wanted))
+    }
+
+    /// Returns the token to write so that the lock's token is at least `at_least`; `None` if it
+    /// already is.
+    fn raise(
+        &mut self,
+        at: &Situation<'_>,
+        held: Option<Token>,
+        at_least: Option<Token>,
+    ) -> Result<Option<Token>, RenewReply> {
+        let Some(at_least) = self.has_to_raise(at, held, at_least)? else { return Ok(None) };
+        let held = self.believe(held);
+        if held.is_none() {
+            let below = Token::from_stored(at_least.value().saturating_sub(1));
+            return Ok(Some(self.tokens.issue(below, at.floor, at.now.unix_us)));
+        }
+        self.tokens.raise(at_least);
+        Ok(Some(at_least))
+    }
+
+    /// Makes all later tokens larger than the one in a hash that is about to be deleted. Returns
+    /// that token, or `None` if it is not believed.
+    pub fn go_on_above(&mut self, stored: Option<Token>) -> Option<Token> {
+        let token = self.believe(stored)?;
+        self.tokens.raise(token);
+        Some(token)
+    }
+
+    /// Returns the token in a hash, or `None` if no kvlock server can have written it.
+    #[must_use]
+    pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
+        self.tokens.believe(stored)
+    }
+
+    /// Sets the value that a waiter will have as the holder. A repeated wait replaces it.
+    pub fn will_say(&mut self, waiter: WaiterId, said: Option<&[u8]>) {
+        let said = said.filter(|said| !said.is_empty());
+        self.queues.set_value(waiter, said.map(Rc::from));
+    }
+
+    /// As [`Self::renew`], but sets the value of the holder.
+    pub fn renew_saying(
+        &mut self,
+        at: &Situation<'_>,
+        owner: &[u8],
+        (lease, at_least): (Millis, Option<Token>),
+        said: Option<&[u8]>,
+    ) -> (RenewReply, Change<P>) {
+        if let (Observed::Shared(sharing), Some(_)) = (&at.seen, said) {
+            let shares = sharing.share_of(owner, at.now.unix()).is_some();
+            let reply = if shares { RenewReply::Shared } else { RenewReply::NotHeld };
+            return (reply, Change::None);
+        }
+        let (reply, change) = self.renew(at, owner, lease, at_least);
+        let said = said.filter(|_| matches!(reply, RenewReply::Lease(_)));
+        (reply, change.saying(said))
+    }
+}

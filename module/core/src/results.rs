@@ -1,0 +1,61 @@
+//! The keys that a decision may ask for: results of waits with `UNLESS`, and holders of other locks.
+
+use std::fmt;
+
+/// The keys in the database of a lock.
+pub trait Keys {
+    /// Returns whether a key exists.
+    fn exists(&self, name: &[u8]) -> bool;
+
+    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only locks in the slot of
+    /// the lock `asked` can be read.
+    fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
+        let _ = (name, asked, most);
+        HeldBy::default()
+    }
+}
+
+/// Who holds a lock.
+#[derive(Debug, Default)]
+pub struct HeldBy {
+    /// The owners.
+    pub owners: Vec<Box<[u8]>>,
+    /// Whether they share it.
+    pub is_shared: bool,
+}
+
+impl<F: Fn(&[u8]) -> bool> Keys for F {
+    fn exists(&self, name: &[u8]) -> bool {
+        self(name)
+    }
+}
+
+/// Access to the keys of a database: the results that exist now, and the holders of locks.
+#[derive(Clone, Copy, Default)]
+pub struct Results<'a>(Option<&'a dyn Keys>);
+
+impl<'a> Results<'a> {
+    /// There are no results.
+    pub const NONE: Self = Self(None);
+
+    /// The results among these keys.
+    #[must_use]
+    pub fn among(keys: &'a dyn Keys) -> Self {
+        Self(Some(keys))
+    }
+
+    pub(crate) fn has(self, ready_key: &[u8]) -> bool {
+        self.0.is_some_and(|keys| keys.exists(ready_key))
+    }
+
+    /// Who holds a lock: see [`Keys::holders`].
+    pub(crate) fn holders(self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
+        self.0.map(|keys| keys.holders(name, asked, most)).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Results<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Results")
+    }
+}

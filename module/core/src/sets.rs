@@ -1,0 +1,61 @@
+//! The records of waits for sets. `places.rs` says what they are for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::free::Free as _;
+use crate::ids::{QueueId, WaiterId};
+
+/// The further places of a waiter for a set, each with whether it is for a key of `UNDER`.
+pub(crate) type Further = Box<[(WaiterId, bool)]>;
+
+/// A wait for a set.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) further: Further,
+    /// Number of holds that the owner must have of the first lock: as `Acquire::holds`.
+    pub(crate) holds: Option<u64>,
+}
+
+/// All waits for sets.
+#[derive(Debug, Default)]
+pub(crate) struct Sets {
+    pub(crate) waits: BTreeMap<WaiterId, Wait>,
+    /// Places that want to share, in order of arrival. They are in no line.
+    pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
+    /// The other places, if their waits are not passed over: they are in line.
+    pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
+    /// The one place of each set at which it is held up.
+    pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
+    /// Waiters that may be granted their sets now.
+    pub(crate) due: BTreeSet<WaiterId>,
+    /// Queues of which the sets that are held up there may be granted now, each with the first place to look at.
+    pub(crate) walks: BTreeMap<QueueId, WaiterId>,
+}
+
+impl Sets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits.is_empty()
+    }
+
+    /// Frees one entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        self.waits.free_one()
+            || self.beside.free_one()
+            || self.in_line.free_one()
+            || self.held_up.free_one()
+            || self.due.free_one()
+            || self.walks.free_one()
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        let places = self.beside.len().saturating_add(self.in_line.len());
+        let places = places.saturating_add(self.held_up.len());
+        self.waits.len().saturating_add(places).saturating_add(self.walks.len())
+    }
+
+    /// The places that a waiter has besides its first one. Removes them from the records.
+    pub(crate) fn dissolve(&mut self, main: WaiterId) -> Further {
+        self.due.remove(&main);
+        self.waits.remove(&main).map(|wait| wait.further).unwrap_or_default()
+    }
+}

@@ -1,0 +1,91 @@
+//! A lock, a semaphore or a latch at one moment: what the caller knows when it asks for a decision.
+
+use crate::key::KeyRef;
+use crate::lock::{Acquire, Release, left_after};
+use crate::mode::Want;
+use crate::observed::Observed;
+use crate::results::Results;
+use crate::token::Token;
+use crate::types::{Now, UnixMillis};
+
+/// Everything known about one lock at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The lock.
+    pub key: KeyRef<'a>,
+    /// Content of its key.
+    pub seen: Observed<'a>,
+    /// The time.
+    pub now: Now,
+    /// Highest token that another server may have issued; 0 if none. `None` while that is unknown:
+    /// then nothing is granted that would need a guessed token.
+    pub floor: Option<u64>,
+    /// The ready-keys that exist now.
+    pub results: Results<'a>,
+}
+
+impl Situation<'_> {
+    /// Number of holds of the wanted kind that the owner has. `None` if it holds nothing.
+    pub(crate) fn held_by(&self, request: &Acquire<'_>) -> Option<u64> {
+        self.holds_of(request.owner, request.want)
+    }
+
+    /// Number of holds of a kind that an owner has. `None` if it holds nothing; 0 if it has only holds of the
+    /// other kind.
+    #[must_use]
+    pub fn holds_of(&self, owner: &[u8], want: Want) -> Option<u64> {
+        match (&self.seen, want) {
+            (Observed::Held(holding), _) if holding.owner != owner => None,
+            (Observed::Held(holding), Want::Shared) => Some(holding.shared),
+            (Observed::Held(holding), _) => Some(holding.holds),
+            (Observed::Shared(sharing), Want::Shared) => {
+                sharing.share_of(owner, self.now.unix()).map(|share| share.holds)
+            }
+            (Observed::Shared(_) | Observed::Free { .. } | Observed::NotALock { .. }, _) => None,
+        }
+    }
+
+    /// Number of holds of a kind that an owner has left after a release; `None` if the release is
+    /// refused.
+    #[must_use]
+    pub fn left_after(&self, owner: &[u8], want: Want, release: Release) -> Option<u64> {
+        let holds = self.holds_of(owner, want).filter(|holds| *holds > 0)?;
+        left_after(release, holds)
+    }
+
+    /// Whether an owner holds the lock, but `HOLDS n` of a release does not fit what it holds.
+    #[must_use]
+    pub fn mismatches(&self, owner: &[u8], want: Want, release: Release) -> bool {
+        let holds = self.holds_of(owner, want).filter(|holds| *holds > 0);
+        holds.is_some_and(|holds| left_after(release, holds).is_none())
+    }
+
+    /// Whether a new token for this lock would be a guess. `stored` is the token in the hash, if it
+    /// is believed.
+    pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
+        self.floor.is_none() && stored.is_none()
+    }
+}
+
+/// Everything known about a latch or a semaphore at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a, S> {
+    /// The key.
+    pub key: KeyRef<'a>,
+    /// Its content.
+    pub seen: S,
+    /// The time.
+    pub now: Now,
+}
+
+/// A lock, semaphore or latch at a moment, for which a waiter can be queued.
+pub trait WaitedFor {
+    /// Returns the key, the time, and when the key expires if it does.
+    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>);
+}
+
+impl WaitedFor for Situation<'_> {
+    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>) {
+        (self.key, self.now, self.seen.until())
+    }
+}

@@ -1,0 +1,173 @@
+//! The turns of Redisson. `turn.rs` says what they are.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::BuildHasher as _;
+
+use foldhash::quality::RandomState;
+
+use crate::key::{KeyRef, LockKey};
+use crate::types::{Millis, MonoMillis};
+
+/// Longest time for which a lock is left free. Enough for a message, the client that it wakes, and
+/// the command that this client sends.
+pub const MOMENT: Millis = Millis(5);
+
+/// Highest number of moments in a turn.
+const MOMENTS_MAX: u64 = 64;
+
+/// Highest number of rounds between two turns.
+const ROUNDS_MAX: u64 = 64;
+
+/// Time after which a turn is due at the next full round, however many rounds are to pass. An
+/// unused moment is less than a hundredth of it.
+const RETRY: Millis = Millis(1_000);
+
+/// Time until a lock without a listener is announced again in the hope of one.
+const ASK_AGAIN: Millis = Millis(50);
+
+/// Number of locks whose turns are remembered. With more of them, a forgotten lock begins anew.
+const LOCKS_MAX: usize = 1_024;
+
+/// State of one lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// Releases since the last turn.
+    released: u64,
+    /// Rounds until the next turn.
+    pub(crate) rounds: u64,
+    /// Start of the last turn, or the time at which no process listened.
+    asked: MonoMillis,
+    /// Whether a process listened then.
+    is_heard: bool,
+    /// Moments that are still to come in this turn.
+    left: u64,
+    /// End of the current moment.
+    pub(crate) until: Option<MonoMillis>,
+}
+
+impl Turn {
+    /// Whether the next turn is due at a release, with this number of clients in the queue.
+    fn is_due(&self, waiters: usize, now: MonoMillis) -> bool {
+        let since = now.since(self.asked);
+        if !self.is_heard {
+            return since >= ASK_AGAIN;
+        }
+        // The releasing client waits, too.
+        let round = u64::try_from(waiters).unwrap_or(u64::MAX).saturating_add(1);
+        let rounds = if since >= RETRY { 1 } else { self.rounds };
+        self.released >= round.saturating_mul(rounds)
+    }
+
+    /// Ends the turn. If its current moment kept a waiter from the lock, the next turn comes later.
+    pub(crate) fn end(&mut self, is_waited_for: bool) {
+        self.left = 0;
+        let was_unused = self.until.take().is_some() && is_waited_for;
+        if was_unused {
+            self.rounds = self.rounds.saturating_mul(2).min(ROUNDS_MAX);
+        }
+    }
+}
+
+/// The turns of all locks. Counts time on the clock that only goes forward.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Whether there are any.
+    pub(crate) on: bool,
+    /// By the hash of the lock's key.
+    locks: BTreeMap<u64, Turn>,
+    /// The same hashes, the oldest first.
+    order: VecDeque<u64>,
+    hashes: RandomState,
+    /// Locks that are left free, and until when; the next to end first. A moment that was used
+    /// stays until then.
+    pub(crate) moments: VecDeque<(MonoMillis, LockKey)>,
+}
+
+impl Turns {
+    /// Begins anew; the setting stays.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { on: self.on, ..Self::default() };
+    }
+
+    pub(crate) fn lock_mut(&mut self, key: KeyRef<'_>) -> Option<&mut Turn> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        self.locks.get_mut(&self.hashes.hash_one(key))
+    }
+
+    /// End of the current moment of a lock.
+    pub(crate) fn moment_of(&self, key: KeyRef<'_>) -> Option<MonoMillis> {
+        if self.moments.is_empty() {
+            return None;
+        }
+        self.locks.get(&self.hashes.hash_one(key))?.until
+    }
+
+    /// Counts a release, and says whether the next turn is due. It is at a lock that is not known.
+    pub(crate) fn count_release(
+        &mut self,
+        key: KeyRef<'_>,
+        waiters: usize,
+        now: MonoMillis,
+    ) -> bool {
+        self.lock_mut(key).is_none_or(|turn| {
+            turn.released = turn.released.saturating_add(1);
+            turn.is_due(waiters, now)
+        })
+    }
+
+    /// Begins a turn for Redisson, in which the lock is left free this number of times. None if no process listens.
+    pub(crate) fn begin(&mut self, key: KeyRef<'_>, moments: u64, now: MonoMillis) {
+        let hash = self.hashes.hash_one(key);
+        if !self.locks.contains_key(&hash) {
+            if self.order.len() >= LOCKS_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.locks.remove(&oldest);
+            }
+            self.order.push_back(hash);
+        }
+        let before = self.locks.get(&hash).filter(|before| before.is_heard && moments > 0);
+        let rounds = before.map_or(1, |before| before.rounds);
+        let is_heard = moments > 0;
+        let left = moments.min(MOMENTS_MAX);
+        let turn = Turn { released: 0, rounds, asked: now, is_heard, left, until: None };
+        self.locks.insert(hash, turn);
+    }
+
+    /// Leaves the lock free for the next moment of its turn, if there is one.
+    pub(crate) fn leave_free(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
+        let until = now.plus(MOMENT);
+        let Some(turn) = self.lock_mut(key).filter(|turn| turn.left > 0) else { return false };
+        turn.left = turn.left.saturating_sub(1);
+        turn.until = Some(until);
+        self.moments.push_back((until, key.keep()));
+        true
+    }
+
+    /// Ends the turn of a lock that a waiter gets.
+    pub(crate) fn end(&mut self, key: KeyRef<'_>) {
+        if let Some(turn) = self.lock_mut(key) {
+            turn.end(true);
+        }
+    }
+
+    /// Says which lock has a current moment that no entry of the list ends, for checks.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let ends: Vec<_> = self.moments.iter().collect();
+        let is_listed = |hash: u64, until| {
+            ends.iter()
+                .any(|(end, key)| *end == until && self.hashes.hash_one(key.borrow()) == hash)
+        };
+        for (hash, turn) in &self.locks {
+            if turn.until.is_some_and(|until| !is_listed(*hash, until)) {
+                return Err(format!("I18: nothing ends the moment of {turn:?}"));
+            }
+        }
+        if self.order.len() != self.locks.len() || self.locks.len() > LOCKS_MAX {
+            return Err(format!("I18: turns of {} locks", self.locks.len()));
+        }
+        Ok(())
+    }
+}

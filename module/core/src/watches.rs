@@ -1,0 +1,65 @@
+//! The observed locks, and the rounds in which their observers are informed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use crate::ids::{QueueId, WaiterId};
+use crate::key::Kind;
+use crate::news::{Gone, News};
+use crate::types::UnixMillis;
+use crate::waiter::Leaver;
+
+/// A lock with observers.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) news: Rc<News>,
+    /// When its key expires, as last seen.
+    pub(crate) until: Option<UnixMillis>,
+    /// How a holder last lost the lock, and the version of that change.
+    pub(crate) gone: Option<(u64, Gone)>,
+    pub(crate) round: Option<Round>,
+}
+
+/// A round of informing the observers of a lock. Those up to `after` have the newest state. With
+/// `again`, the state has changed during this round and another round follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) after: Option<WaiterId>,
+    pub(crate) again: bool,
+}
+
+/// All locks with observers.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    pub(crate) all: BTreeMap<QueueId, Watched>,
+    /// Locks whose observers are being informed.
+    pub(crate) telling: VecDeque<QueueId>,
+    pub(crate) observers: usize,
+    pub(crate) last_version: u64,
+}
+
+impl Watches {
+    /// Removes all observers. Versions continue.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { last_version: self.last_version, ..Self::default() };
+    }
+
+    pub(crate) fn next_version(&mut self) -> u64 {
+        self.last_version = self.last_version.saturating_add(1);
+        self.last_version
+    }
+
+    /// Updates the counts after a waiter has left; `is_last` if its queue is gone.
+    pub(crate) fn left<P>(&mut self, leaver: &Leaver<P>, is_last: bool) {
+        if leaver.key.kind == Kind::Changes {
+            self.observers = self.observers.saturating_sub(1);
+            if is_last {
+                self.all.remove(&leaver.waiter.queue);
+            }
+        }
+    }
+
+    pub(crate) fn is_telling(&self) -> bool {
+        !self.telling.is_empty()
+    }
+}

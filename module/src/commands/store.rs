@@ -1,0 +1,29 @@
+//! `STORE`: the result that a release leaves for waiters with `UNLESS`.
+
+use kvlock_core::arguments::Store;
+use kvlock_core::{Cause, Situation, Table};
+
+use crate::clock;
+use crate::redis::{Arg, Ctx};
+use crate::waiting::Waiting;
+
+/// Stores a result before its lock is free, so that waiters with `UNLESS` are answered `ready`.
+pub(super) fn write_result(
+    ctx: &Ctx<'_>,
+    table: &mut Table<Waiting>,
+    at: &Situation<'_>,
+    store: &Store<Arg<'_>>,
+) {
+    write(ctx, store);
+    table.look_soon_at_all_of(ctx.db(), store.key.bytes(), Cause::Outside, at.now);
+}
+
+fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>) {
+    let Some(open) = ctx.open_to_write(store.key) else { return };
+    match store.lifetime {
+        None => open.set_string(store.value),
+        Some(lifetime) => {
+            open.set_string_until(store.value, clock::now().unix().plus(lifetime).0);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Replies that more than one part of the module gives.
+
+use std::ffi::CString;
+
+use kvlock_core::arguments::Refusal;
+use kvlock_core::{AcquireReply, Dismissal, Full, ReleaseReply, RenewReply, arguments};
+
+use crate::redis::Reply;
+
+/// The reply to a client whose result exists.
+pub(crate) const READY: Reply = Reply::Word("ready");
+
+pub(crate) const SYNTAX: Reply = Reply::error(c"ERR syntax error");
+
+pub(crate) const NOT_A_LOCK: Reply =
+    Reply::error(c"WRONGTYPE Operation against a key holding the wrong kind of value");
+
+pub(crate) const MISMATCH: Reply =
+    Reply::error(c"MISMATCH HOLDS does not fit what the owner holds");
+
+pub(crate) const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
+
+/// The error for a lock whose slot is migrating to or from this server.
+pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
+
+pub(crate) const UPGRADE: Reply =
+    Reply::error(c"UPGRADE this owner shares the lock: it must release that to hold it alone");
+
+pub(crate) const SHARED: Reply =
+    Reply::error(c"ERR invalid TOKEN: this owner shares the lock, with others who have that token");
+
+pub(crate) const UNSET: Reply =
+    Reply::error(c"UNSET this semaphore has no permits yet: SEM.SET gives it some");
+
+pub(crate) const TOO_MANY_PERMITS: Reply =
+    Reply::error(c"TOOMANY the semaphore does not have so many permits");
+
+pub(crate) const QUEUE_FULL: Reply =
+    Reply::error(c"QUEUEFULL too many clients wait, try again later");
+
+pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
+    c"QUEUEFULL this user has its share of the limit (kvlock.user-share), try again later",
+);
+
+/// What a waiter hears when the module is drained.
+pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
+
+/// The error for another module that calls a command from an event that one of our commands has caused.
+pub(crate) const BUSY: Reply =
+    Reply::error(c"TRYAGAIN called from within a command: ask again later");
+
+pub(crate) const READ_ONLY: Reply =
+    Reply::error(c"READONLY You can't write against a read only replica.");
+
+/// The error for an unknown session: it has ended, was opened before the server started, or belongs to
+/// another user.
+pub(crate) const NO_SESSION: Reply =
+    Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
+
+pub(crate) const NO_USER: Reply =
+    Reply::error(c"ERR this caller has no user to whom a session could belong");
+
+/// Where blocking is allowed, but the server refuses to block this connection.
+pub(crate) const SUBSCRIBED: Reply = Reply::error(
+    c"ERR this server blocks no connection that is subscribed to channels: wait on another connection",
+);
+
+pub(crate) const UNBOUND: Reply = Reply::error(c"ERR BOUND needs a SESSION");
+
+pub(crate) const TOO_MANY_BOUND: Reply =
+    Reply::error(c"QUEUEFULL too many locks are bound to sessions, try again later");
+
+pub(crate) const TOO_MANY_SESSIONS: Reply =
+    Reply::error(c"QUEUEFULL too many sessions, try again later");
+
+pub(crate) const ACK_AHEAD: Reply =
+    Reply::error(c"ERR invalid ack: must not be ahead of what was sent");
+
+/// What a reader hears when a later one reads.
+pub(crate) const READ_ELSEWHERE: Reply =
+    Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
+
+/// The error for a `STORE` or an `UNLESS` key that cannot hold a result.
+pub(crate) const READY_KEY: Reply = Reply::error(
+    c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
+);
+
+pub(crate) fn error(text: String) -> Reply {
+    CString::new(text).map_or(SYNTAX, |text| Reply::Error(text.into()))
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        error(refusal.to_string())
+    }
+}
+
+/// The error for a limit that is reached: `server` where it is the server's.
+pub(crate) fn full(full: Full, server: Reply) -> Reply {
+    match full {
+        Full::Server => server,
+        Full::User => USER_SHARE_FULL,
+    }
+}
+
+/// What a waiter hears that is sent away.
+pub(crate) fn sent_away(why: &Dismissal) -> Reply {
+    match why {
+        Dismissal::Draining => DRAINING,
+        Dismissal::Moving => MOVING,
+        Dismissal::TooMany => TOO_MANY_PERMITS,
+        Dismissal::Unset => UNSET,
+        Dismissal::Misfit(reply) => acquired(*reply),
+        Dismissal::Server(text) => {
+            CString::new(text.to_vec()).map_or(MOVING, |text| Reply::Error(text.into()))
+        }
+    }
+}
+
+/// Returns whether the owner holds the lock now.
+pub(crate) fn is_granted(reply: AcquireReply) -> bool {
+    matches!(reply, AcquireReply::Granted { .. })
+}
+
+/// What an outcome looks like on the wire.
+pub(crate) fn acquired(outcome: AcquireReply) -> Reply {
+    match outcome {
+        AcquireReply::Granted { token, holds } => Reply::Pair(token.value(), holds),
+        AcquireReply::Refused => Reply::Nil,
+        AcquireReply::Mismatch => MISMATCH,
+        AcquireReply::TooManyHolds => TOO_MANY_HOLDS,
+        AcquireReply::Upgrade => UPGRADE,
+        AcquireReply::NotALock => NOT_A_LOCK,
+        AcquireReply::TryAgain => MOVING,
+    }
+}
+
+/// What an outcome looks like on the wire.
+pub(crate) fn released(outcome: ReleaseReply) -> Reply {
+    match outcome {
+        ReleaseReply::Left(holds) => Reply::Number(holds),
+        ReleaseReply::NotHeld => Reply::Nil,
+        ReleaseReply::Mismatch => MISMATCH,
+        ReleaseReply::NotALock => NOT_A_LOCK,
+    }
+}
+
+/// The reply to a renewal with this value.
+pub(crate) fn renewed_saying(outcome: RenewReply, says: Option<&[u8]>) -> Result<Reply, Reply> {
+    if outcome == RenewReply::Shared && says.is_some() {
+        return Err(error(arguments::NO_VALUE.to_owned()));
+    }
+    Ok(renewed(outcome))
+}
+
+/// What an outcome looks like on the wire.
+pub(crate) fn renewed(outcome: RenewReply) -> Reply {
+    match outcome {
+        RenewReply::Lease(lease) => Reply::Number(lease.0),
+        RenewReply::NotHeld => Reply::Nil,
+        RenewReply::Shared => SHARED,
+        RenewReply::TooFarAhead(most) => too_far_ahead(most),
+        RenewReply::NotALock => NOT_A_LOCK,
+        RenewReply::TryAgain => MOVING,
+    }
+}
+
+/// A token was asked for that is larger than this, the largest that the clock lets.
+fn too_far_ahead(most: u64) -> Reply {
+    error(format!(
+        "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"
+    ))
+}
