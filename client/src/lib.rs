@@ -265,7 +265,6 @@ pub use wire::info::{
     LatchInfo, LockInfo, LockProfile, LockState, LockSummary, SemaphoreInfo, Waiter,
 };
 pub use wire::loss::Loss;
-pub use wire::observed::Departure;
 pub use wire::reply::{Grant, Token};
 
 /// The door through which connections lead into a simulation. No part of the interface of this crate.
