@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its owner: [`Guard::owner`](crate::Guard::owner) of its leadership.
+    /// Its owner: [`owner()`](crate::Held::owner) of its leadership.
     pub owner: Vec<u8>,
     /// The term: [`Leadership::term`](crate::Leadership::term). A client of Redisson has none, which
     /// is 0 here.

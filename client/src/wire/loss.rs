@@ -5,7 +5,7 @@ use redis::{ParsingError, Value};
 use std::fmt;
 
 /// Why a holder does not hold its lock or permits any more: the reason of a
-/// [loss](crate::Guard::lost), and of an [observed](crate::Observer::last_loss) leader's end.
+/// [loss](crate::Held::lost), and of an [observed](crate::Observer::last_loss) leader's end.
 ///
 /// A holder and its observers get the same reason if the server reports it to both. If the server cannot be reached,
 /// the holder's reason is [`Expired`](Self::Expired) or [`SessionEnded`](Self::SessionEnded), whatever has happened
