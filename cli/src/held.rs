@@ -21,13 +21,17 @@ impl Held<'_> {
         }
     }
 
-    pub(crate) fn owner(&self) -> &str {
+    fn held(&self) -> &kvlock::Held {
         match self {
-            Self::Lock(guard) => guard.owner(),
-            Self::Result(guard) => guard.owner(),
-            Self::Permits(permits) => permits.owner(),
-            Self::Leadership(leadership) => leadership.owner(),
+            Self::Lock(guard) => guard,
+            Self::Result(guard) => guard,
+            Self::Permits(permits) => permits,
+            Self::Leadership(leadership) => leadership,
         }
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        self.held().owner()
     }
 
     /// The fencing token. Permits have none: their holders work at the same time.
@@ -41,30 +45,15 @@ impl Held<'_> {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        match self {
-            Self::Lock(guard) => guard.is_lost(),
-            Self::Result(guard) => guard.is_lost(),
-            Self::Permits(permits) => permits.is_lost(),
-            Self::Leadership(leadership) => leadership.is_lost(),
-        }
+        self.held().is_lost()
     }
 
     pub(crate) async fn lost(&self) -> Loss {
-        match self {
-            Self::Lock(guard) => guard.lost().await,
-            Self::Result(guard) => guard.lost().await,
-            Self::Permits(permits) => permits.lost().await,
-            Self::Leadership(leadership) => leadership.lost().await,
-        }
+        self.held().lost().await
     }
 
     pub(crate) fn lease_left(&self) -> Duration {
-        match self {
-            Self::Lock(guard) => guard.lease_left(),
-            Self::Result(guard) => guard.lease_left(),
-            Self::Permits(permits) => permits.lease_left(),
-            Self::Leadership(leadership) => leadership.lease_left(),
-        }
+        self.held().lease_left()
     }
 
     /// Sets the lease of a lock.

@@ -7,7 +7,7 @@ use crate::server::Server;
 use crate::show::named;
 use crate::signals::{ReceivedSignal, Signals, end_by};
 use crate::text::{json_line, lossy, text};
-use kvlock::{Client, Observer, Token};
+use kvlock::{Client, Loss, Observer, Token};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
 use std::io::{self, Write as _};
@@ -90,8 +90,8 @@ fn as_text(observer: &Observer) -> String {
             let (term, owner, value) = (leader.term, text(&leader.owner), text(&leader.value));
             format!("leads  {term}  {owner}  {value}\n")
         }
-        None => match observer.departure() {
-            Some(departure) => format!("vacant  {departure}\n"),
+        None => match observer.last_loss() {
+            Some(loss) => format!("vacant  {}\n", word(loss)),
             None => "vacant\n".to_owned(),
         },
     }
@@ -105,6 +105,20 @@ fn as_json(key: &[u8], observer: &Observer) -> String {
         "term": leader.as_ref().map(|leader| leader.term).map(Token::value),
         "owner": leader.as_ref().map(|leader| lossy(&leader.owner)),
         "value": leader.as_ref().map(|leader| lossy(&leader.value)),
-        "left": observer.departure().map(|departure| departure.to_string()),
+        "left": observer.last_loss().map(word),
     }))
+}
+
+/// The server's word for it.
+fn word(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Released => "released",
+        Loss::Expired => "expired",
+        Loss::Forced => "forced",
+        Loss::Deleted => "deleted",
+        Loss::Flushed => "flushed",
+        Loss::TakenBack => "taken-back",
+        Loss::SessionEnded => "gone",
+        _ => "other",
+    }
 }

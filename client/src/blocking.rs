@@ -1,10 +1,9 @@
 //! The same for programs without a runtime.
 //!
 //! A [`Client`] has a thread of its own, on which its locks are renewed and released; its calls wait.
-//! Everything that asks no server is what the asynchronous [`Client`](crate::Client) and
-//! [`Guard`](crate::Guard) have, to which these dereference; and what has no method here is waited for
-//! with [`Client::wait_for`]. What that returns, as a permit, is released by the client's thread: drop it
-//! before the client.
+//! These types dereference to the asynchronous [`Client`](crate::Client) and [`Guard`](crate::Guard), and so to
+//! [`Held`](crate::Held), which have everything that asks no server. What has no method here is waited for with
+//! [`Client::wait_for`]. What that returns, as a permit, is released by the client's thread: drop it before the client.
 //!
 //! Dropping the last of a client, its locks and guards waits until the releases that were left behind are
 //! answered, five seconds at most, but not on a thread of an asynchronous runtime. So a lock is free when

@@ -49,7 +49,7 @@
 //! # Guarantees, and their limits
 //!
 //! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock while
-//! [`Guard::is_lost`] returns false. Two clients never believe that at the same time, if clocks
+//! [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if clocks
 //! run at rates that differ by less than 1 % and the server loses no data. This holds when replies
 //! are late, connections break, or a machine is suspended: a lease is counted from before the
 //! command that set it was sent, on a clock that counts suspend.
@@ -108,7 +108,7 @@
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
 //! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
 //! | a replica is promoted that does not know the grant | the same | the same |
-//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Guard::lost) says [why](Loss) if the reason is known | the first waiter has it at once |
+//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Held::lost) says [why](Loss) if the reason is known | the first waiter has it at once |
 //! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next waiter has the lock |
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
@@ -121,7 +121,7 @@
 //! leaves a server as soon as it is deposed. Commands without an answer are sent to the new primary,
 //! waits begin anew there in order of their return, and every held lock is renewed there
 //! at once; a [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does
-//! not know is [lost](Guard::lost) within that round trip, not a third of a lease later. Redis replicates
+//! not know is [lost](Held::lost) within that round trip, not a third of a lease later. Redis replicates
 //! asynchronously, so grants of the moment before the failover can be lost. A release of that moment can be
 //! lost too: then the lock is free when its lease ends.
 //!
@@ -172,7 +172,7 @@
 //! | `unlock()` | [`guard.release()`](Guard::release), or drop it |
 //! | `forceUnlock()` | [`lock.force_release()`](Lock::force_release) |
 //! | `isLocked()` | [`lock.is_locked()`](Lock::is_locked) |
-//! | `isHeldByCurrentThread()`, `isHeldByThread(id)` | [`lock.is_held_by(&owner)`](Lock::is_held_by); a guard's [`is_lost()`](Guard::is_lost) asks no server |
+//! | `isHeldByCurrentThread()`, `isHeldByThread(id)` | [`lock.is_held_by(&owner)`](Lock::is_held_by); a guard's [`is_lost()`](Held::is_lost) asks no server |
 //! | `getHoldCount()` | [`lock.hold_count(&owner)`](Lock::hold_count), [`guard.holds()`](Guard::holds) |
 //! | `remainTimeToLive()` | [`lock.remaining()`](Lock::remaining) |
 //! | `getName()` | [`lock.key()`](Lock::key) |
@@ -185,7 +185,7 @@
 //! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `RedissonRedLock` | `Quorum` of the crate `kvlock-quorum` |
 //! | `newCondition()` | none, as there |
-//! | none | [`guard.lost()`](Guard::lost), [`guard.watch()`](Guard::watch), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
+//! | none | [`guard.lost()`](Held::lost), [`guard.watch()`](Held::watch), [`guard.run_until_lost(work)`](Held::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
 //! # Traces and metrics
 //!
@@ -244,6 +244,7 @@ pub use api::builder::Builder;
 pub use api::client::Client;
 pub use api::election::Election;
 pub use api::guard::Guard;
+pub use api::held::Held;
 pub use api::latch::Latch;
 pub use api::leadership::Leadership;
 pub use api::lock::Lock;
@@ -265,7 +266,6 @@ pub use wire::info::{
     LatchInfo, LockInfo, LockProfile, LockState, LockSummary, SemaphoreInfo, Waiter,
 };
 pub use wire::loss::Loss;
-pub use wire::observed::Departure;
 pub use wire::reply::{Grant, Token};
 
 /// The door through which connections lead into a simulation. No part of the interface of this crate.

@@ -91,7 +91,7 @@ impl QuorumGuard {
     }
 
     /// Waits until no majority holds it any more, and returns the reason of one of the servers; for ever if
-    /// that never is. See [`Guard::lost`].
+    /// that never is. See [`Held::lost`](kvlock::Held::lost).
     ///
     /// # Cancel safety
     ///
@@ -100,7 +100,7 @@ impl QuorumGuard {
         self.held.lost().await
     }
 
-    /// Does the work, but stops as soon as the lock is lost: see [`Guard::run_until_lost`].
+    /// Does the work, but stops as soon as the lock is lost: see [`Held::run_until_lost`](kvlock::Held::run_until_lost).
     ///
     /// # Errors
     ///

@@ -142,7 +142,7 @@ impl Election {
     /// it yourself, or have it ask [`is_leader`](Self::is_leader).
     ///
     /// Work that has to end in order rather than be dropped campaigns by itself, and waits for
-    /// [`lost`](crate::Guard::lost) beside what it does.
+    /// [`lost`](crate::Held::lost) beside what it does.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! A lock that is held.
 
-use crate::api::watch::{LossWatch, Part, run_until};
+use crate::api::held::Held;
 use crate::engine::bound;
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, give_back_in, renew};
@@ -11,11 +11,10 @@ use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::engine::store::give_back_storing;
 use crate::wire::error::Error;
-use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use crate::wire::request::{Mode, ToStore};
 use std::fmt;
-use std::future::Future;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +22,14 @@ use tokio::time::timeout;
 
 /// A lock that is held, until this is released or dropped, or the lock is lost.
 ///
+/// It dereferences to [`Held`], which tells whether and why the lock is lost.
+///
 /// The watchdog renews the lease as long as this lives, unless it was acquired with a
 /// [`fixed_lease`](crate::Lock::fixed_lease). **Holding a guard does not mean holding the lock**:
 /// if the server cannot be reached for the length of the lease, or the lock is taken away, it
-/// is lost. Ask [`is_lost`](Self::is_lost) before each step that must not happen twice, wait for
-/// [`lost`](Self::lost), put the work into [`run_until_lost`](Self::run_until_lost), or give spawned tasks a
-/// [`watch`](Self::watch). Pass the [`token`](Self::token) to the resource that the lock guards, since no
+/// is lost. Ask [`is_lost`](Held::is_lost) before each step that must not happen twice, wait for
+/// [`lost`](Held::lost), put the work into [`run_until_lost`](Held::run_until_lost), or give spawned tasks a
+/// [`watch`](Held::watch). Pass the [`token`](Self::token) to the resource that the lock guards, since no
 /// question that is asked beforehand protects from a pause right after it.
 ///
 /// Dropping it releases the lock in the background, without blocking and without an answer;
@@ -49,9 +50,7 @@ use tokio::time::timeout;
 /// ```
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
-    inner: Arc<Context>,
-    lease: Arc<Lease>,
-    share: ShareId,
+    held: Held,
     on_drop: OnDrop,
     /// Keeps what its owner knows of the lock.
     slot: Option<OwnerSlot>,
@@ -75,7 +74,8 @@ impl Guard {
         share: ShareId,
         slot: Option<OwnerSlot>,
     ) -> Self {
-        Self { inner, lease, share, on_drop: OnDrop::Release, slot, observation: None }
+        let held = Held { inner, lease, share };
+        Self { held, on_drop: OnDrop::Release, slot, observation: None }
     }
 
     /// The guard of a lock that was detached by another process. Until it is complete a failure, or a drop,
@@ -134,132 +134,10 @@ impl Guard {
         self.lease.token()
     }
 
-    /// The name of the lock.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        &self.lease.held_lock.key
-    }
-
-    /// The owner, as the server knows it: `<client uuid>:<n>`.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        &self.lease.held_lock.owner
-    }
-
     /// Number of guards of this [`Owner`](crate::Owner) that hold it; 1 without re-entrance.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.lease.holds()
-    }
-
-    /// Time for which the lock is surely held without a renewal; zero if it is lost.
-    ///
-    /// This is less than what the server knows, by the time that the last renewal may have been
-    /// under way, 1 % for clocks that differ, and the [`margin`](crate::Builder::margin).
-    #[must_use]
-    pub fn lease_left(&self) -> Duration {
-        self.lease.left()
-    }
-
-    /// Returns whether the lock is lost. Once `true` it stays `true`.
-    ///
-    /// Cheap: it reads the clock and sends nothing. So it is correct even after the machine was
-    /// suspended, before any timer has run.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// if guard.is_lost() {
-    ///     return; // another client may hold it
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.lease.is_lost()
-    }
-
-    /// Returns why the lock is lost, if it is. Sends nothing, as [`is_lost`](Self::is_lost).
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// if let Some(why) = guard.why_lost() {
-    ///     eprintln!("stopped: {why}");
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn why_lost(&self) -> Option<Loss> {
-        self.lease.why_lost()
-    }
-
-    /// Waits until the lock is lost, and says why; for ever if it never is.
-    ///
-    /// It ends a [`margin`](crate::Builder::margin) before the server can free the lock, or at once
-    /// when the server says that it is gone; after a suspend within a second of waking up.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock::Guard, stop: tokio::sync::oneshot::Receiver<()>) {
-    /// tokio::select! {
-    ///     _ = stop => {}
-    ///     why = guard.lost() => eprintln!("stopping: {why}"),
-    /// }
-    /// # }
-    /// ```
-    pub async fn lost(&self) -> Loss {
-        match self.part().ended().await {
-            Some(why) => why,
-            // Not while this is borrowed.
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Returns a handle that tells of a loss, and can be cloned and moved into tasks.
-    ///
-    /// ```no_run
-    /// # fn example(guard: &kvlock::Guard) {
-    /// let watch = guard.watch();
-    /// tokio::spawn(async move { watch.run_until_lost(std::future::pending::<()>()).await });
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn watch(&self) -> LossWatch {
-        LossWatch::of([self.part()])
-    }
-
-    pub(crate) fn part(&self) -> Part {
-        let (watchdog, lease) = (self.inner.watchdog.clone(), self.lease.clone());
-        Part { watchdog, lease, share: self.share }
-    }
-
-    /// Does the work, but stops as soon as the lock is lost: then the work is dropped where it is.
-    ///
-    /// The lock is looked at before each time the work goes on, so after a suspend no line of it
-    /// runs. Between two points at which it waits the work is not interrupted.
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](Error::Lost) if the lock was lost before the work was done.
-    ///
-    /// # Cancel safety
-    ///
-    /// As cancel safe as the work.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock::Guard) -> Result<(), kvlock::Error> {
-    /// let rows = guard.run_until_lost(copy_everything()).await?;
-    /// # Ok(()) }
-    /// # async fn copy_everything() -> u64 { 0 }
-    /// ```
-    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        run_until(self.lost(), || self.why_lost(), work).await
     }
 
     /// Sets the lease to `lease` from now, longer or shorter than before, also for later
@@ -373,10 +251,11 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
-        let span = observe::release_span(&self.lease.held_lock);
-        let work = give_back(&self.inner, &self.lease, self.share);
+        let Held { inner, lease, share } = &self.held;
+        let span = observe::release_span(&lease.held_lock);
+        let work = give_back(inner, lease, *share);
         // Unfinished, it begins anew when this is dropped.
-        let work = pin!(timeout(self.inner.settings.reply_timeout, work));
+        let work = pin!(timeout(inner.settings.reply_timeout, work));
         let outcome = observe::inside(&span, work).await.map_err(|_| Error::Timeout)?;
         self.on_drop = OnDrop::Nothing;
         outcome
@@ -389,8 +268,9 @@ impl Guard {
     ///
     /// Dropped, the lock is released in the background, and the result may or may not be stored.
     pub(crate) async fn release_storing(mut self, result: ToStore<'_>) -> Result<(), Error> {
-        let span = observe::release_span(&self.lease.held_lock);
-        let work = pin!(give_back_storing(&self.inner, &self.lease, self.share, result));
+        let Held { inner, lease, share } = &self.held;
+        let span = observe::release_span(&lease.held_lock);
+        let work = pin!(give_back_storing(inner, lease, *share, result));
         let outcome = observe::inside(&span, work).await;
         self.on_drop = OnDrop::Nothing;
         outcome
@@ -454,7 +334,7 @@ impl Guard {
     }
 
     /// Lets go without releasing: the lock stays the owner's until its lease ends, and another process
-    /// that is told [`owner`](Self::owner) and [`token`](Self::token) takes it over by
+    /// that is told [`owner`](Held::owner) and [`token`](Self::token) takes it over by
     /// [`Lock::adopt`](crate::Lock::adopt) before that. Says how long it has for that;
     /// [`extend`](Self::extend) first if it needs longer.
     ///
@@ -511,6 +391,14 @@ impl Guard {
         let _left_to_its_lease = self.lease.leave(turn, self.share);
         self.inner.watchdog.watch(&self.lease);
         self.on_drop = OnDrop::Nothing;
+    }
+}
+
+impl Deref for Guard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
     }
 }
 

@@ -1,6 +1,7 @@
 //! The time in which one candidate leads.
 
 use crate::api::guard::Guard;
+use crate::api::held::Held;
 use crate::engine::hold;
 use crate::engine::settings::check_value;
 use crate::wire::error::Error;
@@ -10,8 +11,8 @@ use std::ops::Deref;
 /// The leadership of a candidate: from its election until this is resigned or dropped, or until it is
 /// lost.
 ///
-/// It dereferences to the [`Guard`] of the lock, with [`lost`](Guard::lost),
-/// [`run_until_lost`](Guard::run_until_lost) and the other methods.
+/// It dereferences to [`Held`], with [`lost`](Held::lost), [`run_until_lost`](Held::run_until_lost) and the other
+/// methods.
 /// The server reports when the lock is taken away, so a loss is known within a round trip.
 ///
 /// # Examples
@@ -72,9 +73,9 @@ impl Leadership {
 }
 
 impl Deref for Leadership {
-    type Target = Guard;
+    type Target = Held;
 
-    fn deref(&self) -> &Guard {
+    fn deref(&self) -> &Held {
         &self.guard
     }
 }

@@ -207,7 +207,7 @@ impl Lock {
     }
 
     /// Asks the server to report at once when the lock is taken away or deleted. Then
-    /// [`lost()`](crate::Guard::lost) returns within a round trip, with the [reason](crate::Loss), and not with the
+    /// [`lost()`](crate::Held::lost) returns within a round trip, with the [reason](crate::Loss), and not with the
     /// next renewal. Not for [fixed leases](Self::fixed_lease), which are never renewed.
     ///
     /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release,

@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod downgrade;
 pub(crate) mod election;
 pub(crate) mod guard;
+pub(crate) mod held;
 pub(crate) mod latch;
 pub(crate) mod leadership;
 pub(crate) mod lock;

@@ -215,13 +215,13 @@ impl MultiGuard {
     /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.guards.iter().any(Guard::is_lost)
+        self.guards.iter().any(|guard| guard.is_lost())
     }
 
     /// Why one of them is lost, if one is. Reads the clock, asks no server.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
-        self.guards.iter().find_map(Guard::why_lost)
+        self.guards.iter().find_map(|guard| guard.why_lost())
     }
 
     /// Waits until one of them is lost, and returns why; for ever if none is.
@@ -237,14 +237,14 @@ impl MultiGuard {
     }
 
     /// Returns a handle that tells when one of them is lost, and can be cloned and moved into tasks; see
-    /// [`Guard::watch`].
+    /// [`Held::watch`](crate::Held::watch).
     #[must_use]
     pub fn watch(&self) -> LossWatch {
-        LossWatch::of(self.guards.iter().map(Guard::part))
+        LossWatch::of(self.guards.iter().map(|guard| guard.part()))
     }
 
     /// Does the work, but stops as soon as one of the locks is lost: see
-    /// [`Guard::run_until_lost`].
+    /// [`Held::run_until_lost`](crate::Held::run_until_lost).
     ///
     /// # Errors
     ///

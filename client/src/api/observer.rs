@@ -4,7 +4,8 @@ use crate::engine::context::Context;
 use crate::engine::observer::{Observation, observe};
 use crate::engine::session::observed::{Known, View};
 use crate::wire::error::Error;
-use crate::wire::observed::{Departure, Holder};
+use crate::wire::loss::Loss;
+use crate::wire::observed::Holder;
 use crate::wire::reply::Token;
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its owner: [`Guard::owner`](crate::Guard::owner) of its leadership.
+    /// Its owner: [`owner()`](crate::Held::owner) of its leadership.
     pub owner: Vec<u8>,
     /// The term: [`Leadership::term`](crate::Leadership::term). A client of Redisson has none, which
     /// is 0 here.
@@ -67,18 +68,18 @@ impl Observer {
         Some(Leader { owner, term, value })
     }
 
-    /// How the leader before went, if that was seen.
+    /// Returns why the last leader stopped leading, if that was reported: [`Loss::Released`] if it resigned.
     ///
     /// ```no_run
     /// # fn example(observer: kvlock::Observer) {
-    /// if observer.departure() == Some(kvlock::Departure::Expired) {
+    /// if observer.last_loss() == Some(kvlock::Loss::Expired) {
     ///     println!("it died, or was cut off");
     /// }
     /// # }
     /// ```
     #[must_use]
-    pub fn departure(&self) -> Option<Departure> {
-        self.known().departure
+    pub fn last_loss(&self) -> Option<Loss> {
+        self.known().loss
     }
 
     /// Waits for a change since the last call, or since this was made, and returns the leader

@@ -40,7 +40,7 @@ use std::time::Duration;
 /// |---|---|
 /// | the work fails | its error is returned, nothing is stored, and the next waiter works |
 /// | the holder dies | the next waiter works when the [lease](Self::lease) ends |
-/// | the lock is lost during the work | the value is returned, and [`not_stored`](Once::not_stored) says why it was not stored: another client may have worked at the same time. The [guard](Guard::lost) tells the work early |
+/// | the lock is lost during the work | the value is returned, and [`not_stored`](Once::not_stored) says why it was not stored: another client may have worked at the same time. The [guard](crate::Held::lost) tells the work early |
 /// | the value expires, or is evicted, before a waiter has read it | that waiter waits again, and works if it is first |
 /// | the answer to the release is lost | it is sent again while the lease lasts. If it finds the lock released, the key is read: the value is stored if it is there |
 /// | the server is out of memory | the value is returned and not stored, and the lock is released |
@@ -181,7 +181,7 @@ impl OnceKey {
     /// Returns the value, computed by this call or by another client.
     ///
     /// The work gets the [`Guard`] of the lock. It is not interrupted when the lock is lost: it can ask
-    /// [`is_lost`](Guard::is_lost), or wait for [`lost`](Guard::lost).
+    /// [`is_lost`](crate::Held::is_lost), or wait for [`lost`](crate::Held::lost).
     ///
     /// # Errors
     ///

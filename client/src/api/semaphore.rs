@@ -1,6 +1,7 @@
 //! Semaphores: at most N holders at a time.
 
 use crate::api::guard::Guard;
+use crate::api::held::Held;
 use crate::api::lock::Lock;
 use crate::engine::context::Context;
 use crate::engine::limit::Limit;
@@ -222,9 +223,9 @@ impl Semaphore {
 
 /// Permits that are held, until this is released or dropped, or they are lost.
 ///
-/// It is a [`Guard`] of them, to which it dereferences: [`is_lost`](Guard::is_lost),
-/// [`run_until_lost`](Guard::run_until_lost) and all else that can be asked there can be asked here. Only a
-/// [token](Guard::token) they have none: it is 0. Dropping it gives them back in the background.
+/// It dereferences to [`Held`], with [`is_lost`](Held::is_lost), [`run_until_lost`](Held::run_until_lost) and the other
+/// methods. Permits have no fencing token, since their holders work at the same time. Dropping it gives them back in
+/// the background.
 ///
 /// # Examples
 ///
@@ -270,9 +271,9 @@ impl Permits {
 }
 
 impl Deref for Permits {
-    type Target = Guard;
+    type Target = Held;
 
-    fn deref(&self) -> &Guard {
+    fn deref(&self) -> &Held {
         &self.guard
     }
 }

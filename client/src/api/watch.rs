@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Tells whether a lock is lost, and when, without borrowing its guard: for tasks that are spawned, and
 /// must stop when the lock is lost.
 ///
-/// Made by [`Guard::watch`](crate::Guard::watch) or [`MultiGuard::watch`](crate::MultiGuard::watch). It
+/// Made by [`watch()`](crate::Held::watch) of what is held, or [`MultiGuard::watch`](crate::MultiGuard::watch). It
 /// keeps nothing: when the guard is released or dropped the watch has [ended](Self::ended).
 ///
 /// # Examples
@@ -71,7 +71,7 @@ impl LossWatch {
     }
 
     /// Whether the lock is lost, or one of them. Reads the clock, asks no server; see
-    /// [`Guard::is_lost`](crate::Guard::is_lost).
+    /// [`Held::is_lost`](crate::Held::is_lost).
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.parts.iter().any(|part| part.lease.is_lost())
@@ -123,7 +123,7 @@ impl LossWatch {
     }
 
     /// Does the work, but stops as soon as the lock is lost; see
-    /// [`Guard::run_until_lost`](crate::Guard::run_until_lost). The end of the guard does not stop it.
+    /// [`Held::run_until_lost`](crate::Held::run_until_lost). The end of the guard does not stop it.
     ///
     /// # Errors
     ///

@@ -316,7 +316,13 @@ impl Lease {
         let state = self.state();
         let over = state.is_held() && now >= self.until();
         if over {
-            let why = if state.unconfirmed { Loss::NotReplicated } else { Loss::Expired };
+            let why = if now < Moment(self.until.load(Ordering::Acquire)) {
+                Loss::SessionEnded
+            } else if state.unconfirmed {
+                Loss::NotReplicated
+            } else {
+                Loss::Expired
+            };
             self.end(state, false, why);
             return true;
         }

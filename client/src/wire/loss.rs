@@ -1,18 +1,20 @@
-//! Why what was held is lost.
+//! Why a lock is lost, or a leader has left.
 
+use crate::wire::value::Read;
+use redis::{ParsingError, Value};
 use std::fmt;
 
-/// Why a lock or permits are [lost](crate::Guard::lost).
+/// Why a holder does not hold its lock or permits any more: the reason of a
+/// [loss](crate::Held::lost), and of an [observed](crate::Observer::last_loss) leader's end.
 ///
-/// Nothing has to be reported for a lock to be lost: its lease ends. So if the server cannot be reached
-/// the reason is [`Expired`](Self::Expired), whatever has happened there.
-///
-/// How the holder that others observe has ended is a [`Departure`](crate::Departure).
+/// A holder and its observers get the same reason if the server reports it to both. If the server cannot be reached,
+/// the holder's reason is [`Expired`](Self::Expired) or [`SessionEnded`](Self::SessionEnded), whatever has happened
+/// there: its own clock decides.
 ///
 /// ```no_run
 /// # async fn example(guard: kvlock::Guard) {
 /// match guard.lost().await {
-///     kvlock::Loss::Forced => println!("an operator wanted it so"),
+///     kvlock::Loss::Forced => println!("an operator released it"),
 ///     why => println!("{why}"),
 /// }
 /// # }
@@ -20,32 +22,64 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Its lease has ended: a fixed lease, or the renewals failed, or the heartbeat of a
-    /// [bound](crate::Lock::bound) lock failed.
+    /// The holder released it, or the leader resigned. Seen by observers; by a holder only if another process releases
+    /// the lock under its owner.
+    Released,
+    /// The lease ended: it was fixed, or the renewals failed. Seen by the holder and by observers.
     Expired,
-    /// Its lease has ended, since too few replicas have confirmed the last renewals; see
-    /// [`Builder::min_replicas`](crate::Builder::min_replicas).
+    /// The lease ended, since too few replicas acknowledged the last renewals; see
+    /// [`Builder::min_replicas`](crate::Builder::min_replicas). Seen by the holder; observers see
+    /// [`Expired`](Self::Expired).
     NotReplicated,
-    /// It was taken away with `LOCK.FORCERELEASE`.
+    /// The lock was [bound](crate::Lock::bound) to a session, and that ended, or its heartbeats failed. Seen by the
+    /// holder and by observers.
+    SessionEnded,
+    /// The server took the grant back, since the client disconnected before it received the grant. Seen by observers.
+    TakenBack,
+    /// It was taken away with `LOCK.FORCERELEASE`. Seen by the holder, if the lock is
+    /// [observed](crate::Lock::observed), and by observers.
     Forced,
-    /// The key was deleted, flushed, or written over.
+    /// The key was deleted or written over. Seen by the holder, if the lock is observed or the key is no lock any more,
+    /// and by observers.
     Deleted,
-    /// Another owner holds it.
+    /// The database was flushed. Seen by the holder, if the lock is observed, and by observers.
+    Flushed,
+    /// Another owner holds it. Seen by the holder; observers see the new leader.
     Taken,
-    /// The server does not know this grant any more, for a reason that was not seen: it was taken away,
-    /// or lost in a restart or failover.
+    /// The server does not have this grant any more, and the reason is not known. A holder sees it if its lock is not
+    /// observed, or was lost in a restart or failover; an observer, if a newer server reports a reason that this
+    /// version does not know.
     Forgotten,
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Released => "it was released",
             Self::Expired => "its lease has ended",
             Self::NotReplicated => "its lease has ended, since too few replicas have confirmed it",
+            Self::SessionEnded => "the session that it was bound to has ended",
+            Self::TakenBack => "its client disconnected before it received the grant",
             Self::Forced => "its release was forced",
             Self::Deleted => "its key was deleted or written over",
+            Self::Flushed => "its database was flushed",
             Self::Taken => "another owner holds it",
             Self::Forgotten => "the server does not know of it any more",
+        })
+    }
+}
+
+impl Read for Loss {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        Ok(match &*Vec::<u8>::read(value, what)? {
+            b"released" => Self::Released,
+            b"expired" => Self::Expired,
+            b"forced" => Self::Forced,
+            b"deleted" => Self::Deleted,
+            b"flushed" => Self::Flushed,
+            b"taken-back" => Self::TakenBack,
+            b"gone" => Self::SessionEnded,
+            _ => Self::Forgotten,
         })
     }
 }

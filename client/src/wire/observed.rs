@@ -1,56 +1,9 @@
 //! The state of a lock, as a server reports it to observers.
 
+use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
-use crate::wire::value::{Parts, Read, malformed};
+use crate::wire::value::{Parts, malformed};
 use redis::{ParsingError, Value};
-use std::fmt;
-
-/// How a leader, or the holder of a lock, went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Departure {
-    /// It released, or resigned.
-    Released,
-    /// Its lease ended.
-    Expired,
-    /// It was taken away with `LOCK.FORCERELEASE`.
-    Forced,
-    /// The key was deleted or written over.
-    Deleted,
-    /// All keys were.
-    Flushed,
-    /// Its client was gone before it heard of the grant.
-    TakenBack,
-    /// The session that it was bound to was gone.
-    SessionGone,
-    /// In some other way, which a newer server tells.
-    Other,
-}
-
-impl fmt::Display for Departure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = DEPARTURES.iter().find(|(of, _)| of == self);
-        f.write_str(word.map_or("other", |(_, word)| word))
-    }
-}
-
-const DEPARTURES: [(Departure, &str); 7] = [
-    (Departure::Released, "released"),
-    (Departure::Expired, "expired"),
-    (Departure::Forced, "forced"),
-    (Departure::Deleted, "deleted"),
-    (Departure::Flushed, "flushed"),
-    (Departure::TakenBack, "taken-back"),
-    (Departure::SessionGone, "gone"),
-];
-
-impl Read for Departure {
-    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
-        let said = Vec::<u8>::read(value, what)?;
-        let known = DEPARTURES.iter().find(|(_, word)| word.as_bytes() == said);
-        Ok(known.map_or(Self::Other, |(departure, _)| *departure))
-    }
-}
 
 /// The state of a lock, the newest of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +15,7 @@ pub(crate) struct Seen {
     /// Version of the state. Among reports of one session about one lock, a larger version is newer.
     pub(crate) version: u64,
     /// Why the last holder lost the lock, if a holder did since the previous state.
-    pub(crate) departure: Option<Departure>,
+    pub(crate) loss: Option<Loss>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +36,7 @@ pub(crate) fn observed(value: Value) -> Result<Seen, ParsingError> {
 /// What an outcome says of a change, after the word for it.
 pub(crate) fn changed(owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
     let seen = seen(parts.next("state")?, owner, parts)?;
-    Ok(Seen { departure: parts.next("reason")?, ..seen })
+    Ok(Seen { loss: parts.next("reason")?, ..seen })
 }
 
 fn seen(state: Vec<u8>, owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
@@ -99,7 +52,7 @@ fn seen(state: Vec<u8>, owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<See
         b"vacant" => (None, false),
         _ => return Err(malformed("state")),
     };
-    Ok(Seen { holder, shared, version: parts.next("version")?, departure: None })
+    Ok(Seen { holder, shared, version: parts.next("version")?, loss: None })
 }
 
 #[cfg(test)]
@@ -118,14 +71,14 @@ mod tests {
     fn a_state_is_held_shared_or_vacant() {
         let seen = observed(Value::Array(held(Value::Int(17), text("a:1")))).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
-        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 7, departure: None });
+        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 7, loss: None });
         let seen = observed(Value::Array(held(Value::Nil, Value::Nil))).unwrap();
         assert!(seen.holder.is_some_and(|h| h.token.value() == 0 && h.value.is_empty()));
         for state in ["vacant", "shared"] {
             let reply = [text(state), Value::Nil, Value::Nil, Value::Nil, Value::Int(8)];
             let seen = observed(Value::Array(reply.to_vec())).unwrap();
             let shared = state == "shared";
-            assert_eq!(seen, Seen { holder: None, shared, version: 8, departure: None });
+            assert_eq!(seen, Seen { holder: None, shared, version: 8, loss: None });
         }
     }
 

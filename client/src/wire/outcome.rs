@@ -137,7 +137,8 @@ pub(crate) fn said(words: &[u8]) -> RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::observed::{Departure, Holder};
+    use crate::wire::loss::Loss;
+    use crate::wire::observed::Holder;
 
     fn text(of: &str) -> Value {
         Value::BulkString(of.into())
@@ -173,12 +174,12 @@ mod tests {
         let held = [text("held"), Value::Int(17), text("a:1"), Value::Int(5), text("forced")];
         let seen = about(text("ann"), "changed", &held).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
-        let departure = Some(Departure::Forced);
-        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 5, departure });
+        let loss = Some(Loss::Forced);
+        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 5, loss });
         let vacant = [text("vacant"), Value::Nil, Value::Nil, Value::Int(6), text("unheard-of")];
         let seen = about(Value::Nil, "changed", &vacant).unwrap();
-        let departure = Some(Departure::Other);
-        assert_eq!(seen, Seen { holder: None, shared: false, version: 6, departure });
+        let loss = Some(Loss::Forgotten);
+        assert_eq!(seen, Seen { holder: None, shared: false, version: 6, loss });
         let over = about(Value::Nil, "error", &[text("TRYAGAIN the slot moved")]);
         assert_eq!(over.unwrap_err().code(), Some("TRYAGAIN"));
         assert!(about(Value::Nil, "changed", &[]).is_err());

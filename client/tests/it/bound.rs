@@ -115,7 +115,7 @@ async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
     let reader = ok(writer.downgrade()).await;
     assert_eq!(stage.bound(), 1);
     proxy.cut();
-    assert_eq!(soon(reader.lost()).await, Loss::Expired);
+    assert_eq!(soon(reader.lost()).await, Loss::SessionEnded);
     // The server has not noticed yet that the connection is broken.
     assert!(!stage.is_free("k"));
     proxy.heal();

@@ -2,7 +2,7 @@
 
 use super::{LONG, SOON, Stage, ok, soon, wait_for_more};
 use harness::{cmd, observe, wait};
-use kvlock::{Client, Guard};
+use kvlock::{Client, Held};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ async fn a_dead_connection_loses_nothing_while_a_call_waits_for_an_answer_over_i
         };
         let looks = async {
             tokio::time::sleep(Duration::from_secs(6)).await;
-            let lost = |guard: &Guard| guard.why_lost();
+            let lost = |held: &Held| held.why_lost();
             assert_eq!((lost(&outer), lost(&leader)), (None, None), "{what}");
         };
         let (asked, ()) = tokio::join!(soon(asks), looks);

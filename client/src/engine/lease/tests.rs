@@ -348,3 +348,16 @@ fn while_it_is_bound_anew_what_it_was_bound_to_counts_too() {
     stage.lease.bind(&first);
     assert_eq!(stage.lease.left(), millis(10_000));
 }
+
+/// Its own end counts if both are over, as after a suspend.
+#[test]
+fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
+    for (time, why) in [(20_000, Loss::SessionEnded), (610_000, Loss::Expired)] {
+        let stage = granted(watched(600_000));
+        let belief = Arc::new(Belief::none());
+        belief.extend(at(20_000));
+        stage.lease.bind(&belief);
+        stage.time_is(time);
+        assert_eq!(stage.lease.why_lost(), Some(why));
+    }
+}

@@ -8,7 +8,7 @@ use crate::engine::lease::Lease;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
-use crate::wire::observed::{Departure, Holder, Seen};
+use crate::wire::observed::{Holder, Seen};
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
 use std::collections::HashMap;
@@ -29,8 +29,8 @@ pub(crate) enum View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) holder: Option<Holder>,
-    /// How the latest holder went, as far as that was seen.
-    pub(crate) departure: Option<Departure>,
+    /// Why the last holder lost the lock, if that was reported.
+    pub(crate) loss: Option<Loss>,
 }
 
 /// The locks that are observed, by name.
@@ -112,7 +112,7 @@ impl Observed {
 
     /// Takes in what a server has said. Returns the leases that contradict it.
     pub(crate) fn see(&self, seen: Seen) -> Suspects {
-        let Seen { holder, shared, departure, .. } = seen;
+        let Seen { holder, shared, loss, .. } = seen;
         let mut state = lock(&self.state);
         let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
         if term.is_some() && term < state.term {
@@ -121,13 +121,13 @@ impl Observed {
         state.term = state.term.max(term);
         state.shared = shared;
         drop(state);
-        let mut known = Known { holder, departure };
+        let mut known = Known { holder, loss };
         let suspects = self.suspects(&known);
         self.view.send_if_modified(|view| {
             if let View::Known(before) = &*view {
                 // The reply to a new LOCK.OBSERVE does not repeat why the last holder lost the lock.
                 let same = before.holder == known.holder;
-                known.departure = known.departure.or_else(|| before.departure.filter(|_| same));
+                known.loss = known.loss.or_else(|| before.loss.filter(|_| same));
                 if *before == known {
                     return false;
                 }
@@ -146,13 +146,8 @@ impl Observed {
         let leases: Vec<_> = state.holders.iter().filter_map(Weak::upgrade).collect();
         let shared = state.shared;
         drop(state);
-        let why = match known.departure {
-            Some(Departure::Forced) => Loss::Forced,
-            Some(Departure::Deleted | Departure::Flushed) => Loss::Deleted,
-            Some(Departure::Expired) => Loss::Expired,
-            _ if holder.is_some() => Loss::Taken,
-            _ => Loss::Forgotten,
-        };
+        let unreported = if holder.is_some() { Loss::Taken } else { Loss::Forgotten };
+        let why = known.loss.unwrap_or(unreported);
         let contradicts = |lease: &Arc<Lease>| {
             let holds =
                 holder.is_some_and(|holder| *holder.owner == *lease.held_lock.owner.as_bytes());
@@ -212,22 +207,22 @@ mod tests {
 
     fn held(token: u64, value: &str) -> Seen {
         let holder = Holder { owner: b"ann".into(), token: token.into(), value: value.into() };
-        Seen { holder: Some(holder), shared: false, version: 1, departure: None }
+        Seen { holder: Some(holder), shared: false, version: 1, loss: None }
     }
 
-    fn vacant(departure: Option<Departure>) -> Seen {
-        Seen { holder: None, shared: false, version: 1, departure }
+    fn vacant(loss: Option<Loss>) -> Seen {
+        Seen { holder: None, shared: false, version: 1, loss }
     }
 
     fn observed() -> Observed {
         Observed::new(&Arc::from(&b"k"[..]))
     }
 
-    /// The term that is shown, and how the one before went.
-    fn shown(observed: &Observed) -> (Option<u64>, Option<Departure>) {
+    /// The term that is shown, and why the last one ended.
+    fn shown(observed: &Observed) -> (Option<u64>, Option<Loss>) {
         match &*observed.view.borrow() {
-            View::Known(Known { holder, departure }) => {
-                (holder.as_ref().map(|holder| holder.token.value()), *departure)
+            View::Known(Known { holder, loss }) => {
+                (holder.as_ref().map(|holder| holder.token.value()), *loss)
             }
             other @ (View::Unknown | View::Failed(_)) => panic!("{other:?}"),
         }
@@ -236,7 +231,7 @@ mod tests {
     #[test]
     fn terms_never_go_back_whichever_server_tells() {
         let observed = observed();
-        let forced = Some(Departure::Forced);
+        let forced = Some(Loss::Forced);
         for (seen, expected) in [
             (vacant(None), (None, None)),
             (held(5, "a"), (Some(5), None)),
@@ -267,7 +262,7 @@ mod tests {
             told
         };
         assert!(is_told(held(5, "a")) && !is_told(held(5, "a")) && is_told(held(5, "b")));
-        let released = Some(Departure::Released);
+        let released = Some(Loss::Released);
         assert!(is_told(vacant(released)) && !is_told(vacant(None)), "asked for anew");
         assert_eq!(shown(&observed), (None, released));
         observed.failed(Error::Timeout);

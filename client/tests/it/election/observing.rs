@@ -2,7 +2,7 @@
 
 use super::*;
 use harness::{Server, cmd};
-use kvlock::{Client, Departure, Error, Leader, Loss, Observer};
+use kvlock::{Client, Error, Leader, Loss, Observer};
 use std::time::Duration;
 
 async fn observer(client: &Client) -> Observer {
@@ -20,8 +20,8 @@ async fn sees(observer: &mut Observer, what: &str, so: impl Fn(&Observer) -> boo
     assert!(so(observer), "{what}: {observer:?}");
 }
 
-async fn sees_vacant(observer: &mut Observer, why: Departure) {
-    sees(observer, "vacant", |o| o.leader().is_none() && o.departure() == Some(why)).await;
+async fn sees_vacant(observer: &mut Observer, why: Loss) {
+    sees(observer, "vacant", |o| o.leader().is_none() && o.last_loss() == Some(why)).await;
 }
 
 async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
@@ -35,15 +35,15 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
     let mut stage = Stage::set().await;
     let others = [stage.other().await, stage.other().await];
     let mut observers = [observer(&others[0]).await, observer(&others[1]).await];
-    assert!(observers.iter().all(|o| o.leader().is_none() && o.departure().is_none()));
+    assert!(observers.iter().all(|o| o.leader().is_none() && o.last_loss().is_none()));
     let election = candidate(&stage, "a").lease(LONG);
     let mut last = None;
-    for (how, why, loss) in [
-        ("LOCK.RELEASE", Departure::Released, Loss::Forgotten),
-        ("LOCK.FORCERELEASE", Departure::Forced, Loss::Forced),
-        ("DEL", Departure::Deleted, Loss::Deleted),
-        ("FLUSHALL", Departure::Flushed, Loss::Deleted),
-        ("PEXPIRE", Departure::Expired, Loss::Expired),
+    for (how, why) in [
+        ("LOCK.RELEASE", Loss::Released),
+        ("LOCK.FORCERELEASE", Loss::Forced),
+        ("DEL", Loss::Deleted),
+        ("FLUSHALL", Loss::Flushed),
+        ("PEXPIRE", Loss::Expired),
     ] {
         // A former leader can campaign again at once.
         let leader = ok(election.campaign_within(Duration::ZERO)).await.expect(how);
@@ -63,8 +63,8 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
         for observer in &mut observers {
             sees_vacant(observer, why).await;
         }
-        // The holder learns of the loss too.
-        assert_eq!(soon(leader.lost()).await, loss, "{how}");
+        // The holder gets the same reason.
+        assert_eq!(soon(leader.lost()).await, why, "{how}");
         assert!(!election.is_leader());
         drop(leader);
         // A leader that had seen the end of the last term would renew the next one at once, to check it.

@@ -136,7 +136,7 @@ impl Me {
         let Some(guard) = guard else { return };
         let owner = sim.names.borrow_mut().owner(guard.owner().as_bytes());
         let grant = Grant { key, owner, token: guard.token().value(), shared };
-        let held = Held::new(sim, guard, Guard::is_lost);
+        let held = Held::new(sim, guard, |guard: &Guard| guard.is_lost());
         let holder: Rc<dyn Believer> = Rc::<Held<_>>::clone(&held);
         sim.log(|| format!("client {id} as {owner:?} has {key} with {}", grant.token));
         let belief = Belief { client: *id, key, owner, shared, token: grant.token, holder };
