@@ -23,8 +23,12 @@ fn forty_processes_lose_no_increment() {
 #[test]
 fn no_session_is_left_after_a_wait_or_a_bound_lock() {
     let mut stage = Stage::set();
-    let all: Vec<Started> = (0..4).map(|_| stage.run(&["--bound"], "sleep 0.2")).collect();
+    stage.control.run("LOCK.ACQUIRE k holder 60000");
     stage.run(&["--wait", "0.05"], "true").done().assert_code(124);
+    let all: Vec<Started> = (0..4).map(|_| stage.run(&["--bound"], "true")).collect();
+    observe::wait_for_waiters(&mut stage.control, "k", 4);
+    assert!(observe::info_number(&mut stage.control, "kvlock_sessions") > 0);
+    stage.control.run("LOCK.RELEASE k holder");
     for one in all {
         one.done().assert_code(0);
     }

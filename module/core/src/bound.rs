@@ -167,7 +167,10 @@ impl<P> Table<P> {
             Observed::Shared(_) => None,
         };
         match holds.filter(|holds| *holds > 0) {
-            None => (AcquireReply::Refused, Change::None),
+            None => {
+                count(&mut self.counters.refused);
+                (AcquireReply::Refused, Change::None)
+            }
             Some(holds) if request.holds.is_some_and(|wanted| wanted != holds) => {
                 (AcquireReply::Mismatch, Change::None)
             }
@@ -184,6 +187,7 @@ impl<P> Table<P> {
         let holds = match &at.seen {
             Semaphore::Set(Permits { own: Some(own), .. }) => own.holds,
             Semaphore::Set(Permits { own: None, .. }) => {
+                count(&mut self.counters.refused);
                 return (TakeReply::Refused, PermitsChange::None);
             }
             Semaphore::Unset | Semaphore::NotASemaphore { .. } => {

@@ -182,8 +182,8 @@ impl<P> Table<P> {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), PermitsChange::None);
         }
-        count(&mut self.counters.released);
         if left == 0 {
+            count(&mut self.counters.released);
             self.unbind(at.key, owner);
         }
         (ReleaseReply::Left(left), without(&seen, own, own.holds.saturating_sub(left)))

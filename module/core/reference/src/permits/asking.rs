@@ -159,7 +159,7 @@ impl World {
             if had == Some(left) {
                 prop_assert_eq!(change, PermitsChange::None);
                 self.counters.repeated += 1;
-            } else {
+            } else if left == 0 {
                 self.counters.released += 1;
             }
         }
