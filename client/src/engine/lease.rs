@@ -21,6 +21,7 @@
 //! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
 //!   may be lost is checked by a renewal for the rest of its time.
 
+pub(crate) mod alive;
 pub(crate) mod belief;
 pub(crate) mod held_lock;
 pub(crate) mod late;
