@@ -21,8 +21,8 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
     /// The signal that asked this process, and not only the command, to end.
     pub(crate) asked_to_end: Option<ReceivedSignal>,
-    /// What the command has printed, if that is kept.
-    pub(crate) output: Option<output::Kept>,
+    /// What the command prints, if that is kept.
+    pub(crate) output: Option<output::Printing>,
 }
 
 /// Runs the command until it ends, by itself or because the lock was lost.

@@ -109,13 +109,19 @@ fn manual(name: Option<&str>) -> Result<Vec<u8>, Failure> {
     Ok(page)
 }
 
-/// Writes to stdout. A reader that has closed its end is no error.
+/// Writes to stdout.
 pub(crate) fn print(text: &[u8]) -> Result<ExitCode, Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
+    written(out.write_all(text).and_then(|()| out.flush()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The outcome of writing to stdout. A reader that has closed its end is no error.
+pub(crate) fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
+    match outcome {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::trouble(format!("cannot write: {e}")))
         }
-        _ => Ok(ExitCode::SUCCESS),
+        _ => Ok(()),
     }
 }

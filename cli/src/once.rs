@@ -9,7 +9,7 @@ use crate::held::Held;
 use crate::run::{Job, Limit, Purpose, ended_by, start};
 use crate::runtime::refused;
 use crate::supervise::{Outcome, Terms};
-use crate::{messages, output, print};
+use crate::{messages, output, print, written};
 use kvlock::{Client, Error, Guard, OnceKey};
 use std::future::pending;
 use std::os::unix::ffi::OsStrExt as _;
@@ -69,7 +69,7 @@ impl Job {
         let once = client.once(self.task.key.as_bytes()).observed();
         let once = if let Some(ttl) = ttl { once.ttl(ttl) } else { once };
         let once = if let Some(left) = limit.left() { once.acquire_within(left) } else { once };
-        let made = match self.make(&once, terms).await {
+        let (made, printed) = match self.make(&once, terms).await {
             Ok(made) => made,
             Err(NoResult::Exit(exit)) => return Ok(exit),
             Err(NoResult::Failure(failure)) => return Err(failure),
@@ -81,10 +81,12 @@ impl Job {
         };
         if let Some(why) = made.not_stored() {
             messages::send(&format!("{}: the output is not kept: {why}", self.name));
-            return Ok(Exit::Code(if why.is_lost() { LOST } else { 0 }));
+            if why.is_lost() {
+                return Ok(Exit::Code(LOST));
+            }
         }
         if made.computed() {
-            return Ok(Exit::Code(0));
+            return printed.map(|()| Exit::Code(0));
         }
         // A stdout that is not read must not keep signals from ending this process.
         let printed = tokio::task::spawn_blocking(move || print(&made.value));
@@ -97,12 +99,12 @@ impl Job {
         }
     }
 
-    /// Gets the result, or runs the command for it.
+    /// Gets the result, or runs the command for it. Says too whether what the command has printed arrived.
     async fn make(
         &mut self,
         once: &OnceKey,
         terms: Terms,
-    ) -> Result<kvlock::Once<Vec<u8>>, NoResult> {
+    ) -> Result<(kvlock::Once<Vec<u8>>, Result<(), Failure>), NoResult> {
         let Self { task, name, signals, .. } = self;
         // Before the command runs, a signal ends this process. Then signals go to the command.
         let (signals, begins) = (Mutex::new(signals), Notify::new());
@@ -116,6 +118,7 @@ impl Job {
             drop(signals);
             pending().await
         };
+        let mut printed = Ok(());
         let work = async |guard: &Guard| {
             begins.notify_one();
             let mut signals = signals.lock().await;
@@ -125,8 +128,8 @@ impl Job {
                 return Err(NoResult::Exit(Exit::Code(LOST)));
             }
             // Processes that the command has left in the background may still print.
-            let kept = tokio::select! {
-                kept = async { ended.output?.await.ok().flatten() } => kept,
+            let output = tokio::select! {
+                output = async { ended.output?.await.ok() } => output,
                 why = held.lost() => {
                     messages::send(&format!("{name}: the lock was lost: {why}"));
                     return Err(NoResult::Exit(Exit::Code(LOST)));
@@ -135,21 +138,32 @@ impl Job {
                     return Err(NoResult::Exit(ended_by(signal.map_err(refused)?)));
                 }
             };
+            let (kept, arrived) =
+                output.map_or((None, Ok(())), |output| (output.kept, written(output.printed)));
             match (ended.outcome, kept) {
-                (Outcome::Ended(End::Exited(0)), Some(kept)) => Ok(kept),
+                (Outcome::Ended(End::Exited(0)), Some(kept)) => {
+                    printed = arrived;
+                    Ok(kept)
+                }
                 (Outcome::Ended(End::Exited(0)), None) => {
                     let most = output::MAX;
                     messages::send(&format!(
                         "{name}: the output is longer than {most} bytes, and is not kept"
                     ));
-                    Err(NoResult::Exit(Exit::Code(0)))
+                    Err(arrived.map_or_else(NoResult::Failure, |()| NoResult::Exit(Exit::Code(0))))
                 }
-                _ => Err(NoResult::Exit(ended.exit)),
+                _ => {
+                    if let Err(failure) = arrived {
+                        messages::send(&failure.message);
+                    }
+                    Err(NoResult::Exit(ended.exit))
+                }
             }
         };
-        tokio::select! {
-            made = once.try_get_or(work) => made,
-            signal = interrupted => Err(NoResult::Exit(ended_by(signal.map_err(refused)?))),
-        }
+        let made = tokio::select! {
+            made = once.try_get_or(work) => made?,
+            signal = interrupted => return Err(NoResult::Exit(ended_by(signal.map_err(refused)?))),
+        };
+        Ok((made, printed))
     }
 }

@@ -7,38 +7,50 @@ use tokio::sync::oneshot;
 /// Longest output that is kept, in bytes. `--help` names it too.
 pub(crate) const MAX: usize = 1024 * 1024;
 
-/// Receives the output when all processes that write it have ended or closed it; `None` if it is longer
-/// than [`MAX`], or could not be read to its end.
-pub(crate) type Kept = oneshot::Receiver<Option<Vec<u8>>>;
+/// What became of the output.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// All of it; `None` if it is longer than [`MAX`], or could not be read to its end.
+    pub(crate) kept: Option<Vec<u8>>,
+    /// Whether all of it was written to stdout.
+    pub(crate) printed: io::Result<()>,
+}
+
+/// Receives that when all processes that write the output have ended or closed it, or nobody wants it any more.
+pub(crate) type Printing = oneshot::Receiver<Output>;
 
 /// Starts a thread that reads the output, writes it to stdout as it comes, and keeps it.
 ///
 /// A stdout that is not read stops the command when its pipe is full, as without this program. It does not
 /// stop this program: the thread is not waited for at the end of the process.
-pub(crate) fn pass_on(from: ChildStdout) -> io::Result<Kept> {
-    let (to, kept) = oneshot::channel();
+pub(crate) fn pass_on(from: ChildStdout) -> io::Result<Printing> {
+    let (to, output) = oneshot::channel();
     let work = move || drop(to.send(copy(from, io::stdout().lock())));
     // Ends with the process.
     std::thread::Builder::new().name("output".to_owned()).spawn(work)?;
-    Ok(kept)
+    Ok(output)
 }
 
-fn copy(mut from: impl io::Read, to: impl io::Write) -> Option<Vec<u8>> {
-    let (mut kept, mut to, mut chunk) = (Some(Vec::new()), Some(to), [0; 8192]);
-    loop {
+fn copy(mut from: impl io::Read, mut to: impl io::Write) -> Output {
+    let (mut kept, mut printed, mut chunk) = (Some(Vec::new()), Ok(()), [0; 8192]);
+    // A reader of stdout that has gone does not end the work, while others may want the result.
+    while kept.is_some() || printed.is_ok() {
         let read = match from.read(&mut chunk) {
-            Ok(0) => return kept,
-            Ok(length) => chunk.get(..length)?,
+            Ok(0) => break,
+            Ok(length) => chunk.get(..length).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return None,
+            Err(_) => {
+                kept = None;
+                break;
+            }
         };
         kept = kept.filter(|kept| kept.len() + read.len() <= MAX);
         if let Some(kept) = &mut kept {
             kept.extend_from_slice(read);
         }
-        // A reader of stdout that has gone does not end the work: others want the result.
-        to = to.and_then(|mut to| to.write_all(read).and_then(|()| to.flush()).ok().map(|()| to));
+        printed = printed.and_then(|()| to.write_all(read)).and_then(|()| to.flush());
     }
+    Output { kept, printed }
 }
 
 #[cfg(test)]
@@ -61,15 +73,22 @@ mod tests {
     #[test]
     fn all_is_passed_on_and_no_more_than_the_limit_is_kept() {
         for (length, is_kept) in [(0, true), (1, true), (MAX, true), (MAX + 1, false)] {
-            let (printed, mut passed_on) = (vec![7; length], Vec::new());
-            let kept = copy(&*printed, &mut passed_on);
-            assert_eq!(kept.is_some(), is_kept, "{length}");
-            assert!(kept.is_none_or(|kept| kept == printed) && passed_on == printed, "{length}");
+            let (text, mut passed_on) = (vec![7; length], Vec::new());
+            let Output { kept, printed } = copy(&*text, &mut passed_on);
+            assert!(printed.is_ok() && kept.is_some() == is_kept, "{length}");
+            assert!(kept.is_none_or(|kept| kept == text) && passed_on == text, "{length}");
         }
     }
 
     #[test]
     fn a_reader_of_stdout_that_has_gone_costs_no_result() {
-        assert_eq!(copy(&b"made"[..], Closed), Some(b"made".to_vec()));
+        let Output { kept, printed } = copy(&b"made"[..], Closed);
+        assert_eq!(kept, Some(b"made".to_vec()));
+        assert_eq!(printed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn output_that_nobody_gets_is_not_read() {
+        assert!(copy(io::repeat(7), Closed).kept.is_none());
     }
 }

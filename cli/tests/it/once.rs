@@ -99,6 +99,49 @@ fn output_that_is_too_long_is_passed_on_and_not_kept() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_stored_and_told() {
+    let mut stage = Stage::set();
+    let once = |stage: &Stage, script: &str| {
+        let mut command = stage.kvlock(&["once", "report", "--", "sh", "-c", script]);
+        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        command.stderr(std::process::Stdio::piped()).output().unwrap()
+    };
+    for script in
+        ["echo made", "touch ran-again", "exit 3", "echo no; exit 3", "head -c 2M /dev/zero"]
+    {
+        let done = once(&stage, script);
+        let told = String::from_utf8_lossy(&done.stderr).contains("cannot write");
+        let fails = script.contains("exit");
+        assert_eq!(told, script != "exit 3", "{script}: {done:?}");
+        // The command that was not read to the end dies of that.
+        let code = if fails {
+            3
+        } else if script.contains("head") {
+            141
+        } else {
+            125
+        };
+        assert_eq!(done.status.code(), Some(code), "{script}: {done:?}");
+        if script.contains("touch") {
+            assert_eq!(stage.stored().as_deref(), Some(&b"made\n"[..]));
+            stage.control.run("DEL report");
+        }
+    }
+    assert!(!stage.path("ran-again").exists());
+}
+
+/// As it would without this program.
+#[test]
+fn a_command_ends_when_its_output_can_be_neither_printed_nor_kept() {
+    let mut stage = Stage::set();
+    let (program, pipe) = stage.with_full_stdout(&["once", "report", "--", "yes"]);
+    program.wait_until_blocked(Signal::SIGTERM);
+    drop(pipe);
+    program.done().assert_code(141);
+    assert!(stage.stored().is_none() && stage.lock_is_free());
+}
+
+#[test]
 fn the_output_of_processes_in_the_background_counts() {
     let mut stage = Stage::set();
     stage.once(&[], "(sleep 0.2; echo late) & echo early").done().assert_code(0);

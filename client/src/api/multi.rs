@@ -19,7 +19,7 @@ use std::time::Duration;
 /// locks in different orders do not block each other.
 ///
 /// The locks may also be on different servers or in different slots. Then there is one step for each, in an order
-/// that is the same in all processes: by the address of the server, then by slot, then by name. The
+/// that is the same in all processes: by the address of the server, then by database, slot and name. The
 /// watchdog renews what is held already while the next step waits. Two conditions: all processes use the same server
 /// addresses, and a holder of one of the locks does not wait for another one in any other way.
 ///

@@ -38,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) name: Uuid,
     /// Where the server is, without the login.
     pub(crate) place: String,
+    /// Number of the database there.
+    pub(crate) database: i64,
     numbers: AtomicU64,
 }
 
@@ -53,7 +55,7 @@ impl Context {
         settings: Settings,
         policy: LeasePolicy,
     ) -> Result<Self, Error> {
-        let place = address.to_string();
+        let (place, database) = (address.to_string(), address.database());
         let own_renewals = settings.replicas.is_some();
         let (reply_timeout, transport) = (settings.reply_timeout, &settings.transport);
         let router = Arc::new(Router::new(address, reply_timeout, transport, own_renewals)?);
@@ -75,6 +77,7 @@ impl Context {
             settings,
             name: Uuid::new_v4(),
             place,
+            database,
             numbers: AtomicU64::new(1),
         })
     }

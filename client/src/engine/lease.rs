@@ -8,9 +8,9 @@
 //!              │◄────────────── holders may believe ──────────────►│  lost
 //! ```
 //!
-//! Nothing here waits for the network or sets a timer. Callers report when a command was sent, and its
-//! answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In any order the record counts on
-//! no more than the server grants.
+//! Nothing here waits for the network, and only [`Lease::quiet`] sets a timer. Callers report when a command
+//! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In any order the
+//! record counts on no more than the server grants.
 //!
 //! - **I1** `until` is never later than the end of the lease after the last answered command, and after every
 //!   unanswered one whenever it arrives.
@@ -21,6 +21,7 @@
 //! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
 //!   may be lost is checked by a renewal for the rest of its time.
 
+pub(crate) mod alive;
 pub(crate) mod belief;
 pub(crate) mod held_lock;
 pub(crate) mod late;
@@ -43,6 +44,7 @@ use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// Lease that a guard asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,15 +259,16 @@ impl Lease {
         self.state().late.clone().handed_over()
     }
 
-    /// Waits until no renewal is in flight, nor about to be sent by the watchdog.
+    /// Waits until no renewal is in flight, nor about to be sent by the watchdog, or until it is lost.
     pub(crate) async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
             answered.as_mut().enable();
-            if self.state().is_quiet() {
+            if self.is_lost() || self.state().is_quiet() {
                 return;
             }
-            answered.await;
+            // Nothing may run any more that would tell the end of a renewal, or that of the lease.
+            let _over = timeout(self.left(), answered).await;
         }
     }
 

@@ -30,6 +30,7 @@ mod reader;
 pub(crate) mod sessions;
 
 use crate::engine::clock::Moment;
+use crate::engine::lease::alive::Leases;
 use crate::engine::lease::belief::Belief;
 use crate::engine::lease::{Lease, LeasePolicy};
 use crate::net::link::runtime_is_gone;
@@ -47,7 +48,7 @@ use redis::{Cmd, ErrorKind, RedisError, Value};
 use std::collections::BTreeMap as HashMap;
 #[cfg(not(feature = "simulation"))]
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -92,9 +93,7 @@ struct Uses {
     waits: HashMap<Arc<str>, oneshot::Sender<Told>>,
     /// The last state of each observed lock, by its name.
     observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
-    bound: Vec<Weak<Lease>>,
-    /// Length of `bound` at which leases that have ended are removed.
-    full: usize,
+    bound: Leases,
     /// Binds them again when that is needed.
     keeper: Option<JoinHandle<()>>,
 }
@@ -108,8 +107,7 @@ impl Session {
             heard: Instant::now(),
             waits: HashMap::new(),
             observed: HashMap::new(),
-            bound: Vec::new(),
-            full: 0,
+            bound: Leases::default(),
             keeper: None,
         };
         let (phase, belief) = (watch::Sender::new(Phase::Opening), Arc::new(Belief::none()));
@@ -172,11 +170,7 @@ impl Session {
     /// Registers a bound lease. From now on it is believed no longer than this session. (S5)
     pub(crate) fn bind(&self, lease: &Arc<Lease>) -> Result<(), Error> {
         self.enter(|uses| {
-            if uses.bound.len() >= uses.full {
-                uses.bound.retain(is_alive);
-                uses.full = 2 * uses.bound.len() + 16;
-            }
-            uses.bound.push(Arc::downgrade(lease));
+            uses.bound.add(lease);
             lease.bind(&self.belief);
         })
     }
@@ -194,8 +188,8 @@ impl Session {
 
     /// Returns the leases that are bound to it.
     pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
-        let alive = self.uses().bound.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        alive.into_iter().filter(|lease| lease.is_bound_to(&self.belief)).collect()
+        let all: Vec<_> = self.uses().bound.iter().collect();
+        all.into_iter().filter(|lease| lease.is_bound_to(&self.belief)).collect()
     }
 
     /// When the server last answered its reader.
@@ -224,9 +218,9 @@ impl Session {
     }
 
     /// Ends it if its uses allow that. The first reason stays.
-    fn end_if(&self, why: Error, so: impl FnOnce(&Uses) -> bool) -> bool {
+    fn end_if(&self, why: Error, so: impl FnOnce(&mut Uses) -> bool) -> bool {
         let mut uses = self.uses();
-        if !so(&uses) {
+        if !so(&mut uses) {
             return false;
         }
         if !self.is_over() {
@@ -242,7 +236,7 @@ impl Session {
     }
 
     /// Closes it if its uses allow that. Returns when the server has answered.
-    async fn close_if(self: Arc<Self>, so: fn(&Uses) -> bool) {
+    async fn close_if(self: Arc<Self>, so: fn(&mut Uses) -> bool) {
         let id = match &*self.phase.borrow() {
             Phase::Open(id) => id.clone(),
             Phase::Opening | Phase::Over(_) => return,
@@ -262,19 +256,19 @@ impl Session {
 
 impl Uses {
     /// A lease that is bound elsewhere now may be bound here again, if its slot comes back.
-    fn may_end(&self) -> bool {
-        self.waits.is_empty() && !self.bound.iter().any(is_alive)
+    fn may_end(&mut self) -> bool {
+        self.waits.is_empty() && !self.bound.any()
     }
 
-    fn is_unused(&self) -> bool {
+    fn is_unused(&mut self) -> bool {
         self.may_end() && self.observed.is_empty()
     }
 
     /// Whether the next request is sent before the last one is answered. Outcomes then follow each other without
     /// a pause. For bound locks it is not: an answer to what was sent earlier is worth less to them.
-    fn reads_ahead(&self) -> bool {
+    fn reads_ahead(&mut self) -> bool {
         let is_awaited = !self.waits.is_empty() || !self.observed.is_empty();
-        is_awaited && !self.bound.iter().any(is_alive)
+        is_awaited && !self.bound.any()
     }
 
     /// Ends waits and observations: they ask for the reason, and begin anew.
@@ -282,10 +276,6 @@ impl Uses {
         self.waits.clear();
         self.observed.clear();
     }
-}
-
-fn is_alive(lease: &Weak<Lease>) -> bool {
-    lease.upgrade().is_some_and(|lease| lease.is_alive())
 }
 
 /// Whether that is the answer of a server that does not know the session.

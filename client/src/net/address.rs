@@ -128,6 +128,14 @@ impl Address {
         Ok(Self(Place::Cluster(nodes)))
     }
 
+    pub(crate) fn database(&self) -> i64 {
+        let server = match &self.0 {
+            Place::Server(server) | Place::Sentinels { server, .. } => Some(server),
+            Place::Cluster(nodes) => nodes.first(),
+        };
+        server.map_or(0, |server| server.redis_settings().db())
+    }
+
     fn parse(text: &str) -> Result<Self, Error> {
         for (scheme, plain) in [("redis-sentinel://", "redis"), ("rediss-sentinel://", "rediss")] {
             if let Some(rest) = text.strip_prefix(scheme) {

@@ -50,6 +50,25 @@ async fn the_locks_of_a_server_are_acquired_in_one_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_databases_of_a_server_have_two_locks_of_one_name() {
+    let stage = Stage::set().await;
+    let other = Client::connect(format!("{}1", stage.server.url())).await.unwrap();
+    let locks = || [&other, &stage.client].map(|client| client.lock("k"));
+    let both = MultiLock::new(locks()).unwrap();
+    let guard = ok(both.acquire()).await;
+    for lock in locks() {
+        assert!(ok(lock.is_locked()).await);
+    }
+    assert!(ok(both.try_acquire()).await.is_none());
+    ok(guard.release()).await;
+    for lock in locks() {
+        assert!(!ok(lock.is_locked()).await);
+    }
+    let [lock, _] = locks();
+    assert_matches!(MultiLock::new([lock.clone(), lock]), Err(Error::Invalid(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn locks_of_one_step_may_be_shared() {
     let mut stage = Stage::set().await;
     let (client, other) = (&stage.client, stage.other().await);

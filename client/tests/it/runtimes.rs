@@ -3,6 +3,7 @@
 use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, wait};
 use kvlock::{Client, Error, blocking};
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -51,6 +52,35 @@ fn who_lives_on_another_runtime_than_the_watchdog_is_renewed_and_told() {
     assert!(!guard.is_lost());
     control.run("LOCK.FORCERELEASE k");
     second.block_on(soon(guard.lost()));
+}
+
+#[test]
+fn a_runtime_that_stops_with_a_renewal_under_way_keeps_no_guard_from_letting_go() {
+    for (ends, detaches) in [(true, true), (true, false), (false, true), (false, false)] {
+        let server = Server::start();
+        let (first, second) = (quiet(), Runtime::new().unwrap());
+        let guard = first.block_on(async {
+            let client = Client::builder().lease(LEASE).connect(server.url()).await.unwrap();
+            let guard = client.lock("k").acquire().await.unwrap();
+            server.signal(Signal::SIGSTOP);
+            // It is renewed after a third of the lease.
+            tokio::time::sleep(LEASE / 2).await;
+            guard
+        });
+        assert!(!guard.is_lost());
+        // The other one is there, and nothing runs on it any more.
+        let _first = (!ends).then_some(first);
+        server.signal(Signal::SIGCONT);
+        second.block_on(async {
+            if detaches {
+                // A renewal of ours may still change the lease.
+                assert_matches!(soon(guard.detach()).await, Err(Error::Timeout));
+            } else {
+                let released = soon(guard.release_in(Duration::from_secs(1))).await;
+                assert_eq!(released.is_ok(), ends, "{released:?}");
+            }
+        });
+    }
 }
 
 #[test]

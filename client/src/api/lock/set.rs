@@ -10,9 +10,14 @@ use std::sync::Arc;
 const SET_MAX: usize = 64;
 
 impl Lock {
-    /// Its position in an order that is the same in all processes: server, slot, name.
-    pub(crate) fn rank(&self) -> (&str, u16, &[u8]) {
-        (&self.inner.place, self.inner.router.slot(&self.key), &self.key)
+    /// Its position in an order that is the same in all processes: server, database, slot, name.
+    pub(crate) fn rank(&self) -> ((&str, i64, u16), &[u8]) {
+        (self.place(), &self.key)
+    }
+
+    /// What locks that are acquired in one step have in common.
+    fn place(&self) -> (&str, i64, u16) {
+        (&self.inner.place, self.inner.database, self.inner.router.slot(&self.key))
     }
 
     /// Adds another lock to those that are acquired in one step. Gives the lock back if that cannot be: it is on
@@ -21,9 +26,7 @@ impl Lock {
         let is_plain = |lock: &Self| {
             lock.owner.is_none() && lock.value.is_none() && lock.unless.is_none() && !lock.observed
         };
-        let (place, slot, _) = self.rank();
-        let (its_place, its_slot, _) = other.rank();
-        let fits = (place, slot) == (its_place, its_slot)
+        let fits = self.place() == other.place()
             && Arc::ptr_eq(&self.inner, &other.inner)
             && (self.term, self.bound) == (other.term, other.bound)
             && is_plain(self)
@@ -56,8 +59,7 @@ impl Lock {
     /// Whether a client that holds these locks may wait for the others: no client waits for these while it holds one
     /// of the others.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
-        let ((place, slot, _), (its_place, its_slot, _)) = (self.rank(), other.rank());
-        (place, slot) != (its_place, its_slot) || self.names().max() < other.names().min()
+        self.place() != other.place() || self.names().max() < other.names().min()
     }
 
     /// The names of all locks that are acquired in one step.

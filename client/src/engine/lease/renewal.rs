@@ -150,16 +150,6 @@ impl Lease {
         self.answered.notify_waiters();
     }
 
-    /// The watchdog's task has ended with a renewal under way, if there is one.
-    pub(crate) fn resume(&self, now: Moment) {
-        let mut state = self.state();
-        if state.renew_at == Moment::NEVER {
-            state.renew_at = now.after(SOON);
-        }
-        drop(state);
-        self.answered.notify_waiters();
-    }
-
     /// Records why a renewal failed.
     pub(crate) fn failed(&self, trouble: &Error) {
         // Later there is less and less time for an answer.

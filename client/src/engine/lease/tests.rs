@@ -1,6 +1,7 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 use super::*;
+use crate::engine::lease::alive::Leases;
 use crate::engine::lease::watchdog::{Agenda, CHUNK};
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
@@ -360,4 +361,31 @@ fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
         stage.time_is(time);
         assert_eq!(stage.lease.why_lost(), Some(why));
     }
+}
+
+#[test]
+fn leases_that_have_ended_are_forgotten_though_a_later_one_lives() {
+    let mut leases = Leases::default();
+    assert!(!leases.any());
+    let stages: Vec<_> = (0..1_000).map(|id| numbered(id, fixed(30_000))).collect();
+    stages.iter().for_each(|stage| leases.add(&stage.lease));
+    let known = || stages.iter().filter(|stage| Arc::weak_count(&stage.lease) > 0).count();
+    let ends = |stage: &Stage| {
+        let _release = stage.lease.leave(&stage.turn(), stage.share);
+    };
+    assert_eq!((leases.any(), leases.iter().count(), known()), (true, 1_000, 1_000));
+    let (last, others) = stages.split_last().expect("there are some");
+    others.iter().for_each(ends);
+    for _ in 0..1_000 / 16 + 1 {
+        assert!(leases.any());
+    }
+    assert_eq!(known(), 1);
+    ends(last);
+    assert!(!leases.any());
+    assert_eq!(known(), 0);
+    // All at once, where none lives.
+    let stages: Vec<_> = (0..1_000).map(|id| numbered(id, fixed(30_000))).collect();
+    stages.iter().for_each(|stage| leases.add(&stage.lease));
+    stages.iter().for_each(ends);
+    assert!(!leases.any() && leases.iter().next().is_none());
 }

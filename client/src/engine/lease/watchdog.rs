@@ -98,7 +98,6 @@ impl Agenda {
 
     fn place_all(&mut self, now: Moment) {
         for lease in std::mem::take(&mut self.entries).into_values() {
-            lease.resume(now);
             self.place(&lease, now);
         }
     }
@@ -168,7 +167,7 @@ impl Watchdog {
     }
 
     async fn run(self: &Arc<Self>) {
-        // Renewals that an earlier task did not live to see are begun again.
+        // Also what an earlier task did not live to see the end of.
         lock(&self.agenda).place_all(self.now());
         let mut under_way = FuturesUnordered::new();
         let mut switched = pin!(self.renewals.router.switched());
@@ -290,9 +289,9 @@ impl Watchdog {
             // No other task may have a reason to refresh the slot map.
             None => self.renewals.router.seek(),
         }
+        // Each ends here.
+        let leases: Vec<_> = renewals.into_iter().map(|renewal| renewal.lease.clone()).collect();
         let now = self.now();
-        // Those without an answer are tried again.
-        let leases: Vec<_> = renewals.into_iter().map(|renewal| renewal.conclude(now)).collect();
         let mut agenda = lock(&self.agenda);
         for lease in &leases {
             agenda.place(lease, now);
@@ -407,7 +406,7 @@ struct Batch {
     renewals: Vec<Renewal>,
 }
 
-/// A lease that is being renewed.
+/// A lease that is being renewed. Dropped without an answer, also with the runtime, the next renewal is planned.
 #[derive(Debug)]
 struct Renewal {
     lease: Arc<Lease>,
@@ -443,19 +442,15 @@ impl Renewal {
             Err(trouble) => observe::renewals_failed(1, &trouble),
         }
     }
-
-    fn conclude(self, now: Moment) -> Arc<Lease> {
-        if !self.answered {
-            self.lease.not_renewed(self.redirected, now);
-        }
-        self.lease.clone()
-    }
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
         if let Some((_, renewal)) = self.sent {
             self.lease.give_up(renewal);
+        }
+        if !self.answered {
+            self.lease.not_renewed(self.redirected, Moment::of(&*self.lease.clock));
         }
     }
 }
