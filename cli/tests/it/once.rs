@@ -226,5 +226,8 @@ fn what_cannot_be_is_refused_before_the_command_runs() {
     assert!(done.err.contains("not a string"), "{}", done.err);
     stage.start(&["once", "a}b", "--", "touch", "ran"]).done().assert_code(2);
     stage.once(&["--lease", "10ms"], "touch ran").done().assert_code(2);
+    let done = stage.once(&["--ttl", "0s"], "touch ran").done();
+    done.assert_code(2);
+    assert!(done.err.ends_with("ttl out of range: 0ns is not 1 ms to ten years\n"), "{}", done.err);
     assert!(!stage.path("ran").exists());
 }

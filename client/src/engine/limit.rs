@@ -2,6 +2,7 @@
 
 use crate::engine::observe;
 use crate::wire::error::Error;
+use crate::wire::request::LONGEST;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -35,7 +36,9 @@ impl Limit {
         if timeout.is_zero() {
             return Self::Now;
         }
-        Instant::now().checked_add(timeout).map_or(Self::Never, Self::Until)
+        // What a server takes for the longest time to wait, and what can be counted.
+        let end = Instant::now().checked_add(timeout).filter(|_| timeout <= LONGEST);
+        end.map_or(Self::Never, Self::Until)
     }
 
     pub(crate) fn left(self) -> Option<Duration> {

@@ -240,7 +240,7 @@ impl From<RedisError> for Error {
         } else if is(&[ErrorKind::InvalidClientConfig]) {
             Self::Config(error.to_string())
         } else if is(&[ErrorKind::Client]) {
-            Self::Invalid(error.to_string())
+            Self::Invalid(said(&error))
         } else {
             Self::Connection(error)
         }
@@ -265,7 +265,7 @@ fn of_the_command(error: RedisError) -> Error {
     }
 }
 
-/// What the server said, without the code.
+/// What the server or redis-rs said, without the code.
 fn said(error: &RedisError) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }

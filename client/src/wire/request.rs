@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Ten years: the longest lease or timeout that a server can be configured to take.
-const MILLIS_MAX: u128 = 315_360_000_000;
+pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
 
 /// Kind of object, and how it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -239,7 +239,7 @@ pub(crate) fn set_latch(
     count: u32,
     lifetime: Option<Duration>,
 ) -> RedisResult<Cmd> {
-    let lifetime = lifetime.map(|lifetime| timeout_millis(Some(lifetime))).transpose()?;
+    let lifetime = lifetime.map(|lifetime| millis("lifetime", lifetime)).transpose()?;
     Ok(cmd!("LATCH.SET", key, count, lifetime.map(|millis| ("PX", millis))))
 }
 
@@ -264,31 +264,31 @@ pub(crate) fn force_release(key: impl ToSingleRedisArg) -> Cmd {
 }
 
 fn lease_millis(lease: Duration) -> RedisResult<u64> {
-    whole_millis(lease).ok_or_else(|| out_of_range("lease out of range: 1 ms to ten years"))
+    millis("lease", lease)
 }
 
 /// Lifetime of a result, in milliseconds.
 pub(crate) fn ttl_millis(ttl: Duration) -> RedisResult<u64> {
-    whole_millis(ttl).ok_or_else(|| out_of_range("ttl out of range: 1 ms to ten years"))
+    millis("ttl", ttl)
 }
 
 /// On the wire 0 means without limit, so a timeout of zero cannot be said. It is refused rather
 /// than turned into its opposite.
 fn timeout_millis(timeout: Option<Duration>) -> RedisResult<u64> {
-    timeout.map_or(Ok(0), |timeout| {
-        whole_millis(timeout)
-            .ok_or_else(|| out_of_range("timeout out of range: 1 ms to ten years, or None"))
-    })
+    timeout.map_or(Ok(0), |timeout| millis("timeout", timeout))
 }
 
 /// Rounds up: a lease or wait is never shorter than was asked for.
-fn whole_millis(duration: Duration) -> Option<u64> {
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    (1..=MILLIS_MAX).contains(&millis).then(|| u64::try_from(millis).ok())?
-}
-
-fn out_of_range(message: &'static str) -> RedisError {
-    RedisError::from((ErrorKind::Client, message))
+fn millis(what: &str, time: Duration) -> RedisResult<u64> {
+    let millis = time.as_nanos().div_ceil(1_000_000);
+    match u64::try_from(millis) {
+        Ok(millis) if millis > 0 && time <= LONGEST => Ok(millis),
+        _ => Err(RedisError::from((
+            ErrorKind::Client,
+            "invalid argument",
+            format!("{what} out of range: {time:?} is not 1 ms to ten years"),
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -424,16 +424,15 @@ mod tests {
 
     #[test]
     fn times_are_rounded_up_to_milliseconds() {
-        assert_eq!(whole_millis(Duration::from_nanos(1)), Some(1));
-        assert_eq!(whole_millis(Duration::from_micros(1000)), Some(1));
-        assert_eq!(whole_millis(Duration::from_micros(1001)), Some(2));
+        for (micros, rounded) in [(1, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(lease_millis(Duration::from_micros(micros)).unwrap(), rounded);
+        }
     }
 
     #[test]
     fn times_out_of_range_are_refused_before_sending() {
-        let ten_years = Duration::from_millis(315_360_000_000);
-        assert_eq!(whole_millis(ten_years), Some(315_360_000_000));
-        for bad in [Duration::ZERO, ten_years + Duration::from_nanos(1), Duration::MAX] {
+        assert_eq!(lease_millis(LONGEST).unwrap(), 315_360_000_000);
+        for bad in [Duration::ZERO, LONGEST + Duration::from_nanos(1), Duration::MAX] {
             for refused in [
                 acquire(Mode::Alone, "k", "a", bad, None),
                 wait(Mode::Alone, "k", "a", bad, None, None, None),

@@ -44,7 +44,8 @@ async fn what_is_out_of_range_is_refused_at_the_call() {
     assert!(is_invalid(guard.extend(Duration::ZERO).await, "lease"));
     let latch = client.latch("l");
     assert!(is_invalid(latch.set(0).await, "") && is_invalid(latch.count_down_as("").await, ""));
-    assert!(latch.set_for(1, Duration::ZERO).await.is_err());
+    let refused = latch.set_for(1, Duration::ZERO).await.unwrap_err().to_string();
+    assert_eq!(refused, "lifetime out of range: 0ns is not 1 ms to ten years");
     // These arguments are valid.
     let lock = client.lock(vec![b'x'; 65_536]);
     assert!(ok(lock.acquire_within(Duration::MAX)).await.is_some());

@@ -34,6 +34,22 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
     assert!(order.windows(2).all(|pair| pair[0].1 < pair[1].1), "each grant went by the server");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_to_wait_of_more_than_ten_years_is_no_limit() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let more = Duration::from_millis(315_360_000_001);
+    let waiters = [more, Duration::from_millis(u64::MAX), Duration::MAX].map(|time| {
+        let lock = stage.client.lock("k");
+        tokio::spawn(async move { lock.acquire_within(time).await?.unwrap().release().await })
+    });
+    observe::wait_for_waiters(&mut stage.control, "k", 3);
+    stage.control.run("LOCK.RELEASE k somebody");
+    for waiter in waiters {
+        ok(waiter).await.unwrap();
+    }
+}
+
 /// A clock that stands still.
 #[derive(Debug)]
 struct Stopped;
