@@ -5,12 +5,12 @@
 //! ```
 //!
 //! The heartbeat of the [session](crate::engine::session) keeps them. A task for each session with bound locks
-//! binds them again, when that is over or their slots have moved.
+//! binds them again when the session is over or their slots have moved.
 //!
 //! - **B1** A bound lease is believed no longer than its session, from before the server may bind it, and no
 //!   longer than the session before until the server has answered.
-//! - **B2** When the server has forgotten the session, the leases count alone until they are bound to another
-//!   one. When the session is over otherwise, they are lost with it.
+//! - **B2** When the session is over, they are bound to another one. Until then the leases alone count if the server has
+//!   forgotten the session. Otherwise they are lost when B1 no longer holds.
 //! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old one keeps the others.
 
 use crate::engine::context::Context;

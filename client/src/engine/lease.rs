@@ -12,12 +12,13 @@
 //! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In any order the
 //! record counts on no more than the server grants.
 //!
-//! - **I1** `until` is never later than the end of the lease after the last answered command, and after every
-//!   unanswered one whenever it arrives.
-//! - **I2** Lost is final. A query after `until`, or after the end of the session that it is [bound](Binding) to,
-//!   makes it lost first.
-//! - **I3** At most one command that changes the number of holds is in flight: it has the [`Turn`].
-//!   Renewals need no turn, so the watchdog never waits for one.
+//! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last answered
+//!   command has set, nor the one that an unanswered command sets if it is executed later.
+//! - **I2** Lost is final. A query after `until`, or after the time until which the [`Binding`] to a session is
+//!   believed, makes it lost first.
+//! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A command that
+//!   is no longer awaited may still be executed; the release takes that into account. Renewals need no turn, so the
+//!   watchdog never waits for one.
 //! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
 //!   may be lost is checked by a renewal for the rest of its time.
 

@@ -21,7 +21,7 @@ pub(crate) enum Waited {
     Ready,
     /// The time limit has passed.
     Over,
-    /// Another client has cancelled it, or waits are not accepted.
+    /// The wait ended without a result: another client cancelled it, or the server accepts no waits. The caller asks again.
     Sent,
 }
 

@@ -1,4 +1,4 @@
-//! The task that opens a session, reads it, and is its heartbeat.
+//! The task that opens a session, reads it, connects again when its connection breaks, and is its heartbeat.
 //!
 //! It asks with `SESSION.NEXT id ack` for a tenth of the ttl, again and again. While outcomes are awaited and no
 //! lock is bound, two requests are in flight, so that the server always has one to answer: over one connection each
