@@ -5,6 +5,7 @@ use kvlock_core::arguments::TEN_YEARS_MS;
 
 use crate::clock;
 use crate::redis::{ConfigKind, ConfigSpec};
+use crate::replies::DRAINING;
 
 /// A day in milliseconds. The longest quarantine: no grant is possible during one.
 const DAY_MS: i64 = 86_400_000;
@@ -94,8 +95,9 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         get: |server| i64::from(server.table.limits.draining),
         set: |server, value| {
             server.table.limits.draining = value != 0;
-            // The waiters are sent away a few at a time, from the server's next round on.
             if value != 0 {
+                let blocked = server.table.dismiss_all();
+                server.answer_all(blocked, &DRAINING);
                 server.table.wake_readers();
                 server.tell_readers(clock::now());
             }

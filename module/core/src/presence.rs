@@ -151,7 +151,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn sessions_have_work(&self) -> bool {
         let sessions = &self.sessions;
-        let drains = self.limits.draining && self.queues.waiters() > 0;
+        let drains = self.limits.draining && sessions.waits > 0;
         let left = !sessions.unsettled.is_empty() || !sessions.remains.is_empty();
         drains || left || self.watches.is_telling() || self.has_forgotten()
     }
