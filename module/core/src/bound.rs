@@ -32,7 +32,7 @@ use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis, sooner};
 
-/// The least time until a binding is looked at: that only saves memory.
+/// Shortest time until a binding is checked. Such a check only frees memory.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
 
 /// Pause after the server has refused a write.
@@ -60,8 +60,11 @@ pub struct Bound {
 }
 
 impl<P> Table<P> {
-    /// Returns which limit is reached if one more must not be bound to this session. One that is bound
-    /// already always may.
+    /// Checks that one more grant may be bound to this session. A grant that is already bound to it always may.
+    ///
+    /// # Errors
+    ///
+    /// The limit that is reached.
     ///
     /// # Errors
     ///
@@ -75,7 +78,7 @@ impl<P> Table<P> {
         self.room_to_bind_all(std::iter::once(key), owner, session)
     }
 
-    /// The same for all keys of a set.
+    /// Checks that all keys of a set may be bound to this session: see [`Self::room_to_bind`].
     ///
     /// # Errors
     ///
@@ -100,7 +103,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Binds what an owner has of a key to a session, and to no other.
+    /// Binds the owner's grant of a key to a session, in place of any earlier binding.
     pub fn bind(
         &mut self,
         (key, owner): (KeyRef<'_>, &[u8]),
@@ -122,7 +125,7 @@ impl<P> Table<P> {
         bindings.looks.insert((look, place));
     }
 
-    /// Binds what an acquire or a wait has granted at once.
+    /// Binds a grant that an acquire or a wait has made at once.
     pub fn bind_granted(
         &mut self,
         at: &Situation<'_>,
@@ -135,7 +138,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// The same with permits.
+    /// Binds permits that were granted at once.
     pub fn bind_taken(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -148,8 +151,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Acquires again what the owner holds, and no more than that: refused if it holds nothing. The lease
-    /// becomes the longer of the two.
+    /// Acquires a lock again that the owner already holds. Refused if the owner holds nothing. The lease becomes the
+    /// longer of the two.
     pub fn acquire_held(
         &mut self,
         at: &Situation<'_>,
@@ -178,7 +181,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// The same with permits of a semaphore.
+    /// Takes permits again that the owner already has: see [`Self::acquire_held`].
     pub fn take_held_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -200,21 +203,21 @@ impl<P> Table<P> {
         self.take_permits(at, holds, &Acquire { holds: Some(holds), ..*request })
     }
 
-    /// What this waiter is granted is bound to the session through which it waits.
+    /// Marks a waiter whose grant will be bound to the session through which it waits.
     pub fn bind_when_granted(&mut self, waiter: WaiterId) {
         if let Some(waiter) = self.queues.waiter_mut(waiter) {
             waiter.bound = waiter.via.session().is_some();
         }
     }
 
-    /// What an owner has of a key is not bound any more, or it has nothing.
+    /// Drops the owner's binding at this key.
     pub(crate) fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(place) = self.bindings.find(key, owner) {
             self.drop_binding(place);
         }
     }
 
-    /// The same, of the grant with this token alone: a later one may be bound anew.
+    /// Drops the owner's binding at this key if it is for the grant with this token. A later grant keeps its binding.
     pub(crate) fn unbind_grant(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
         let has_it = |place: &Place| {
             self.bindings.all.get(place).is_some_and(|binding| binding.token == token)
@@ -232,8 +235,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// An owner has shown that it relies on what it has: if its session is gone, the lease counts
-    /// from here on.
+    /// Records that the owner has used its grant. If its session has ended, the binding is dropped and the grant
+    /// lasts as long as its lease.
     pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
             return;
@@ -249,7 +252,7 @@ impl<P> Table<P> {
         session.is_some_and(|session| self.sessions.get(session).is_none())
     }
 
-    /// What an owner has of a key has this token from now on.
+    /// Sets the token of the owner's binding at this key.
     pub(crate) fn has_token_now(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
         let place = self.bindings.find(key, owner);
         if let Some(binding) = place.and_then(|place| self.bindings.all.get_mut(&place)) {
@@ -283,7 +286,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Forgets some of those.
+    /// Forgets up to `most` bindings of sessions passed to [`Self::forget_bound`].
     pub(crate) fn forget_some(&mut self, most: usize) {
         for _ in 0..most {
             let Some(places) = self.bindings.forgotten.front_mut() else { return };
@@ -334,7 +337,7 @@ impl<P> Table<P> {
             return None;
         }
         self.bindings.refused_until = None;
-        // Without a report it is checked again later.
+        // If the caller does not report a result, the binding is checked again later.
         self.bindings.look_at(place, now.mono.plus(LOOKED_AT_AFTER));
         self.bound_at(place, self.bindings.refused.contains(&place))
     }
@@ -362,19 +365,19 @@ impl<P> Table<P> {
         }
     }
 
-    /// It is still there, for so long.
+    /// Records that the bound grant still exists and ends at `until`.
     pub fn stays_bound(&mut self, bound: &Bound, until: UnixMillis, now: Now) {
         let lease = until.since(now.unix()).max(LOOKED_AT_AFTER);
         self.bindings.look_at(bound.place, now.mono.plus(lease));
     }
 
-    /// There is nothing to release any more, or not here.
+    /// Drops a binding that has nothing left to release, or nothing on this server.
     pub fn not_bound(&mut self, bound: &Bound) {
         self.drop_binding(bound.place);
     }
 
-    /// The server refuses to write here just now: it is tried again in a while, and if it refuses
-    /// `all` that is written, nothing else is tried before.
+    /// Records that the server refused the write of a release, and plans another try. With `all`, the server refuses
+    /// every write, so no other binding is tried before then.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);
@@ -382,7 +385,8 @@ impl<P> Table<P> {
         self.bindings.refused_until = all.then_some(later);
     }
 
-    /// Releases all that the owner has of a lock by the grant that is bound, and hands it on.
+    /// Releases the lock, all holds of the owner included, if the bound grant still exists. Hands it to the next
+    /// waiter.
     pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
         self.drop_binding(bound.place);
         if self.is_still_bound(at, bound).is_none() {

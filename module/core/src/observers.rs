@@ -34,8 +34,8 @@ pub enum NotObserved {
     Draining,
 }
 
-/// Longest time between two looks at an observed lock: no event reports that a string replaced a
-/// hash, or that a slot has left.
+/// Longest time between two looks at an observed lock. Needed because no event reports that a string replaced a hash,
+/// or that a slot was migrated.
 const REGULARLY: Millis = Millis(1_000);
 
 /// Number of observers informed by the command or look that notices a change. The others follow.
@@ -111,7 +111,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Sets the reason for the change of holder that [`Self::notice`] will find next.
+    /// Records the reason for a loss of the lock. [`Self::notice`] reports it with the change of holder.
     pub fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
         if self.watches.all.is_empty() {
             return;
@@ -122,9 +122,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Compares the state of a lock with its last known state. If it differs, informs some
-    /// observers; the others follow. Plans the next look. `cause` comes from a planned look; `None`
-    /// means that a command has seen or made the change.
+    /// Compares the state of a lock with its last known state. If it differs, informs some observers now and the
+    /// others later. Plans the next look. `cause` is that of a planned look; `None` if a command found or made the
+    /// change.
     pub fn notice(
         &mut self,
         key: KeyRef<'_>,

@@ -27,11 +27,11 @@ pub struct Outcome {
 /// How a wait ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The owner has been granted it.
+    /// The owner was granted the lock, the permits or the set.
     Granted(Granted),
     /// The latch is open.
     Open,
-    /// The result exists for which it waited instead of the lock.
+    /// The waiter's result exists, so it needs no lock.
     Ready,
     /// The timeout passed.
     TimedOut,
@@ -39,7 +39,7 @@ pub enum Ending {
     Cancelled,
     /// A later wait of its owner, from another caller, took its place.
     Replaced,
-    /// It cannot be served here, or not now.
+    /// The waiter was removed: the server cannot serve it at all, or not now.
     Dismissed(Dismissal),
     /// The state of an observed lock has changed.
     Changed(Changed),
@@ -69,7 +69,7 @@ pub struct Granted {
     pub id: GrantId,
     /// Its token; without meaning for a semaphore.
     pub token: Token,
-    /// Number of holds or permits that the owner has then.
+    /// Number of holds or permits that the owner has after the grant.
     pub holds: u64,
     /// Number of permits granted by a semaphore.
     pub permits: u64,
@@ -88,7 +88,7 @@ pub enum Dismissal {
     TooMany,
     /// The semaphore is no longer set.
     Unset,
-    /// What the owner of a set holds does not fit the request any more; contains the reply that it would get now.
+    /// A request for a set no longer fits what its owner holds. Contains the reply that it would get now.
     Misfit(AcquireReply),
     /// The server takes no writes; contains its error message.
     Server(Rc<[u8]>),

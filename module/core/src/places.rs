@@ -13,10 +13,10 @@
 //! A place that wants a lock alone is in the line and holds up everything behind it. A place that wants to share
 //! stands beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
 //!
-//! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it
-//! looks at one of them. The caller reads all keys and calls `Table::serve_set`. If that grants nothing, the first
-//! place at which the set is **held up** is recorded. Only what happens there can help it, so it is tried again when
-//! that queue is looked at, and not before: sets that lack another lock cost nothing then.
+//! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it looks
+//! at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not granted, the first place
+//! at which it is **held up** is recorded. The set is tried again only when that queue is looked at, because only a
+//! change there can help it. Sets that lack another lock cost nothing then.
 
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;
@@ -47,8 +47,8 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Records the further places of a new waiter, and how often its owner must hold the first lock. All places that
-    /// want to share leave the line.
+    /// Records the further places of a new waiter, and the hold count that its owner expects of the first lock. All
+    /// places that want to share leave the line.
     pub(crate) fn make_set(
         &mut self,
         main: WaiterId,
@@ -67,12 +67,12 @@ impl<P> Queues<P> {
         self.hold_up(main, main);
     }
 
-    /// How often the owner of a set must hold its first lock.
+    /// Number of holds of the first lock that the owner of a set expects after the grant: see `Acquire::holds`.
     pub(crate) fn holds_of_set(&self, main: WaiterId) -> Option<u64> {
         self.sets.waits.get(&main)?.holds
     }
 
-    /// The same, for a wait that another call takes over.
+    /// Sets the expected number of holds of the first lock, when another call takes over the wait.
     pub(crate) fn set_holds_of_set(&mut self, main: WaiterId, holds: Option<u64>) {
         if let Some(wait) = self.sets.waits.get_mut(&main) {
             wait.holds = holds;
@@ -95,7 +95,7 @@ impl<P> Queues<P> {
         self.sets.held_up.extend(queue.map(|queue| (queue, at)));
     }
 
-    /// All places of a waiter, the first one first, each with whether it is for a key of `UNDER`.
+    /// All places of a waiter, in order of the keys. The flag marks a key of `UNDER`.
     pub(crate) fn places_of(&self, main: WaiterId) -> Vec<(WaiterId, bool)> {
         let wait = self.sets.waits.get(&main);
         let further = wait.into_iter().flat_map(|wait| &wait.further).copied();
@@ -111,7 +111,7 @@ impl<P> Queues<P> {
         self.sets.beside.range(all).next().map(|(_, id)| *id)
     }
 
-    /// The places of sets beside the line of a queue, and in it, that come before another place.
+    /// The places of sets that come before another place: those beside the line of its queue, and those in line.
     pub(crate) fn sets_before(
         &self,
         queue: QueueId,
@@ -122,7 +122,7 @@ impl<P> Queues<P> {
         [beside, in_line].map(|places| places.range(before.clone()).map(|(_, id)| *id))
     }
 
-    /// The next place that comes before all that are in line, and at which a set is held up.
+    /// The next place from `from` on at which a set is held up, if it comes before all waiters in line.
     fn next_held_up(&self, queue: QueueId, from: WaiterId) -> Option<WaiterId> {
         let all = (queue, from)..=(queue, *WaiterId::ALL.end());
         let next = self.sets.held_up.range(all).next().map(|(_, id)| *id);
@@ -135,7 +135,7 @@ impl<P> Queues<P> {
         self.first_beside(queue).is_some()
     }
 
-    /// Whether a place beside the line keeps this place from a lock that it wants alone.
+    /// Whether an earlier place beside the line holds up this place, which wants the lock alone.
     pub(crate) fn is_held_up_beside(&self, queue: QueueId, id: WaiterId, want: Want) -> bool {
         want != Want::Shared && self.first_beside(queue).is_some_and(|first| first < id)
     }
@@ -151,8 +151,8 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Notes the sets that are held up in this queue and may have come to their turn: those beside the line before
-    /// its first waiter, and that one.
+    /// Marks the sets that are held up in this queue and whose turn may have come, so that they are tried again:
+    /// those beside the line that come before its head, and the head.
     pub(crate) fn note_sets(&mut self, queue: QueueId) {
         if self.sets.is_empty() {
             return;
@@ -163,7 +163,7 @@ impl<P> Queues<P> {
         self.note_head(queue);
     }
 
-    /// Notes the first in line, if it waits for a set that is held up here.
+    /// Marks the head of the line to be tried again, if it waits for a set that is held up here.
     pub(crate) fn note_head(&mut self, queue: QueueId) {
         if let Some((head, _)) = self.head(queue)
             && self.sets.held_up.contains(&(queue, head))
@@ -172,7 +172,7 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Notes the set of an owner that waits in this queue.
+    /// Marks the set of an owner that waits in this queue, to be tried again.
     pub(crate) fn note_set_of(&mut self, queue: QueueId, owner: &[u8]) {
         if !self.sets.is_empty()
             && let Some(place) = self.place(queue, owner)
@@ -182,17 +182,17 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Whether a waiter is noted as one that may be granted its set now.
+    /// Whether a waiter for a set is marked to be tried again.
     pub(crate) fn is_noted(&self, main: WaiterId) -> bool {
         self.sets.due.contains(&main)
     }
 
-    /// Notes a waiter that may be granted its set now.
+    /// Marks a waiter for a set to be tried again.
     pub(crate) fn note_set(&mut self, main: WaiterId) {
         self.sets.due.insert(main);
     }
 
-    /// Takes a waiter that may be granted its set now. With a database, only if the next one is there.
+    /// Takes a marked waiter, which may be granted its set now. With `db`, only if the next one is in that database.
     pub(crate) fn next_noted(&mut self, db: Option<i32>) -> Option<WaiterId> {
         let is_there = |queues: &Self, queue| {
             let found = queues.queue(queue).map(|queue| queue.key.db);

@@ -41,13 +41,13 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 pub(crate) struct Queues<P> {
     queues: BTreeMap<QueueId, Queue>,
-    /// Each queue that was not released, under the hash of its key's name.
+    /// Each queue that was not released, by the hash of its key's name.
     by_key: BTreeSet<(u64, QueueId)>,
     /// Boxed, because the nodes of a map that grows at its end are half empty.
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
     /// The waiters in line of each queue, in order.
     line: BTreeSet<(QueueId, WaiterId)>,
-    /// Each waiter under the hash of its owner, and its queue (I2).
+    /// Each waiter by the hash of its owner, and its queue (I2).
     places: BTreeSet<(u64, QueueId, WaiterId)>,
     /// The values that waiters will publish as holders, if any.
     values: BTreeMap<WaiterId, Rc<[u8]>>,
@@ -380,7 +380,7 @@ impl<P> Queues<P> {
         self.sets.beside.insert((queue, id));
     }
 
-    /// The last of the waiters in line before a place that wants the lock alone, if it is among the nearest `most`.
+    /// Among the nearest `most` waiters in line before a place, the last one that wants the lock alone.
     pub(crate) fn last_alone_before(
         &self,
         queue: QueueId,
@@ -409,7 +409,7 @@ impl<P> Queues<P> {
         queue.look.take()
     }
 
-    /// A waiter that was released and not answered yet. Latches take turns.
+    /// Returns a waiter of a released queue that has not been answered yet. Latches take turns.
     pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
         while let Some(id) = self.released.pop_front() {
             if let Some((head, _)) = self.head(id) {
@@ -558,7 +558,7 @@ mod tests {
         let second = wait(&mut table, b"a");
         let new = table.queues.find(KEY).expect("somebody waits");
         assert_eq!(table.queues.head(new), Some((second, Want::Exclusive)));
-        // Removing the last released waiter leaves the new queue alone.
+        // Removing the last released waiter does not affect the new queue.
         assert_eq!(table.queues.first_released(), Some(first));
         assert!(table.queues.remove(first).is_some());
         assert_eq!(table.queues.find(KEY), Some(new));

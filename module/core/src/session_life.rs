@@ -65,8 +65,7 @@ impl<P> Table<P> {
         Ok(id)
     }
 
-    /// Gives the session a bell: when there are outcomes to read, a message is due, and no other
-    /// until the session is read. See [`crate::Work::Ring`].
+    /// Gives the session a bell: the first outcome after a read publishes one message. See [`crate::Work::Ring`].
     pub fn add_bell(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             session.bell = Bell::Quiet;

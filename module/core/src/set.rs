@@ -57,7 +57,8 @@ impl Member<'_> {
     }
 }
 
-/// The requests for the locks of a set. One through a session, for a set whose first lock is held, only repeats.
+/// Returns one request for each lock of a set. Without `HOLDS`, a request through a session repeats an earlier one if
+/// the first lock is held, and then adds no holds.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,
@@ -87,8 +88,8 @@ impl<P> Table<P> {
         self.grant_or_refuse(members, fits, bound)
     }
 
-    /// Returns the requests for the locks of a set if all can be granted now. With `through_session`, a set whose
-    /// first lock is held is repeated.
+    /// Returns the requests for the locks of a set if all can be granted now. With `through_session`, a request for a
+    /// set whose first lock is held is treated as a repetition.
     pub(crate) fn fits_now<'r>(
         &self,
         members: &[Member<'_>],
@@ -99,7 +100,7 @@ impl<P> Table<P> {
         self.all_fit(members, parts.map(Ok))
     }
 
-    /// Takes all locks of a set again that the owner holds already, and nothing else: see
+    /// Acquires again a set that the owner already holds. Refused if any of the locks is not held: see
     /// [`Self::acquire_held`].
     pub fn acquire_set_held(
         &mut self,
@@ -237,7 +238,7 @@ impl<P> Table<P> {
             if changes.len() == 1 {
                 holds = held;
             }
-            // A key of `UNDER` has the token of all its sharers: no token of this set.
+            // A lock of `UNDER` has the token of its shared period, which may be older than this set.
             if !member.under {
                 token = token.max(Some(granted));
             }

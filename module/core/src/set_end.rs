@@ -1,5 +1,5 @@
-//! Releases and renewals of several locks in one step. What is an error for one of them changes none. Only a key that
-//! is no lock any more keeps none of the others from being released: it is lost, like a lock that somebody else holds.
+//! Releases and renewals of several locks in one step. An error for one lock leaves all of them unchanged, with one
+//! exception: in a release, a key that is no longer a lock counts as lost, and the others are released.
 
 use crate::change::Change;
 use crate::lock::{Release, ReleaseReply, RenewReply};
@@ -23,7 +23,7 @@ impl Member<'_> {
     }
 }
 
-/// Returns whether a release does not fit what the owner of a set holds. `HOLDS n` must fit each lock that it holds,
+/// Whether a release does not fit the holds of a set's owner. `HOLDS n` must fit each lock that the owner holds,
 /// except those of `UNDER`.
 #[must_use]
 pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Release) -> bool {
@@ -32,8 +32,8 @@ pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Rel
 }
 
 impl<P> Table<P> {
-    /// Releases all locks of a set that the owner holds. Returns the reply for the first one, or that one of them was lost,
-    /// and a change for each.
+    /// Releases all locks of a set that the owner holds. Returns a change for each. The reply is that of a lost lock,
+    /// if there is one, otherwise that of the first lock.
     pub fn release_set(
         &mut self,
         members: &[Member<'_>],
@@ -70,7 +70,7 @@ impl<P> Table<P> {
         (lost.or(first).unwrap_or(ReleaseReply::NotHeld), changes)
     }
 
-    /// Renews all locks of a set that the owner holds. The token and the value are not for the locks of `UNDER`.
+    /// Renews all locks of a set that the owner holds. The locks of `UNDER` ignore the token and the value.
     pub fn renew_set(
         &mut self,
         members: &[Member<'_>],

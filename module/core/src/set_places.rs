@@ -1,4 +1,4 @@
-//! What the table does with the places of waits for sets: see `places.rs`.
+//! Operations of the table on the places of waits for sets: see `places.rs`.
 
 use crate::agenda::AT_ONCE;
 use crate::ids::{QueueId, WaiterId};
@@ -24,9 +24,9 @@ impl<P> Table<P> {
         !sets.due.is_empty() || !sets.walks.is_empty()
     }
 
-    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a waiter before it
-    /// has left. With a database, only if its keys are there. Read all of [`Self::set_of`], and call
-    /// [`Self::serve_set`].
+    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a waiter before it has
+    /// left. With `db`, only a waiter for keys of that database. The caller reads all keys of [`Self::set_of`] and
+    /// calls [`Self::serve_set`].
     pub fn next_set(&mut self, db: Option<i32>) -> Option<WaiterId> {
         self.queues.next_noted(db)
     }
@@ -85,14 +85,15 @@ impl<P> Table<P> {
             let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue) else {
                 continue;
             };
-            // Others may have got by this to their turn. If the queue had no others, nobody looked at the lock.
+            // The change of place may let other waiters have their turn. If the queue has no others, no look is
+            // needed.
             let has_line = self.queues.head(queue).is_some() || self.queues.has_beside(queue);
             if moved && has_line {
                 self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
             }
         }
         if !passed_over {
-            // While it was away, it may have been its turn.
+            // Its turn may have come while it was passed over.
             self.queues.note_set(main);
         }
     }

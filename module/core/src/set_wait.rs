@@ -1,5 +1,5 @@
-//! Waiting for several locks in one step, and the grant of all of them. `places.rs` says how a waiter for a set
-//! stands in its queues.
+//! Waiting for several locks in one step, and the grant of all of them. `places.rs` describes the places of such a
+//! waiter in the queues.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -28,14 +28,14 @@ pub struct GrantedSet<P> {
     pub holds: u64,
 }
 
-/// What became of a waiter for a set.
+/// Result of an attempt to serve a waiter for a set.
 #[derive(Debug)]
 pub enum ServedSet<P> {
-    /// It waits, or was told `ready`.
+    /// The waiter stays in line, or got the outcome `ready`.
     HeldUp,
     /// It was granted its set.
     Granted(GrantedSet<P>),
-    /// It was dismissed: the client to answer, if it is one, and why.
+    /// It was dismissed. Contains the client to answer, if any, and the reason.
     Dismissed(Option<P>, Dismissal),
 }
 
@@ -44,7 +44,7 @@ pub enum ServedSet<P> {
 enum Fit {
     Fits,
     HeldUp,
-    /// What its owner holds does not fit the request: the reply to it.
+    /// The request does not fit what the owner holds. Contains the reply.
     Misfits(AcquireReply),
 }
 
@@ -155,8 +155,8 @@ impl<P> Table<P> {
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
-    /// What a wait for a set replaces: the number of places that become free, the number of outcomes for sessions, and
-    /// whether a blocked client is among them.
+    /// Returns what a wait for a set would replace: the number of places that become free, the number of outcomes for
+    /// sessions, and whether a blocked client is among them.
     fn replaced_by(
         &self,
         members: &[Member<'_>],
@@ -230,7 +230,7 @@ impl<P> Table<P> {
         let main = main?;
         self.queues.make_set(main, places, holds);
         self.charge_further_places(main, owner, caller);
-        // Its owner's own places may have been all that kept the set from it.
+        // The owner's own places may have been the only reason why the set was held up.
         if !self.set_is_held_up(main, members) {
             self.queues.note_set(main);
         }
@@ -272,8 +272,8 @@ impl<P> Table<P> {
         self.tell(leaver, Ending::Dismissed(why))
     }
 
-    /// Whether a waiter for a set cannot have one of the locks now, and so has to go on waiting. Records the place at which
-    /// it is held up. The members are those of [`Self::set_of`].
+    /// Whether a waiter for a set must keep waiting because one of its locks cannot be granted now. Records the place
+    /// at which it is held up. The members are those of [`Self::set_of`].
     #[must_use]
     pub fn set_is_held_up(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
         self.fit(waiter, members) == Fit::HeldUp
@@ -294,7 +294,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// The first place of a set whose lock cannot be granted now, and what a command would answer.
+    /// Returns the first place of a set whose lock cannot be granted now, and the reply that a command would get.
     fn first_refused(
         &self,
         waiter: WaiterId,
@@ -311,16 +311,16 @@ impl<P> Table<P> {
         })
     }
 
-    /// The lock that keeps a waiter for a set waiting, or the first of them; `None` while it is looked for.
+    /// Returns the lock that the set was last found to wait for, or `None` if the set is about to be tried again.
     #[must_use]
     pub fn set_is_held_up_at(&self, waiter: WaiterId) -> Option<&LockKey> {
         let place = self.queues.held_up_at(waiter).filter(|_| !self.queues.is_noted(waiter));
         Some(&self.queues.queue(place?.0)?.key)
     }
 
-    /// Grants all locks of a set to its waiter, if all can be had and it is its turn in each queue. A waiter whose
-    /// ready-key exists is told so instead, and one whose request does not fit what it holds any more is dismissed. The
-    /// members are those of [`Self::set_of`], as the owner sees them.
+    /// Grants all locks of a set to its waiter, if each can be granted and it is the waiter's turn in each queue. If
+    /// its ready-key exists, the waiter gets `ready` instead. If its request no longer fits what the owner holds, it
+    /// is dismissed. The members are those of [`Self::set_of`], as the owner sees them.
     pub fn serve_set(
         &mut self,
         waiter: WaiterId,
@@ -365,7 +365,7 @@ impl<P> Table<P> {
         let mut in_flight = Vec::with_capacity(members.len());
         for ((member, part), reply) in members.iter().zip(&parts).zip(&replies) {
             self.turns.end(member.at.key);
-            // What the owner held already is not taken back.
+            // Locks that the owner already held are not taken back if this grant is never delivered.
             let again = member.at.holds_of(&owner, part.want).is_some();
             if let AcquireReply::Granted { token, .. } = reply
                 && !again

@@ -1,4 +1,4 @@
-//! The records of waits for sets. `places.rs` says what they are for.
+//! The records of waits for sets: see `places.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(crate) type Further = Box<[(WaiterId, bool)]>;
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub(crate) further: Further,
-    /// Number of holds that the owner must have of the first lock: as `Acquire::holds`.
+    /// Number of holds of the first lock that the owner expects after the grant: see `Acquire::holds`.
     pub(crate) holds: Option<u64>,
 }
 
@@ -20,15 +20,15 @@ pub(crate) struct Wait {
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     pub(crate) waits: BTreeMap<WaiterId, Wait>,
-    /// Places that want to share, in order of arrival. They are in no line.
+    /// Places that want to share, in order of arrival. They are beside the line, not in it.
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
-    /// The other places, if their waits are not passed over: they are in line.
+    /// Places that want the lock alone, if their waits are not passed over. They are in line.
     pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
-    /// The one place of each set at which it is held up.
+    /// For each set, the place at which it is held up.
     pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
     /// Waiters that may be granted their sets now.
     pub(crate) due: BTreeSet<WaiterId>,
-    /// Queues of which the sets that are held up there may be granted now, each with the first place to look at.
+    /// Queues whose held-up sets may be granted now, each with the place to continue from.
     pub(crate) walks: BTreeMap<QueueId, WaiterId>,
 }
 

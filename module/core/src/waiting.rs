@@ -1,5 +1,4 @@
-//! The lock table: waiters. How they join and leave, and how a lock is looked at for the first of
-//! them.
+//! The lock table: waiters. How they join and leave, and how the head of a queue is granted its lock.
 
 use std::rc::Rc;
 
@@ -53,8 +52,8 @@ impl<P> Table<P> {
         (self.unless_in_circle(room, &wanted, request.owner, at.results), Change::None)
     }
 
-    /// Whether the owner has a place of a wait for one lock in this queue that is passed over. Such an owner waits again
-    /// to get its turn; it gets no second place.
+    /// Whether the owner has a passed-over place for a single lock in this queue. When such an owner waits again, it
+    /// takes that place back and gets no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let place = self.place_aside(key, owner);
         place.is_some_and(|id| !self.queues.is_of_set(id))
@@ -76,8 +75,8 @@ impl<P> Table<P> {
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// Removes a wait that is passed over, because its owner has the lock now, or one of its locks. The session gets
-    /// the outcome `replaced`.
+    /// Removes the owner's passed-over wait, because the owner now holds the lock or a lock of the set. The session
+    /// gets the outcome `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)
@@ -171,7 +170,7 @@ impl<P> Table<P> {
         self.enqueue_at(key, now, until, join, via.into())
     }
 
-    /// The same, for a key that expires at `until`.
+    /// Queues a client or a session, like [`Self::enqueue`], for a key that expires at `until`.
     pub(crate) fn enqueue_at(
         &mut self,
         key: KeyRef<'_>,
@@ -201,7 +200,7 @@ impl<P> Table<P> {
             self.settle_one(id);
         }
         if place.is_some() {
-            // Its own earlier place may have been all that kept it from the lock.
+            // The owner's earlier place may have been the only reason why it did not get the lock.
             self.look_soon(key, Cause::Outside, now);
         } else if let Some((due, cause)) = self.next_look_at(until, now) {
             self.look_no_later_than(key, due, cause);
@@ -237,7 +236,7 @@ impl<P> Table<P> {
         self.agenda.drop_wait(before.session(), old_end, id);
         self.agenda.add_wait(session, end, id);
         if other {
-            // If this waiter is first in line, it may be able to get at once what it wants now.
+            // If this waiter is first in line, its new request may be grantable at once.
             self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
         }
         let old_session = before.session().filter(|old| session != Some(*old));
@@ -314,13 +313,13 @@ impl<P> Table<P> {
         self.next_due_look(now).or_else(|| self.next_check(now))
     }
 
-    /// The same, without looks that only check.
+    /// Returns a lock that is due for a look, but none that is only to be checked: see [`Self::next_look`].
     pub(crate) fn next_due_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.looks.next(now.unix())?;
         self.take_look(id)
     }
 
-    /// The same, with only looks that check.
+    /// Returns a lock that is due for a check: see [`Self::next_look`].
     pub(crate) fn next_check(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.checks.next(now.unix())?;
         self.take_look(id)
@@ -338,7 +337,7 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
-        // A look that is planned from here on stays, unless one comes earlier.
+        // From here on a planned look is replaced only by an earlier one.
         self.plan_look(id, None, Cause::Expiry);
         self.pass_over(at.key);
         if matches!(at.seen, Observed::Free { .. }) {
@@ -453,8 +452,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Removes a waiter that did not get the lock. If it was first in line, the next waiter may be
-    /// able to get what it wants at once.
+    /// Removes a waiter that did not get the lock. If it was first in line and the next waiter may now be granted what
+    /// it wants, plans a look.
     pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Leaver<P>> {
         let leaver = self.take_out(self.queues.main_of(id))?;
         let queue = leaver.waiter.queue;

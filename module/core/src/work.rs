@@ -23,17 +23,17 @@ use crate::types::Now;
 /// One piece of work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Work<P> {
-    /// Answer this waiter: its time is over.
+    /// Answer this waiter: its timeout has passed.
     TimedOut(P),
     /// Answer this waiter: its latch has opened.
     Opened(P),
     /// Answer this waiter: the module is being drained.
     Drained(P),
-    /// Answer this reader: its session is forgotten.
+    /// Answer this reader: its session was removed.
     Forgotten(P),
     /// Answer this reader with the outcomes of its session.
     Read(Reading, P),
-    /// Publish to this session's channel that there are outcomes to read, up to this number.
+    /// Publish a message to this session's channel: there are outcomes to read, up to this number.
     Ring(SessionName, u64),
     /// Read this key and call the function that looks at its kind.
     Look(LockKey, Cause),
@@ -41,11 +41,11 @@ pub enum Work<P> {
     TakeBack(Untold),
     /// Look at this binding: see [`Table::next_bound`].
     Bound(Bound),
-    /// Look whether the result of this group exists: see [`Table::looked_at_group`].
+    /// Check whether the result of this group exists: see [`Table::looked_at_group`].
     Results(Group),
-    /// Read all keys of this waiter for a set: see [`Table::next_set`].
+    /// Read all keys of this waiter for a set and try to grant it: see [`Table::next_set`].
     Set(WaiterId),
-    /// Nothing: the piece is done.
+    /// The piece is done; the caller has nothing to do.
     Done,
 }
 
@@ -104,15 +104,15 @@ const REST: [Kind; 9] = [
     Kind::Discarded,
 ];
 
-/// One of this many pieces of work is not for live waiters, even if these have work.
+/// One of this many pieces of work is for the rest, even if live waiters have work.
 const SHARE_OF_THE_REST: u64 = 4;
 
 /// Entries that are freed or forgotten in one piece.
 const FREED: usize = 16;
 
 impl<P> Table<P> {
-    /// The next piece of work. `None` if nothing is due, or nothing that may be done now: without
-    /// `may_write` no work is given that may change a key.
+    /// Returns the next piece of work, or `None` if nothing is due. Without `may_write`, skips work that may change a
+    /// key.
     pub fn next_work(&mut self, now: Now, may_write: bool) -> Option<Work<P>> {
         self.agenda.asked = now.unix();
         self.rotation.pieces = self.rotation.pieces.wrapping_add(1);
