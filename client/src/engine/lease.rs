@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Nothing here waits for the network, and only [`Lease::quiet`] sets a timer. Callers report when a command
-//! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In any order the
-//! record counts on no more than the server grants.
+//! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In whatever order
+//! they arrive, `until` never exceeds what the server grants.
 //!
-//! - **I1** `until` is never later than the end of the lease after the last answered command, and after every
-//!   unanswered one whenever it arrives.
-//! - **I2** Lost is final. A query after `until`, or after the end of the session that it is [bound](Binding) to,
-//!   makes it lost first.
+//! - **I1** `until` is never later than the end of the lease that the last answered command set, nor than the
+//!   end that an unanswered command sets if it still arrives.
+//! - **I2** A lost lease stays lost. A query after `until`, or after the end of the session that the lease is
+//!   [bound](Binding) to, first marks the lease as lost.
 //! - **I3** At most one command that changes the number of holds is in flight: it has the [`Turn`].
 //!   Renewals need no turn, so the watchdog never waits for one.
 //! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
@@ -46,12 +46,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Lease that a guard asks for.
+/// Lease that a guard requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseSpec {
-    /// Its length.
+    /// Length of the lease.
     pub(crate) length: Duration,
-    /// Renewed while the guard lives, or left to end by itself.
+    /// Whether the watchdog renews the lease while the guard lives.
     pub(crate) watched: bool,
 }
 
@@ -63,18 +63,18 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     safety: SafetyMargin,
     held: Stopwatch,
-    /// A [`Moment`]; 0 when lost. Queries read it without the lock.
+    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. Read without the mutex.
     until: AtomicU64,
-    /// Its place in the watchdog's agenda, a [`Moment`]. Guarded by the lock of the agenda.
+    /// When the watchdog's agenda lists this lease, a [`Moment`]. Guarded by the mutex of the agenda.
     pub(crate) scheduled: AtomicU64,
-    /// What the token was raised to; 0 if it was not.
+    /// Value that the token was raised to; 0 if it was not raised.
     raised: AtomicU64,
-    /// What it is bound to may be over before it is.
+    /// Session that the lease is bound to. The lease ends with that session.
     binding: Binding,
     state: Mutex<State>,
     turn_over: Notify,
     gone: Notify,
-    /// A renewal was answered or given up.
+    /// Notified when a renewal is answered or given up.
     answered: Notify,
 }
 
@@ -102,7 +102,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    /// The server may still think that we hold it, unless it told us.
+    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as holder.
     Lost {
         told: bool,
         why: Loss,
@@ -115,36 +115,36 @@ impl Phase {
     }
 }
 
-/// One guard's part.
+/// The hold of one guard.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     id: ShareId,
     term: LeaseSpec,
-    /// When a fixed term is over.
+    /// End of a fixed lease.
     ends: Moment,
-    /// Its guard is gone, and the release is under way.
+    /// The guard was dropped, and its release is in flight.
     abandoned: bool,
 }
 
-/// One guard's part in a lease.
+/// Identifies the hold of one guard in a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareId(u32);
 
-/// What a guard that goes has to tell the server.
+/// Command to send when a guard is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReleaseAction {
-    /// Nothing: the server has told us that the lock is lost.
+    /// None: the server has reported that the lock is lost.
     Silent,
-    /// Less holds.
+    /// A release of some or all holds.
     Release {
         /// The holds to give back.
         give_back: GiveBack,
-        /// If all are given back: an earlier command may arrive after the release.
+        /// All holds are released, and an earlier acquire may still arrive after the release.
         strays: bool,
     },
 }
 
-/// The right to change the number of holds.
+/// Exclusive right to change the number of holds.
 #[derive(Debug)]
 pub(crate) struct Turn(Arc<Lease>);
 
@@ -155,36 +155,36 @@ impl Drop for Turn {
     }
 }
 
-/// What every lease of a client has in common.
+/// Settings that all leases of a client share.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasePolicy {
     /// Clock of the lease.
     pub(crate) clock: Arc<dyn Clock>,
-    /// How much less than the lease is believed.
+    /// Safety margin before the end of a lease.
     pub(crate) safety: SafetyMargin,
 }
 
-/// A lease with the share of the guard to come.
+/// A lease, and the share of the guard that will be created for it.
 pub(crate) type Held = (Arc<Lease>, ShareId);
 
-/// A grant, and the lease that the server gave it, which may be shorter than the wanted one.
+/// A grant and its lease, which may be shorter than the requested one.
 pub(crate) struct Granted {
     pub(crate) grant: Grant,
-    /// No later than the lease began.
+    /// A moment no later than the start of the lease.
     pub(crate) since: Moment,
     pub(crate) runs: Duration,
 }
 
-/// A grant at the moment when it becomes a lease.
+/// Start of a lease: what is known of its grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// No later than it began: when it was asked for, for a grant without a wait.
+    /// A moment no later than the start of the lease. For a grant without a wait, when it was requested.
     pub(crate) since: Moment,
-    /// What the server has granted so far: the lease, or a shorter offer.
+    /// Duration that the server has granted so far: the lease, or a shorter offer.
     pub(crate) runs: Duration,
     /// Renewals of the same owner that may still arrive.
     pub(crate) late: Late,
-    /// Acquires of the same owner may still arrive.
+    /// Whether acquires of the same owner may still arrive.
     pub(crate) strays: bool,
 }
 
@@ -242,13 +242,13 @@ impl Lease {
         self.raised.fetch_max(token.value(), Ordering::AcqRel).into()
     }
 
-    /// Takes that back, unless the token was raised again since.
+    /// Undoes [`raise`](Self::raise), unless the token was raised again since.
     pub(crate) fn lower(&self, from: Token, to: Token) {
         let (from, to) = (from.value(), to.value());
         let _raised = self.raised.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What sets the lease anew.
+    /// Builds the command that renews the lease.
     pub(crate) fn renewal(&self, length: Duration) -> RedisResult<Cmd> {
         let token = Some(self.raised.load(Ordering::Acquire)).filter(|token| *token > 0);
         self.held_lock.renew(length, token)
@@ -259,7 +259,7 @@ impl Lease {
         self.state().late.clone().handed_over()
     }
 
-    /// Waits until no renewal is in flight, nor about to be sent by the watchdog, or until it is lost.
+    /// Waits until no renewal is in flight, nor about to be sent by the watchdog, or until the lease is lost.
     pub(crate) async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
@@ -267,7 +267,7 @@ impl Lease {
             if self.is_lost() || self.state().is_quiet() {
                 return;
             }
-            // Nothing may run any more that would tell the end of a renewal, or that of the lease.
+            // The runtime of the renewals may have ended, and then nothing notifies: look again when the lease ends.
             let _over = timeout(self.left(), answered).await;
         }
     }
@@ -301,7 +301,7 @@ impl Lease {
         now >= self.until() && self.expire(now)
     }
 
-    /// A command that makes the lease at least that long was sent then and has been answered.
+    /// Records that a command sent at `sent` was answered, and made the lease at least `length` long.
     fn believe(&self, state: &mut State, sent: Moment, length: Duration) {
         let until = self.safety.until(sent, state.late.counts(length));
         self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
@@ -314,7 +314,8 @@ impl Lease {
         self.until.store(self.until.load(Ordering::Acquire).min(until.0), Ordering::Release);
     }
 
-    /// Makes it lost if its time is over. Calls what the program has installed for logs and metrics.
+    /// Marks the lease as lost if it has expired, and returns whether it is lost. May call the program's log and
+    /// metrics recorders.
     pub(crate) fn expire(&self, now: Moment) -> bool {
         let state = self.state();
         let over = state.is_held() && now >= self.until();
@@ -332,7 +333,7 @@ impl Lease {
         state.phase.is_lost()
     }
 
-    /// Marks it as lost. `told`: the server reported it. The first reason is kept.
+    /// Marks the lease as lost. `told`: the server reported the loss. The first reason is kept.
     pub(crate) fn lose(&self, told: bool, why: Loss) {
         let mut state = self.state();
         if state.is_held() {
@@ -342,13 +343,13 @@ impl Lease {
         }
     }
 
-    /// The server has answered that this owner does not hold it.
+    /// Marks the lease as lost because the server answered that this owner does not hold the lock.
     pub(crate) fn gone(&self) {
         let why = self.state().suspicion.map_or(Loss::Forgotten, |(why, _)| why);
         self.lose(true, why);
     }
 
-    /// It may be lost, and why that would be. A renewal will find out.
+    /// Records a suspected loss with its reason, and makes a renewal due, whose answer decides.
     pub(crate) fn suspect(&self, why: Loss, now: Moment) {
         let mut state = self.state();
         state.suspicion = Some((why, state.late.last_number()));
@@ -356,7 +357,7 @@ impl Lease {
         self.hurry(now);
     }
 
-    /// The error for a caller that needs it held.
+    /// Returns the error for a caller that needs the lock held.
     pub(crate) fn lost_error(&self) -> Error {
         let why = self.why_lost().or_else(|| self.state().suspicion.map(|(why, _)| why));
         Error::Lost(why.unwrap_or(Loss::Forgotten))
