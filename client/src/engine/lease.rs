@@ -373,9 +373,9 @@ impl Lease {
         observe::lost(&self.held_lock, why);
     }
 
-    /// Why it is lost, if it is.
+    /// Returns why the lease is lost, if it is.
     pub(crate) fn why_lost(&self) -> Option<Loss> {
-        // As everywhere the clock is looked at first.
+        // Reads the clock first, so that an expired lease is marked as lost.
         let _lost = self.is_lost();
         match self.state().phase {
             Phase::Lost { why, .. } => Some(why),
@@ -383,11 +383,11 @@ impl Lease {
         }
     }
 
-    /// Returns when it is lost, and why; or `None` when the guard of that share is gone.
+    /// Waits until the lease is lost, and returns why; `None` when the guard of the share is gone.
     pub(crate) async fn ended(&self, share: ShareId) -> Option<Loss> {
         loop {
             let mut gone = std::pin::pin!(self.gone.notified());
-            // From here on no notification is missed.
+            // Enabled before the check, so that no notification is missed.
             gone.as_mut().enable();
             if let Some(why) = self.why_lost() {
                 return Some(why);
@@ -399,13 +399,13 @@ impl Lease {
         }
     }
 
-    /// Whether the guard of that share is there.
+    /// Whether the guard of `share` exists.
     pub(crate) fn has(&self, share: ShareId) -> bool {
         let state = self.state();
         state.shares.iter().any(|other| other.id == share && !other.abandoned)
     }
 
-    /// Whether any guard is there.
+    /// Whether any guard exists.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().shares.iter().any(|share| !share.abandoned)
     }
@@ -419,12 +419,12 @@ impl Lease {
         Moment(self.until.load(Ordering::Acquire)).min(self.binding.until())
     }
 
-    /// Limits the time for which the lease is relied on; an earlier limit stays.
+    /// Limits the lease to the time that the session lasts. An earlier limit still applies.
     pub(crate) fn bind(&self, belief: &Arc<Belief>) {
         self.binding.add(belief);
     }
 
-    /// The server has bound it to that.
+    /// Records that the server has bound the lease to this session.
     pub(crate) fn bound_to(&self, _turn: &Turn, belief: &Arc<Belief>) {
         self.binding.set(belief);
     }
@@ -433,18 +433,18 @@ impl Lease {
         self.binding.is_to(belief)
     }
 
-    /// Whether it was bound ever, and may be still for the server.
+    /// Whether the lease was ever bound. The server may still have the binding.
     pub(crate) fn was_bound(&self) -> bool {
         self.binding.is_any()
     }
 
-    /// Whether it is bound to something that is not over.
+    /// Whether the lease is bound to a session that has not ended.
     pub(crate) fn is_bound(&self) -> bool {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// A repeated acquire has made it last for so long at least, as asked for at `sent`. Unless it
-    /// `counts`, see [`reentered`](Self::reentered).
+    /// Records that an acquire repeated at `sent` made the lease at least `length` long. If it does not
+    /// `count`, see [`reentered`](Self::reentered).
     pub(crate) fn prolonged(
         &self,
         _turn: &Turn,
@@ -485,7 +485,7 @@ impl Lease {
         }
     }
 
-    /// The same, if none is.
+    /// Returns the turn if no such command is in flight.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.busy {
@@ -552,7 +552,7 @@ impl Lease {
         self.state().longest_ever
     }
 
-    /// The longest that a guard wants.
+    /// Returns the longest lease that a guard requests.
     pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
         self.state().longest(now)
     }
@@ -567,7 +567,7 @@ impl State {
         !self.is_held() || self.late.is_quiet() && self.renew_at != Moment::NEVER
     }
 
-    /// Whether a guard holds it. Without shares it is released.
+    /// Whether a guard holds the lock. A lease without shares is released.
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.shares.is_empty()
     }

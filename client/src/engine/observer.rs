@@ -68,12 +68,12 @@ fn check(context: &Context, suspects: Suspects) {
 }
 
 impl Observation {
-    /// The view of now.
+    /// Returns the current view.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
     }
 
-    /// Waits until the view is another one than before.
+    /// Waits until the view changes, and returns it.
     pub(crate) async fn changed(&mut self) -> View {
         self.keep_running();
         // The sender lives as long as this observation.
