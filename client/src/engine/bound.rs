@@ -1,16 +1,16 @@
-//! Locks that are bound to a session: free as soon as this client is gone.
+//! Locks bound to a session: the server releases them as soon as the session of this client ends.
 //!
 //! ```text
-//!   LOCK.ACQUIRE … HOLDS n SESSION id BOUND HELD ──► what the owner holds is bound, and nothing is granted
+//!   LOCK.ACQUIRE … HOLDS n SESSION id BOUND HELD ──► binds the holds of the owner; grants nothing
 //! ```
 //!
-//! The heartbeat of the [session](crate::engine::session) keeps them. A task for each session with bound locks
-//! binds them again when the session is over or their slots have moved.
+//! The heartbeat of the [session](crate::engine::session) keeps them. Each session with bound locks has a task
+//! that binds them again when the session is over or their slots have moved.
 //!
-//! - **B1** A bound lease is believed no longer than its session, from before the server may bind it, and no
-//!   longer than the session before until the server has answered.
-//! - **B2** When the session is over, they are bound to another one. Until then the leases alone count if the server has
-//!   forgotten the session. Otherwise they are lost when B1 no longer holds.
+//! - **B1** A bound lease counts as held no longer than its session lasts, starting before the request is sent.
+//!   Until the server has answered, the previous session limits the lease too.
+//! - **B2** When the session is over, the locks are bound to another one. Until then only the leases count if the server
+//!   has forgotten the session. Otherwise the locks are lost when B1 no longer holds.
 //! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old one keeps the others.
 
 use crate::engine::context::Context;
@@ -33,11 +33,11 @@ use tokio::time::{Instant, sleep, timeout};
 /// Number of leases that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
-/// Parts of the ttl after which the slots of bound locks are looked at.
+/// How many times per ttl the slots of bound locks are checked.
 const LOOKS: u32 = 10;
 
-/// Binds a lease to the session at the server that has its key, for the longest that a guard of it wants.
-/// Tries until it is known to be bound or lost, or for that long.
+/// Binds a lease to the session at the server of its key, with the longest lease that one of its guards requests.
+/// Retries for at most `patience`, until the lease is known to be bound or lost.
 pub(crate) async fn bind(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -82,7 +82,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let answer = session.ask(&live, &request, to.asking).await;
     let grant = match answer {
         Ok(value) => reply::granted(held_lock.mode, value)?,
-        // It has other holds than ours, which will be given back all the same.
+        // The owner's holds differ from ours. The guards release the lock all the same.
         Err(error) if error.code() == Some("MISMATCH") => {
             lease.lose(false, Loss::Forgotten);
             return Err(lease.lost_error());
@@ -105,11 +105,11 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     }
 }
 
-/// Binds a lease again until that is done or it is lost.
+/// Retries until the lease is bound again or lost.
 async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
     let begun = Instant::now();
     while !lease.is_lost() && lease.is_alive() {
-        // Its loss is noticed when its time is over.
+        // Not longer than the lease: its expiry is then noticed in time.
         match timeout(lease.left(), bind(inner, lease, Duration::ZERO)).await {
             Ok(Ok(())) => return,
             Ok(Err(_)) => sleep(pause_after(begun.elapsed()).min(lease.left())).await,

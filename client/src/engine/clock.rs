@@ -65,7 +65,7 @@ impl Moment {
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn of(clock: &dyn Clock) -> Self {
-        // 584 years after the clock began it sticks.
+        // Saturates 584 years after the clock started.
         Self(nanos(clock.now()))
     }
 
@@ -94,8 +94,8 @@ pub(crate) struct SafetyMargin {
 }
 
 impl SafetyMargin {
-    /// When a lease cannot have begun yet that was granted so long after a wait, sent then, had
-    /// arrived: both by the server's clock, in whole milliseconds.
+    /// Returns a moment no later than the start of a lease that was granted `waited` after the wait arrived.
+    /// `waited` is measured by the server, in whole milliseconds; `sent` is when the wait was sent.
     pub(crate) fn granted(&self, sent: Moment, waited: Duration) -> Moment {
         let waited = waited.saturating_sub(Duration::from_millis(1));
         sent.after(waited - waited / Self::DRIFT)

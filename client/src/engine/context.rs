@@ -36,9 +36,9 @@ pub(crate) struct Context {
     pub(crate) policy: LeasePolicy,
     pub(crate) settings: Settings,
     pub(crate) name: Uuid,
-    /// Where the server is, without the login.
+    /// Address of the server, without credentials.
     pub(crate) place: String,
-    /// Number of the database there.
+    /// Number of the database.
     pub(crate) database: i64,
     numbers: AtomicU64,
 }
@@ -99,7 +99,7 @@ impl Context {
     /// Without either it does nothing, and held locks end with their leases. Neither blocks nor panics.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = Handle::try_current().ok().or_else(|| self.router.runtime()) {
-            // One that is shutting down drops it.
+            // A runtime that is shutting down drops the task.
             self.background.spawn_on(work, &runtime);
         }
     }
@@ -109,7 +109,7 @@ impl Context {
         trouble.bear(error, self.settings.patience, self.router.switched()).await
     }
 
-    /// Asks for something about a key that changes nothing.
+    /// Sends a read-only request about a key.
     pub(crate) async fn look<T>(
         &self,
         key: &[u8],
@@ -120,7 +120,7 @@ impl Context {
         Ok(read(twice(|| self.router.call(key, request, patience)).await?)?)
     }
 
-    /// Asks all servers that keep locks for something that changes nothing.
+    /// Sends a read-only request to all servers that keep locks.
     pub(crate) async fn look_everywhere<T>(
         &self,
         request: &Cmd,

@@ -77,7 +77,7 @@ async fn renew_once(
     if lease.is_lost() { Err(lease.lost_error()) } else { Ok(sent) }
 }
 
-/// A renewal that is given up when this is dropped before its answer.
+/// A renewal in flight. Dropped before the answer, the renewal is given up.
 struct InFlight<'a> {
     lease: &'a Lease,
     renewal: Option<RenewalId>,
@@ -91,7 +91,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Sets the owner's value, and renews with it.
+/// Sets the owner's value, and sends it with a renewal.
 pub(crate) async fn proclaim(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -101,7 +101,7 @@ pub(crate) async fn proclaim(
     renew(inner, lease, Some(value), true, all_want).await.map(drop)
 }
 
-/// Takes one guard's share out of a lease, and tells the server.
+/// Removes one guard's share from a lease, and sends the release.
 pub(crate) async fn give_back(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -138,7 +138,7 @@ pub(crate) async fn give_back_in(
     }
     let unknown = outcome.as_ref().is_err_and(|trouble| !trouble.is_lost());
     if !matches!(give_back, GiveBack::All) {
-        // Sent again, it could take a later hold away.
+        // Repeated later, the release could remove a newer hold.
         if unknown {
             lease.strayed();
         }
@@ -148,7 +148,7 @@ pub(crate) async fn give_back_in(
     outcome
 }
 
-/// Repeats a release in the background: something may arrive after the first one.
+/// Repeats a release in the background: an earlier command may arrive after the first release.
 fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Duration) {
     let (context, key) = (inner.clone(), lease.held_lock.key.clone());
     inner.spawn(async move {

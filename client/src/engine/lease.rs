@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Nothing here waits for the network, and only [`Lease::quiet`] sets a timer. Callers report when a command
-//! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In any order the
-//! record counts on no more than the server grants.
+//! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In whatever order
+//! they arrive, `until` never exceeds what the server grants.
 //!
 //! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last answered
 //!   command has set, nor the one that an unanswered command sets if it is executed later.
@@ -47,12 +47,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Lease that a guard asks for.
+/// Lease that a guard requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseSpec {
-    /// Its length.
+    /// Length of the lease.
     pub(crate) length: Duration,
-    /// Renewed while the guard lives, or left to end by itself.
+    /// Whether the watchdog renews the lease while the guard lives.
     pub(crate) watched: bool,
 }
 
@@ -64,18 +64,18 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     safety: SafetyMargin,
     held: Stopwatch,
-    /// A [`Moment`]; 0 when lost. Queries read it without the lock.
+    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. Read without the mutex.
     until: AtomicU64,
-    /// Its place in the watchdog's agenda, a [`Moment`]. Guarded by the lock of the agenda.
+    /// When the watchdog's agenda lists this lease, a [`Moment`]. Guarded by the mutex of the agenda.
     pub(crate) scheduled: AtomicU64,
-    /// What the token was raised to; 0 if it was not.
+    /// Value that the token was raised to; 0 if it was not raised.
     raised: AtomicU64,
-    /// What it is bound to may be over before it is.
+    /// Session that the lease is bound to. The lease ends with that session.
     binding: Binding,
     state: Mutex<State>,
     turn_over: Notify,
     gone: Notify,
-    /// A renewal was answered or given up.
+    /// Notified when a renewal is answered or given up.
     answered: Notify,
 }
 
@@ -103,7 +103,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    /// The server may still think that we hold it, unless it told us.
+    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as holder.
     Lost {
         told: bool,
         why: Loss,
@@ -116,36 +116,36 @@ impl Phase {
     }
 }
 
-/// One guard's part.
+/// The hold of one guard.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     id: ShareId,
     term: LeaseSpec,
-    /// When a fixed term is over.
+    /// End of a fixed lease.
     ends: Moment,
-    /// Its guard is gone, and the release is under way.
+    /// The guard was dropped, and its release is in flight.
     abandoned: bool,
 }
 
-/// One guard's part in a lease.
+/// Identifies the hold of one guard in a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareId(u32);
 
-/// What a guard that goes has to tell the server.
+/// Command to send when a guard is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReleaseAction {
-    /// Nothing: the server has told us that the lock is lost.
+    /// None: the server has reported that the lock is lost.
     Silent,
-    /// Less holds.
+    /// A release of some or all holds.
     Release {
         /// The holds to give back.
         give_back: GiveBack,
-        /// If all are given back: an earlier command may arrive after the release.
+        /// All holds are released, and an earlier acquire may still arrive after the release.
         strays: bool,
     },
 }
 
-/// The right to change the number of holds.
+/// Exclusive right to change the number of holds.
 #[derive(Debug)]
 pub(crate) struct Turn(Arc<Lease>);
 
@@ -156,36 +156,36 @@ impl Drop for Turn {
     }
 }
 
-/// What every lease of a client has in common.
+/// Settings that all leases of a client share.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasePolicy {
     /// Clock of the lease.
     pub(crate) clock: Arc<dyn Clock>,
-    /// How much less than the lease is believed.
+    /// Safety margin before the end of a lease.
     pub(crate) safety: SafetyMargin,
 }
 
-/// A lease with the share of the guard to come.
+/// A lease, and the share of the guard that will be created for it.
 pub(crate) type Held = (Arc<Lease>, ShareId);
 
-/// A grant, and the lease that the server gave it, which may be shorter than the wanted one.
+/// A grant and its lease, which may be shorter than the requested one.
 pub(crate) struct Granted {
     pub(crate) grant: Grant,
-    /// No later than the lease began.
+    /// A moment no later than the start of the lease.
     pub(crate) since: Moment,
     pub(crate) runs: Duration,
 }
 
-/// A grant at the moment when it becomes a lease.
+/// Start of a lease: what is known of its grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// No later than it began: when it was asked for, for a grant without a wait.
+    /// A moment no later than the start of the lease. For a grant without a wait, when it was requested.
     pub(crate) since: Moment,
-    /// What the server has granted so far: the lease, or a shorter offer.
+    /// Duration that the server has granted so far: the lease, or a shorter offer.
     pub(crate) runs: Duration,
     /// Renewals of the same owner that may still arrive.
     pub(crate) late: Late,
-    /// Acquires of the same owner may still arrive.
+    /// Whether acquires of the same owner may still arrive.
     pub(crate) strays: bool,
 }
 
@@ -243,13 +243,13 @@ impl Lease {
         self.raised.fetch_max(token.value(), Ordering::AcqRel).into()
     }
 
-    /// Takes that back, unless the token was raised again since.
+    /// Undoes [`raise`](Self::raise), unless the token was raised again since.
     pub(crate) fn lower(&self, from: Token, to: Token) {
         let (from, to) = (from.value(), to.value());
         let _raised = self.raised.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What sets the lease anew.
+    /// Builds the command that renews the lease.
     pub(crate) fn renewal(&self, length: Duration) -> RedisResult<Cmd> {
         let token = Some(self.raised.load(Ordering::Acquire)).filter(|token| *token > 0);
         self.held_lock.renew(length, token)
@@ -260,7 +260,7 @@ impl Lease {
         self.state().late.clone().handed_over()
     }
 
-    /// Waits until no renewal is in flight, nor about to be sent by the watchdog, or until it is lost.
+    /// Waits until no renewal is in flight, nor about to be sent by the watchdog, or until the lease is lost.
     pub(crate) async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
@@ -268,7 +268,7 @@ impl Lease {
             if self.is_lost() || self.state().is_quiet() {
                 return;
             }
-            // Nothing may run any more that would tell the end of a renewal, or that of the lease.
+            // The runtime of the renewals may have ended, and then nothing notifies: look again when the lease ends.
             let _over = timeout(self.left(), answered).await;
         }
     }
@@ -302,7 +302,7 @@ impl Lease {
         now >= self.until() && self.expire(now)
     }
 
-    /// A command that makes the lease at least that long was sent then and has been answered.
+    /// Records that a command sent at `sent` was answered, and made the lease at least `length` long.
     fn believe(&self, state: &mut State, sent: Moment, length: Duration) {
         let until = self.safety.until(sent, state.late.counts(length));
         self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
@@ -315,7 +315,8 @@ impl Lease {
         self.until.store(self.until.load(Ordering::Acquire).min(until.0), Ordering::Release);
     }
 
-    /// Makes it lost if its time is over. Calls what the program has installed for logs and metrics.
+    /// Marks the lease as lost if it has expired, and returns whether it is lost. May call the program's log and
+    /// metrics recorders.
     pub(crate) fn expire(&self, now: Moment) -> bool {
         let state = self.state();
         let over = state.is_held() && now >= self.until();
@@ -333,7 +334,7 @@ impl Lease {
         state.phase.is_lost()
     }
 
-    /// Marks it as lost. `told`: the server reported it. The first reason is kept.
+    /// Marks the lease as lost. `told`: the server reported the loss. The first reason is kept.
     pub(crate) fn lose(&self, told: bool, why: Loss) {
         let mut state = self.state();
         if state.is_held() {
@@ -343,13 +344,13 @@ impl Lease {
         }
     }
 
-    /// The server has answered that this owner does not hold it.
+    /// Marks the lease as lost because the server answered that this owner does not hold the lock.
     pub(crate) fn gone(&self) {
         let why = self.state().suspicion.map_or(Loss::Forgotten, |(why, _)| why);
         self.lose(true, why);
     }
 
-    /// It may be lost, and why that would be. A renewal will find out.
+    /// Records a suspected loss with its reason, and makes a renewal due, whose answer decides.
     pub(crate) fn suspect(&self, why: Loss, now: Moment) {
         let mut state = self.state();
         state.suspicion = Some((why, state.late.last_number()));
@@ -357,7 +358,7 @@ impl Lease {
         self.hurry(now);
     }
 
-    /// The error for a caller that needs it held.
+    /// Returns the error for a caller that needs the lock held.
     pub(crate) fn lost_error(&self) -> Error {
         let why = self.why_lost().or_else(|| self.state().suspicion.map(|(why, _)| why));
         Error::Lost(why.unwrap_or(Loss::Forgotten))
@@ -373,9 +374,9 @@ impl Lease {
         observe::lost(&self.held_lock, why);
     }
 
-    /// Why it is lost, if it is.
+    /// Returns why the lease is lost, if it is.
     pub(crate) fn why_lost(&self) -> Option<Loss> {
-        // As everywhere the clock is looked at first.
+        // Reads the clock first, so that an expired lease is marked as lost.
         let _lost = self.is_lost();
         match self.state().phase {
             Phase::Lost { why, .. } => Some(why),
@@ -383,11 +384,11 @@ impl Lease {
         }
     }
 
-    /// Returns when it is lost, and why; or `None` when the guard of that share is gone.
+    /// Waits until the lease is lost, and returns why; `None` when the guard of the share is gone.
     pub(crate) async fn ended(&self, share: ShareId) -> Option<Loss> {
         loop {
             let mut gone = std::pin::pin!(self.gone.notified());
-            // From here on no notification is missed.
+            // Enabled before the check, so that no notification is missed.
             gone.as_mut().enable();
             if let Some(why) = self.why_lost() {
                 return Some(why);
@@ -399,13 +400,13 @@ impl Lease {
         }
     }
 
-    /// Whether the guard of that share is there.
+    /// Whether the guard of `share` exists.
     pub(crate) fn has(&self, share: ShareId) -> bool {
         let state = self.state();
         state.shares.iter().any(|other| other.id == share && !other.abandoned)
     }
 
-    /// Whether any guard is there.
+    /// Whether any guard exists.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().shares.iter().any(|share| !share.abandoned)
     }
@@ -419,12 +420,12 @@ impl Lease {
         Moment(self.until.load(Ordering::Acquire)).min(self.binding.until())
     }
 
-    /// Limits the time for which the lease is relied on; an earlier limit stays.
+    /// Limits the lease to the time that the session lasts. An earlier limit still applies.
     pub(crate) fn bind(&self, belief: &Arc<Belief>) {
         self.binding.add(belief);
     }
 
-    /// The server has bound it to that.
+    /// Records that the server has bound the lease to this session.
     pub(crate) fn bound_to(&self, _turn: &Turn, belief: &Arc<Belief>) {
         self.binding.set(belief);
     }
@@ -433,18 +434,18 @@ impl Lease {
         self.binding.is_to(belief)
     }
 
-    /// Whether it was bound ever, and may be still for the server.
+    /// Whether the lease was ever bound. The server may still have the binding.
     pub(crate) fn was_bound(&self) -> bool {
         self.binding.is_any()
     }
 
-    /// Whether it is bound to something that is not over.
+    /// Whether the lease is bound to a session that has not ended.
     pub(crate) fn is_bound(&self) -> bool {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// A repeated acquire has made it last for so long at least, as asked for at `sent`. Unless it
-    /// `counts`, see [`reentered`](Self::reentered).
+    /// Records that an acquire repeated at `sent` made the lease at least `length` long. If it does not
+    /// `count`, see [`reentered`](Self::reentered).
     pub(crate) fn prolonged(
         &self,
         _turn: &Turn,
@@ -485,7 +486,7 @@ impl Lease {
         }
     }
 
-    /// The same, if none is.
+    /// Returns the turn if no such command is in flight.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.busy {
@@ -552,7 +553,7 @@ impl Lease {
         self.state().longest_ever
     }
 
-    /// The longest that a guard wants.
+    /// Returns the longest lease that a guard requests.
     pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
         self.state().longest(now)
     }
@@ -567,7 +568,7 @@ impl State {
         !self.is_held() || self.late.is_quiet() && self.renew_at != Moment::NEVER
     }
 
-    /// Whether a guard holds it. Without shares it is released.
+    /// Whether a guard holds the lock. A lease without shares is released.
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.shares.is_empty()
     }

@@ -24,7 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest time for an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// No waiting.
+    /// Does not wait.
     Now,
     Until(Instant),
     Never,
@@ -53,7 +53,7 @@ impl Limit {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Waits for something for as long as the limit lets.
+    /// Waits for a future until the limit has passed.
     pub(crate) async fn wait_for<T>(self, what: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -89,11 +89,11 @@ pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
     limit.wait_for(sleep(between_half_and(longest))).await;
 }
 
-/// Trouble that passes by itself, and how long it has lasted.
+/// Transient errors, and how long they have lasted.
 pub(crate) struct Trouble {
     limit: Limit,
     since: Option<Instant>,
-    /// A try has failed.
+    /// Whether an attempt has failed.
     failed: bool,
 }
 
@@ -106,8 +106,8 @@ impl Trouble {
         *self = Self::new(self.limit);
     }
 
-    /// Takes in that a wait which was in the queue from `since` on has failed. The trouble lasts since the
-    /// server was last `heard`, or for longer if the wait had hardly begun then.
+    /// Records the failure of a wait that was in the queue since `since`. The errors count from when the server
+    /// was last `heard`, or from the first error if the wait had just begun then.
     pub(crate) fn was_in_line(&mut self, since: Instant, heard: Instant) {
         if heard.saturating_duration_since(since) >= REACHED {
             self.over();
@@ -149,7 +149,7 @@ pub(crate) fn pause_after(lasts: Duration) -> Duration {
     between_half_and((lasts / PART).clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
-/// Sleeps for that long, or until there is news.
+/// Sleeps for `pause`, or until `news` completes.
 pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output = ()>) {
     tokio::select! {
         biased;

@@ -1,5 +1,5 @@
-//! What the crate tells about itself: spans and events of `tracing`, and counters and histograms if the
-//! feature `metrics` is on. Names and meanings stand in the crate's documentation.
+//! Telemetry: `tracing` spans and events, and counters and histograms if the feature `metrics` is enabled.
+//! The crate documentation lists names and meanings.
 
 use crate::engine::lease::held_lock::HeldLock;
 use crate::wire::error::Error;
@@ -38,7 +38,7 @@ pub(crate) fn acquire_span(key: &[u8]) -> tracing::Span {
     tracing::debug_span!("kvlock.acquire", key = %readable(key), token)
 }
 
-/// What an acquire that succeeded has got, for its span.
+/// Records the token of a successful acquire in its span.
 pub(crate) fn granted(span: &tracing::Span, token: Token) {
     span.record("token", token.value());
 }
@@ -109,7 +109,7 @@ pub(crate) fn lost(held_lock: &HeldLock, why: Loss) {
     );
 }
 
-/// Runs from when it was made.
+/// Measures the time since its creation.
 #[derive(Debug)]
 pub(crate) struct Stopwatch(Instant);
 

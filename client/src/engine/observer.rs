@@ -1,8 +1,8 @@
 //! Observed locks: their holders, and changes of them.
 //!
 //! One task for each observed lock, for any number of observers. It sends `LOCK.OBSERVE`, gets
-//! changes through the session at that server, and begins anew at the current server of the lock when that
-//! session is over.
+//! changes through the session at that server, and starts again at the current server of the lock when that
+//! session ends.
 //! What is known of a lock is in [`Observed`], with the invariants O1 and O2.
 
 use crate::engine::context::Context;
@@ -33,10 +33,10 @@ pub(crate) struct Observation {
     view: watch::Receiver<View>,
 }
 
-/// Observes that lock.
+/// Observes a lock.
 pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
     let (observed, view) = context.observers.join(key);
-    // Why others could not is old news: it is tried again before long.
+    // An earlier failure may be outdated: retry soon.
     observed.tries_again();
     let observation = Observation { context: context.clone(), observed, view };
     observation.keep_running();
@@ -68,12 +68,12 @@ fn check(context: &Context, suspects: Suspects) {
 }
 
 impl Observation {
-    /// The view of now.
+    /// Returns the current view.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
     }
 
-    /// Waits until the view is another one than before.
+    /// Waits until the view changes, and returns it.
     pub(crate) async fn changed(&mut self) -> View {
         self.keep_running();
         // The sender lives as long as this observation.

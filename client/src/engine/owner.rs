@@ -39,7 +39,7 @@ pub struct Owner {
     slots: Arc<Mutex<Slots>>,
 }
 
-/// By how it is held, and the name of the lock.
+/// Slots by mode and name of the lock.
 type Slots = HashMap<(Mode, Arc<[u8]>), Visited>;
 
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl Slot {
     }
 }
 
-/// An acquire, or a guard, of an owner. The slot goes with the last of them.
+/// An acquire or a guard of an owner. The slot is removed with the last of them.
 pub(crate) struct OwnerSlot {
     owner: Owner,
     mode: Mode,

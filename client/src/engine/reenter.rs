@@ -88,7 +88,7 @@ impl Addition<'_> {
         (sent, answer.await)
     }
 
-    /// Renews it for as long as it and all others want. Says when that was sent.
+    /// Renews the lock for the longest lease that any guard requests. Returns when the renewal was sent.
     async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
         let all_want = |sent| lease.longest(sent).unwrap_or_default().max(first.length);
@@ -107,7 +107,7 @@ impl Drop for Addition<'_> {
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
         self.inner.spawn(async move {
             if undo::follow(&inner, &release, &via).await != Followed::Done {
-                // The last guard will give back all there is.
+                // The last guard releases all holds.
                 lease.strayed();
             }
             drop(turn);

@@ -12,15 +12,15 @@
 //! One task, the [`reader`], opens the session, reads it, and is its heartbeat. When that task ends,
 //! also with its runtime, the session is over.
 //!
-//! - **S1** A session is over once, for a reason. Its waits and observations then end with that reason and
-//!   begin anew through another session. The server knows the owner: a place in the queue that it still has is kept.
-//! - **S2** An outcome for an owner that does not wait any more is dropped: the [`Claim`] of that wait releases
-//!   what it may hold.
-//! - **S3** Waits give up a server that has not answered for the ttl, or for their patience if that is
-//!   shorter. The time since the last answer counts against their patience.
+//! - **S1** A session ends once, with a reason. Its waits and observations then end with that reason and
+//!   start again through another session. If the server still has the owner in its queue, the place is kept.
+//! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases
+//!   the lock if it was granted.
+//! - **S3** A wait fails when the server has not answered for the ttl, or for the patience of the wait if that
+//!   is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
-//!   know it: a late request would bind to it again.
-//! - **S5** Bound locks are believed until `ttl` after the last answered `SESSION.NEXT` was sent. If the server
+//!   know the session: a late request would bind to it again.
+//! - **S5** Bound locks count as held until `ttl` after the last answered `SESSION.NEXT` was sent. If the server
 //!   does not know the session before that time is over, it has forgotten the bindings, and the leases alone count.
 //!
 //! [`Claim`]: crate::engine::acquire::claim::Claim
@@ -54,7 +54,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What all sessions of a client need.
+/// State that all sessions of a client share.
 #[derive(Debug)]
 struct Shared {
     router: Arc<Router>,
@@ -62,7 +62,7 @@ struct Shared {
     reply_timeout: Duration,
     ttl: Duration,
     idle: Duration,
-    /// Longest silence of a server that waits accept.
+    /// Time without an answer after which waits give up the server.
     silence: Duration,
 }
 
@@ -70,7 +70,7 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) node: Arc<Node>,
-    /// Until when locks that are bound to it may be believed.
+    /// Moment until which locks bound to this session count as held.
     pub(crate) belief: Arc<Belief>,
     phase: watch::Sender<Phase>,
     uses: Mutex<Uses>,
@@ -89,12 +89,12 @@ enum Phase {
 struct Uses {
     /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.
     heard: Instant,
-    /// By owner.
+    /// Waits, by owner.
     waits: HashMap<Arc<str>, oneshot::Sender<Told>>,
     /// The last state of each observed lock, by its name.
     observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
     bound: Leases,
-    /// Binds them again when that is needed.
+    /// Task that binds the leases again when their slots move or the session ends.
     keeper: Option<JoinHandle<()>>,
 }
 
@@ -114,7 +114,7 @@ impl Session {
         Self { node, belief, phase, uses: Mutex::new(uses), shared }
     }
 
-    /// Returns its name at the server, as soon as it has one.
+    /// Waits until the session is open, and returns its id.
     pub(crate) async fn id(&self) -> Result<Arc<str>, Error> {
         let mut phase = self.phase.subscribe();
         let phase = phase.wait_for(|phase| !matches!(phase, Phase::Opening)).await;
@@ -136,7 +136,7 @@ impl Session {
         matches!(*self.phase.borrow(), Phase::Over(_))
     }
 
-    /// Returns when it is over.
+    /// Waits until the session ends.
     pub(crate) async fn over(&self) {
         let mut phase = self.phase.subscribe();
         // The sender lives as long as this.
@@ -167,7 +167,7 @@ impl Session {
         Ok(Changes { session: self.clone(), key: key.clone(), last })
     }
 
-    /// Registers a bound lease. From now on it is believed no longer than this session. (S5)
+    /// Registers a bound lease, which from then on counts as held no longer than this session lasts. (S5)
     pub(crate) fn bind(&self, lease: &Arc<Lease>) -> Result<(), Error> {
         self.enter(|uses| {
             uses.bound.add(lease);
@@ -192,12 +192,12 @@ impl Session {
         all.into_iter().filter(|lease| lease.is_bound_to(&self.belief)).collect()
     }
 
-    /// When the server last answered its reader.
+    /// Returns when the server last answered a `SESSION.NEXT`.
     pub(crate) fn heard(&self) -> Instant {
         self.uses().heard
     }
 
-    /// Asks the server for something in it. The answer may be that the session is over.
+    /// Sends a request that names this session. Ends the session if the server does not know it.
     pub(crate) async fn ask(
         &self,
         live: &Live,
@@ -217,7 +217,7 @@ impl Session {
         self.end_if(why, |_| true);
     }
 
-    /// Ends it if its uses allow that. The first reason stays.
+    /// Ends the session if `so` allows it. The first reason is kept.
     fn end_if(&self, why: Error, so: impl FnOnce(&mut Uses) -> bool) -> bool {
         let mut uses = self.uses();
         if !so(&mut uses) {
@@ -235,7 +235,7 @@ impl Session {
         true
     }
 
-    /// Closes it if its uses allow that. Returns when the server has answered.
+    /// Closes the session if `so` allows it. Returns when the server has answered.
     async fn close_if(self: Arc<Self>, so: fn(&mut Uses) -> bool) {
         let id = match &*self.phase.borrow() {
             Phase::Open(id) => id.clone(),
@@ -243,7 +243,7 @@ impl Session {
         };
         if self.end_if(closed(), so) {
             let close = request::close_session(&id);
-            // Without an answer it ends with its ttl.
+            // If the close is not answered, the session ends after its ttl.
             let _closed = self.node.commands().call(&close, self.shared.reply_timeout).await;
         }
     }
@@ -255,7 +255,8 @@ impl Session {
 }
 
 impl Uses {
-    /// A lease that is bound elsewhere now may be bound here again, if its slot comes back.
+    /// Whether there are no waits and no bound leases. A lease that is now bound at another node counts too: its
+    /// slot may come back.
     fn may_end(&mut self) -> bool {
         self.waits.is_empty() && !self.bound.any()
     }
@@ -271,14 +272,14 @@ impl Uses {
         is_awaited && !self.bound.any()
     }
 
-    /// Ends waits and observations: they ask for the reason, and begin anew.
+    /// Ends waits and observations. Their tasks read the reason and start again.
     fn end_waits(&mut self) {
         self.waits.clear();
         self.observed.clear();
     }
 }
 
-/// Whether that is the answer of a server that does not know the session.
+/// Whether the error means that the server does not know the session.
 fn is_forgotten(why: &Error) -> bool {
     matches!(why.code(), Some("NOSESSION" | "TRYAGAIN"))
 }

@@ -39,7 +39,7 @@ pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
 
 /// The shortest lease. A shorter one could end before the reply arrives.
 pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
-/// Ten years: more cannot be said on the wire.
+/// Ten years: the longest lease that the protocol accepts.
 const LEASE_MAX: Duration = Duration::from_millis(315_360_000_000);
 
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
@@ -49,7 +49,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     Err(Error::Invalid(format!("lease out of range: {lease:?} is not 10 ms to ten years")))
 }
 
-/// What the server takes.
+/// Longest value that the server accepts.
 const VALUE_MAX: usize = 1_024;
 
 pub(crate) fn check_value(value: &[u8]) -> Result<(), Error> {

@@ -29,7 +29,7 @@ pub(crate) async fn give_back_storing(
     if stored.is_ok() {
         gave_back(inner, lease, &turn, share);
     } else if let Err(trouble) = give_back_in(inner, lease, &turn, share).await {
-        // The caller hears why the result was not stored. This release is repeated in the background.
+        // The caller gets the reason why the result was not stored. This release is repeated in the background.
         tracing::debug!(%trouble, "released without the result");
     }
     stored
@@ -52,7 +52,7 @@ async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<()
                 lease.gone();
                 return Err(lease.lost_error());
             }
-            // The next waiter need not wait until there is memory.
+            // Release at once: the next waiter need not wait until memory is free.
             Err(refused) if refused.code() == Some("OOM") => return Err(refused),
             Err(error) => {
                 in_doubt |= error.leaves_outcome_unknown();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What was sent over a connection that broke may arrive after what was sent over the next one. So
-/// the release is repeated after this time.
+/// Time after which a release is repeated. A command sent over a broken connection may arrive after commands
+/// sent over the next connection.
 const LATER: Duration = Duration::from_secs(3);
 
 /// Sends a release until it is answered, after the cancellation of the wait if there was one. It is first sent over
@@ -46,10 +46,10 @@ pub(crate) async fn free(
     }
 }
 
-/// What came of a release that was sent where an acquire went before.
+/// Outcome of a release that was sent over the connection of the acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Followed {
-    /// What was acquired has been given back.
+    /// The lock was released.
     Done,
     /// The acquire has been carried out or refused, and nothing will come of it any more; but the
     /// lock is kept by another server now, or by this one a little later.
@@ -58,7 +58,7 @@ pub(crate) enum Followed {
     Unknown,
 }
 
-/// Sends a release where an acquire went before.
+/// Sends a release over the connection of the acquire.
 pub(crate) async fn follow(inner: &Context, release: &Cmd, live: &Live) -> Followed {
     match live.call_after(release, inner.settings.reply_timeout).await {
         Err(trouble) if trouble.leaves_outcome_unknown() => {

@@ -35,9 +35,9 @@ pub(crate) struct Claim {
     strays: bool,
     /// Whether a command that may put the owner in the queue was sent: then the wait is cancelled before the release.
     lined_up: bool,
-    /// Renewals that may yet arrive.
+    /// Renewals that may still arrive.
     late: Late,
-    /// The longest lease that it may have.
+    /// Longest lease that the grant may have.
     lasts: Duration,
 }
 
@@ -56,13 +56,13 @@ pub(crate) struct Claim {
 /// overtake that command, which then [strays](Claim::strays).
 #[derive(Debug)]
 enum State {
-    /// Neither a place in the queue nor a grant, unless an earlier command is a stray.
+    /// Not queued and not granted, unless an earlier command is a stray.
     Nothing,
-    /// The answer to a command over that connection has not come.
+    /// A command sent over this connection has not been answered.
     Asked(Arc<Live>),
-    /// It is in the queue, or granted.
+    /// The owner is queued, or the lock is granted.
     Has,
-    /// A guard has the lock, or its release is under way: this has nothing more to do.
+    /// A guard has the lock, or the release is in flight. The claim has nothing left to do.
     Over,
 }
 
@@ -100,8 +100,8 @@ impl Claim {
         request::with_value(request, self.value.as_deref())
     }
 
-    /// A command that may be granted is about to be sent there. One that was not answered may arrive
-    /// after it, unless both go over the same connection.
+    /// Records that a command that may be granted is about to be sent over `via`. An earlier unanswered command
+    /// may arrive after it, unless both use the same connection.
     pub(crate) fn sending(&mut self, via: Arc<Live>) {
         self.strays |= matches!(&self.state, State::Asked(before) if !Arc::ptr_eq(&via, before));
         self.state = State::Asked(via);
@@ -133,7 +133,7 @@ impl Claim {
         self.state = State::Nothing;
     }
 
-    /// Takes in how a command failed.
+    /// Records the failure of a command.
     pub(crate) fn failed(&mut self, trouble: &Error) {
         if !trouble.leaves_outcome_unknown() {
             return self.refused();
@@ -146,13 +146,13 @@ impl Claim {
         }
     }
 
-    /// Takes over what may yet arrive of an earlier hold of this owner.
+    /// Takes over the renewals of an earlier hold of this owner that may still arrive.
     pub(crate) fn inherit(&mut self, late: Late) {
         self.late = late;
     }
 
-    /// Sets the lease of a grant. Returns when the command was sent, and the lease that runs; `None` if the grant had
-    /// ended.
+    /// Sets the lease of a grant. Returns the send time of the command and the lease in effect; `None` if the
+    /// grant had ended.
     pub(crate) async fn confirm(
         &mut self,
         length: Duration,
@@ -202,7 +202,7 @@ impl Claim {
         Ok((lease, share))
     }
 
-    /// Gives back what was granted, and returns when that has been answered or given up.
+    /// Releases what was granted. Returns when the release has been answered or given up.
     ///
     /// # Cancel safety
     ///
@@ -210,7 +210,7 @@ impl Claim {
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));
-        // An error is a runtime that ends, and then there is nothing to wait for.
+        // An error means that the runtime has ended: there is nothing to wait for.
         let _ended = undone.await;
     }
 
@@ -219,7 +219,7 @@ impl Claim {
         self.state = State::Over;
     }
 
-    /// Releases in the background what may be held, and then says that it is done.
+    /// Releases in the background what may be held, then notifies `done`.
     fn give_up(&mut self, done: Option<oneshot::Sender<()>>) {
         let via = match std::mem::replace(&mut self.state, State::Over) {
             State::Over => return,

@@ -1,4 +1,4 @@
-//! Waiting in the queue, for a lock, permits or a latch, until the server says what becomes of it.
+//! Waiting in the queue for a lock, permits or a latch, until the server sends the outcome.
 
 use crate::engine::acquire::claim::Claim;
 use crate::engine::lease::Granted;
@@ -11,9 +11,9 @@ use crate::wire::request;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What has become of a wait.
+/// Outcome of a wait.
 pub(crate) enum Waited {
-    /// It is granted, for the offer.
+    /// Granted, with a lease as long as the offer.
     Granted(Granted),
     /// The latch is open.
     Open,
@@ -25,8 +25,8 @@ pub(crate) enum Waited {
     Sent,
 }
 
-/// Asks for it, and waits in the queue if it cannot be had at once. Records in `trouble` when the server was last heard
-/// if that fails in the queue.
+/// Sends the request, and waits in the queue if it is not granted at once. If the wait fails in the queue,
+/// records in `trouble` when the server last answered.
 ///
 /// # Cancel safety
 ///
@@ -59,7 +59,7 @@ async fn try_at(
     let session = inner.sessions.at(&to.node)?;
     let id = session.id().await?;
     let mut ticket = session.expect(&claim.owner)?;
-    // A timeout of zero would be none at all.
+    // On the wire, a timeout of zero means no timeout.
     let left = limit.left().map(|left| left.max(Duration::from_millis(1)));
     let (mode, holds) = (claim.mode, Some(claim.mode.once()));
     let request = request::wait(mode, &*claim.key, &*claim.owner, offer, left, holds, Some(&id))?;
@@ -94,20 +94,20 @@ async fn try_at(
             return Err(error);
         }
     };
-    // One that is replaced is closed, however long this waits.
+    // Not kept during the wait, so that a replaced connection can be closed.
     drop(live);
     observe::waiting();
     claim.has();
     let in_line = Instant::now();
     inner.contended.set(&claim.key, true);
-    // If the session is over the place may not be: then it is asked for again.
+    // If the session ends, the server may still have the place: the caller asks again.
     let told = ticket.told().await;
     if matches!(told, Err(_) | Ok(Told::Replaced | Told::Error(_))) {
         trouble.was_in_line(in_line, session.heard());
     }
     let told = told?;
     match &told {
-        // After the latter something of that owner may still be in the queue, or even granted.
+        // After `Replaced` the owner may still be queued through another session, or even have a grant.
         Told::Granted { .. } | Told::Replaced => {}
         Told::Open | Told::Ready | Told::Timeout | Told::Cancelled | Told::Error(_) => {
             claim.refused();

@@ -1,17 +1,17 @@
-//! Leases that are looked after together as long as they are alive.
+//! A collection of leases that forgets those that have ended.
 
 use crate::engine::lease::Lease;
 use std::sync::{Arc, Weak};
 
-/// How many are looked at in passing each time.
+/// Number of leases that each call checks.
 const LOOKS: usize = 16;
 
-/// Leases of which some may have ended. Those are forgotten little by little: each call takes the same short time
-/// on average, however many there were.
+/// Leases, some of which may have ended. Each call removes a few ended leases, so its average time does not
+/// depend on their number.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     list: Vec<Weak<Lease>>,
-    /// Those before it are looked at next, from the last to the first.
+    /// Leases before this index are checked next, from the last to the first.
     looked: usize,
 }
 
@@ -21,19 +21,19 @@ impl Leases {
         self.list.push(Arc::downgrade(lease));
     }
 
-    /// Whether one is alive.
+    /// Whether any lease is alive.
     pub(crate) fn any(&mut self) -> bool {
         self.forget();
         while self.list.pop_if(|last| !is_alive(last)).is_some() {}
         !self.list.is_empty()
     }
 
-    /// Those of which something is left.
+    /// Returns the leases that still exist.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<Lease>> {
         self.list.iter().filter_map(Weak::upgrade)
     }
 
-    /// Forgets the next few that have ended.
+    /// Checks the next few leases, and removes those that have ended.
     fn forget(&mut self) {
         for _ in 0..LOOKS {
             let end = match self.looked.min(self.list.len()) {

@@ -1,15 +1,15 @@
-//! The time until which locks bound to a session may be believed: one for all of them.
+//! The moment until which locks bound to a session count as held, one for all locks of the session.
 
 use crate::engine::clock::Moment;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::sync::Arc;
 
-/// Until when a session lasts at least.
+/// Moment until which a session is known to last.
 #[derive(Debug)]
 pub(crate) struct Belief(AtomicU64);
 
 impl Belief {
-    /// Of a session that is not open yet.
+    /// Returns the value for a session that is not open yet.
     pub(crate) fn none() -> Self {
         Self(AtomicU64::new(Moment::LONG_AGO.0))
     }
@@ -18,21 +18,21 @@ impl Belief {
         Moment(self.0.load(Ordering::Acquire))
     }
 
-    /// It lasts until then at least.
+    /// Records that the session lasts at least until `until`.
     pub(crate) fn extend(&self, until: Moment) {
         self.0.fetch_max(until.0, Ordering::AcqRel);
     }
 
-    /// The server has forgotten the session, so it will not release anything for it.
+    /// Records that the server has forgotten the session: it will not release locks when the session ends.
     pub(crate) fn forgotten(&self) {
         self.0.store(Moment::NEVER.0, Ordering::Release);
     }
 }
 
-/// The session that a lease is bound to, if any. Until the server has answered, earlier ones count too.
+/// The session that a lease is bound to, if any. Earlier sessions count too, until the server confirms the last.
 #[derive(Debug)]
 pub(crate) struct Binding {
-    /// Whether it is to any; read without the lock.
+    /// 1 if the lease is bound to a session. Read without the mutex.
     any: AtomicU64,
     to: Mutex<Vec<Arc<Belief>>>,
 }
@@ -42,12 +42,12 @@ impl Binding {
         Self { any: AtomicU64::new(0), to: Mutex::new(Vec::new()) }
     }
 
-    /// Whether it is to any, which may be over.
+    /// Whether the lease is bound to a session, which may have ended.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Acquire) != 0
     }
 
-    /// The server may come to have it bound to that one.
+    /// Records that the server may bind the lease to this session.
     pub(crate) fn add(&self, belief: &Arc<Belief>) {
         let mut to = lock(&self.to);
         to.retain(|other| !Arc::ptr_eq(other, belief) && other.until() != Moment::NEVER);
@@ -55,7 +55,7 @@ impl Binding {
         self.any.store(1, Ordering::Release);
     }
 
-    /// The server has it bound to that one.
+    /// Records that the server has bound the lease to this session only.
     pub(crate) fn set(&self, belief: &Arc<Belief>) {
         lock(&self.to).retain(|other| Arc::ptr_eq(other, belief));
     }
@@ -64,13 +64,13 @@ impl Binding {
         lock(&self.to).last().is_some_and(|to| Arc::ptr_eq(to, belief))
     }
 
-    /// Whether it is to a session that lasts.
+    /// Whether the lease is bound to a session that has not ended.
     pub(crate) fn lasts(&self, now: Moment) -> bool {
         let until = self.until();
         until != Moment::NEVER && until > now
     }
 
-    /// Until when it lets the lease be believed.
+    /// Returns the moment until which the binding lets the lease count as held.
     pub(crate) fn until(&self) -> Moment {
         if !self.is_any() {
             return Moment::NEVER;

@@ -9,20 +9,20 @@ use std::time::Duration;
 /// A held lock, as the server knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldLock {
-    /// Its kind and mode.
+    /// Kind and mode of the lock.
     pub(crate) mode: Mode,
     /// The name of the lock.
     pub(crate) key: Arc<[u8]>,
-    /// The locks that were granted with it.
+    /// Locks that were granted in the same request.
     pub(crate) further: Option<Arc<Further>>,
-    /// Its owner.
+    /// Owner of the lock.
     pub(crate) owner: Arc<str>,
     /// The token of the grant.
     pub(crate) token: Token,
 }
 
 impl HeldLock {
-    /// The names of the locks in the mode of this one.
+    /// Returns the names of all locks that are held in this mode.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let further = self.further.iter().flat_map(|further| &further.with);
         std::iter::once(&self.key).chain(further).map(|key| &**key)

@@ -1,12 +1,13 @@
 //! Renewals that the server may still carry out, although nothing here waits for their answers.
 //!
-//! A renewal sets the lease, also to less than it was. One without an answer may be carried out after
-//! later ones that went over other connections, and then leaves no more than its own length. As long
-//! as that is possible no later renewal counts for more.
+//! A renewal sets the lease, and may shorten it. The server may execute an unanswered renewal after later
+//! ones that were sent over other connections. The lease is then only as long as the unanswered renewal
+//! says. While that is possible, no later renewal counts for more.
 
 use std::time::Duration;
 
-/// Connections of which renewals that were given up are kept apart. Those over older ones count for ever.
+/// Number of connections for which given-up renewals are tracked separately. Renewals over older connections
+/// limit the lease for good.
 const CONNECTIONS: usize = 3;
 
 /// One renewal of a grant.
@@ -24,7 +25,7 @@ pub(crate) struct Late {
     in_flight: Vec<InFlight>,
     /// Renewals that are no longer awaited, by connection.
     given_up: Vec<GivenUp>,
-    /// The shortest of those over other connections.
+    /// Shortest given-up renewal over any other connection.
     others: Option<Duration>,
     last_number: u64,
 }
@@ -34,8 +35,8 @@ pub(crate) struct Late {
 struct InFlight {
     renewal: RenewalId,
     length: Duration,
-    /// The shortest of those that were in flight with it: they may have been carried out after it, whichever
-    /// answer comes first.
+    /// Shortest renewal in flight at the same time. The server may have executed that one later, whichever
+    /// answer arrives first.
     beside: Duration,
 }
 
@@ -43,13 +44,13 @@ struct InFlight {
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
     via: u64,
-    /// The last renewal sent before. Later ones over the same connection arrive later.
+    /// Number of the last renewal sent before the give-up. Later renewals over the same connection arrive later.
     before: u64,
     shortest: Duration,
 }
 
 impl Late {
-    /// Records a renewal that is about to be sent over that connection.
+    /// Records a renewal that is about to be sent over the connection `via`.
     pub(crate) fn sending(&mut self, via: u64, length: Duration) -> RenewalId {
         self.last_number += 1;
         let renewal = RenewalId { number: self.last_number, via };
@@ -62,8 +63,8 @@ impl Late {
         renewal
     }
 
-    /// Records the answer to a renewal. What was given up before it was sent over the same connection is
-    /// over, too. Returns how much of it counts at most, because of those that were in flight with it.
+    /// Records the answer to a renewal, and forgets renewals that were given up earlier on the same connection.
+    /// Returns the longest lease that may be counted, which renewals in flight at the same time limit.
     pub(crate) fn answered(&mut self, renewal: RenewalId) -> Duration {
         let place = self.in_flight.iter().position(|other| other.renewal == renewal);
         let most = place.map_or(Duration::MAX, |place| self.in_flight.swap_remove(place).beside);
@@ -71,7 +72,7 @@ impl Late {
         most
     }
 
-    /// Records that the answer to a renewal is not waited for any more, if it was.
+    /// Stops waiting for the answer to a renewal. No effect if the renewal is not in flight.
     pub(crate) fn give_up(&mut self, renewal: RenewalId) {
         let place = self.in_flight.iter().position(|other| other.renewal == renewal);
         let Some(place) = place else { return };
@@ -88,7 +89,8 @@ impl Late {
         }
     }
 
-    /// Returns the same for another record. That record gets no answers to renewals that are in flight here.
+    /// Returns the unanswered renewals for another record of the same owner. That record gets no answers to
+    /// renewals in flight here, so they count as given up.
     pub(crate) fn handed_over(mut self) -> Self {
         for InFlight { length, .. } in std::mem::take(&mut self.in_flight) {
             self.others = shorter(self.others, Some(length));
@@ -96,7 +98,7 @@ impl Late {
         self
     }
 
-    /// Whether no answer is waited for.
+    /// Whether no renewal is in flight.
     pub(crate) fn is_quiet(&self) -> bool {
         self.in_flight.is_empty()
     }
@@ -115,7 +117,7 @@ impl Late {
 }
 
 impl RenewalId {
-    /// Whether it was sent after the renewal of that number.
+    /// Whether this renewal was sent after the renewal with `number`.
     pub(crate) fn is_after(self, number: u64) -> bool {
         self.number > number
     }

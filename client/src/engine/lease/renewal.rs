@@ -1,4 +1,4 @@
-//! When a lease is renewed, and what comes of it.
+//! Planning of renewals, and their outcomes.
 
 use super::{Lease, LeaseSpec, ShareId, State};
 use crate::engine::clock::Moment;
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Lease {
-    /// Returns what to do about it at `now`. Changes nothing.
+    /// Returns the next action of the watchdog at `now`. Changes nothing.
     pub(crate) fn action(&self, now: Moment) -> WatchdogAction {
         let state = self.state();
         if !state.is_held() {
@@ -63,8 +63,8 @@ impl Lease {
         Some(length)
     }
 
-    /// A renewal is about to be sent over that connection. If it is shorter than what we have, the
-    /// server may obey it and the answer be lost, so from now on no more is believed. (I1)
+    /// Records that a renewal is about to be sent over `via`. The server may execute it and the answer may be
+    /// lost, so from now on the lease counts for no more than this renewal sets. (I1)
     pub(crate) fn renewing(&self, sent: Moment, length: Duration, via: u64) -> RenewalId {
         let mut state = self.state();
         let renewal = state.late.sending(via, length);
@@ -72,7 +72,7 @@ impl Lease {
         renewal
     }
 
-    /// Takes in the outcome of a renewal. Returns the error if it was not carried out, or may not have been.
+    /// Records the outcome of a renewal. Returns the error if the server did not, or may not, have executed it.
     pub(crate) fn answered(
         &self,
         renewal: RenewalId,
@@ -100,12 +100,12 @@ impl Lease {
                 return Err(trouble);
             }
         }
-        // Of a lock that is lost, too.
+        // Also for a lock that is lost.
         self.refused(renewal);
         Ok(())
     }
 
-    /// The answer to a renewal is not waited for any more, if it was.
+    /// Stops waiting for the answer to a renewal.
     pub(crate) fn give_up(&self, renewal: RenewalId) {
         self.state().late.give_up(renewal);
         self.answered.notify_waiters();
@@ -124,7 +124,7 @@ impl Lease {
         }
         self.believe(&mut state, sent, length);
         match state.suspicion {
-            // What was seen is older than this answer.
+            // The suspicion is older than this answer.
             Some((_, before)) if renewal.is_after(before) => state.suspicion = None,
             Some(_) => state.renew_at = sent,
             None => {}
@@ -132,7 +132,7 @@ impl Lease {
         state.check = state.suspicion.is_some();
     }
 
-    /// The server has answered that it did nothing.
+    /// Records the answer that the renewal had no effect.
     pub(crate) fn refused(&self, renewal: RenewalId) {
         let _nothing_counts = self.state().late.answered(renewal);
         self.answered.notify_waiters();
@@ -152,7 +152,7 @@ impl Lease {
 
     /// Records why a renewal failed.
     pub(crate) fn failed(&self, trouble: &Error) {
-        // Later there is less and less time for an answer.
+        // The later the retry, the less time is left for an answer.
         if !matches!(trouble, Error::Timeout) {
             self.state().unconfirmed = matches!(trouble, Error::NotReplicated { .. });
         }
@@ -174,24 +174,24 @@ impl Lease {
         (longest, before)
     }
 
-    /// Takes a change back that the server does not agree to.
+    /// Undoes a change that the server refused.
     pub(crate) fn change_back(&self, share: ShareId, sent: Moment, before: LeaseSpec) {
         let mut state = self.state();
         state.set_length(share, sent, before.length);
-        // What runs at the server is what ran before; it is renewed right away.
+        // The server still has the previous lease: renew it at once.
         state.renew_at = sent;
     }
 }
 
 impl State {
-    /// Returns the length of a renewal with which no guard gets less than it wants: `None` if all of them
-    /// let their leases end. (I4)
+    /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if all
+    /// guards let their leases end. (I4)
     fn renewal(&self, now: Moment) -> Option<Duration> {
         let watched = |share: &super::Share| share.term.watched && !share.abandoned;
         if self.check || self.shares.iter().any(watched) { self.longest(now) } else { None }
     }
 
-    /// Plans the next renewal of a lease that was asked for at `sent`.
+    /// Plans the next renewal of a lease that was requested at `sent`.
     pub(super) fn plan_renewal(&mut self, sent: Moment, length: Duration) {
         self.renew_at = self.a_third_after(sent, length);
     }

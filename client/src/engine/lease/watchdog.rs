@@ -44,7 +44,7 @@ pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     patience: Duration,
     agenda: Mutex<Agenda>,
-    /// There is earlier work than the task knows of, or the task has to end.
+    /// Notified when work is due before the task's timer, or the task must end.
     woken: Notify,
     task: Mutex<Task>,
 }
@@ -52,21 +52,21 @@ pub(crate) struct Watchdog {
 #[derive(Debug, Default)]
 struct Task {
     runs: bool,
-    /// Where it can run: those on which locks were acquired or released, the latest last.
+    /// Runtimes on which locks were acquired or released, the latest last. The task runs on one of them.
     runtimes: Vec<Handle>,
 }
 
-/// When to look at which lease.
+/// Leases, ordered by the time of their next check.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     entries: BTreeMap<(Moment, u64), Arc<Lease>>,
-    /// Until when the task sleeps; `None` while it is at work and will look by itself.
+    /// When the task wakes; `None` while the task is working and checks the agenda before it sleeps.
     sleeps_until: Option<Moment>,
     closed: bool,
 }
 
 impl Agenda {
-    /// Puts a lease where it belongs now, or takes it out. Returns whether the task oversleeps it.
+    /// Inserts, moves or removes a lease. Returns whether the lease is due before the task wakes.
     pub(crate) fn place(&mut self, lease: &Arc<Lease>, now: Moment) -> bool {
         self.remove(lease);
         let at = match lease.action(now) {
@@ -202,7 +202,7 @@ impl Watchdog {
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 () = pause => {}
                 () = self.woken.notified() => idle = false,
-                // What the other server knows of our locks is better found out at once.
+                // After a failover: renew at once, to learn which locks the new server has.
                 () = &mut switched => {
                     switched.set(self.renewals.router.switched());
                     // From here on the next switch is noticed, also during this one's work.
@@ -215,7 +215,7 @@ impl Watchdog {
         }
     }
 
-    /// Everything is due.
+    /// Makes all leases due.
     async fn hurry(&self) {
         let all: Vec<_> = lock(&self.agenda).entries.values().cloned().collect();
         for some in all.chunks(CHUNK) {
@@ -281,7 +281,7 @@ impl Watchdog {
         batches
     }
 
-    /// Sends a batch and takes the answers in.
+    /// Sends a batch of renewals and records the answers.
     async fn renew(self: &Arc<Self>, batch: Batch) {
         let Batch { node, mut renewals, .. } = batch;
         match node {
@@ -406,15 +406,15 @@ struct Batch {
     renewals: Vec<Renewal>,
 }
 
-/// A lease that is being renewed. Dropped without an answer, also with the runtime, the next renewal is planned.
+/// A renewal in flight. If it is dropped without an answer, also by the end of the runtime, the next is planned.
 #[derive(Debug)]
 struct Renewal {
     lease: Arc<Lease>,
     length: Duration,
-    /// When it was sent last.
+    /// When the renewal was last sent.
     sent: Option<(Moment, RenewalId)>,
     answered: bool,
-    /// The lock is at another node: nothing was done.
+    /// The node redirected the renewal, which had no effect.
     redirected: bool,
 }
 

@@ -51,7 +51,7 @@ impl Reader {
         Moment::of(&*self.0.shared.policy.clock)
     }
 
-    /// The server has answered what was sent then: the session lasts for the ttl from there.
+    /// Records an answer to a request sent at `sent`: the session lasts for the ttl from that moment.
     fn lasts_from(&self, sent: Moment) {
         let shared = &self.0.shared;
         self.0.belief.extend(shared.policy.safety.until(sent, shared.ttl));
@@ -141,7 +141,7 @@ impl Reader {
         left.min(waits_left)
     }
 
-    /// Reads until that connection breaks.
+    /// Reads outcomes until the connection breaks.
     async fn read_over(&self, live: &Live, id: &str, ack: &mut u64) -> Result<Infallible, Error> {
         let (session, shared) = (&self.0, &self.0.shared);
         let pause = shared.ttl / BEATS;
@@ -163,13 +163,13 @@ impl Reader {
             if !session.uses().is_unused() {
                 busy = Instant::now();
             } else if busy.elapsed() >= shared.idle {
-                // That ends this.
+                // The close ends this loop.
                 tokio::spawn(session.clone().close_if(Uses::is_unused));
             }
         }
     }
 
-    /// Takes in the answer to a `SESSION.NEXT` that was sent then.
+    /// Processes the answer to a `SESSION.NEXT` that was sent at `sent`.
     fn hear(&self, sent: Moment, answer: Result<Value, Error>, ack: &mut u64) -> Result<(), Error> {
         if !matches!(answer, Err(Error::Connection(_) | Error::Timeout)) {
             self.0.uses().heard = Instant::now();
