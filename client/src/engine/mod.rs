@@ -18,7 +18,8 @@
 //!      │                          session/sessions opens another one when it is over; session/observed
 //!      └─► lease                  the record of what is held: lease/renewal plans renewals, lease/late limits what
 //!                                 late answers are worth, lease/belief is the end of a session's bindings;
-//!                                 lease/watchdog is the task that sends renewals
+//!                                 lease/loss records a loss and wakes the guards; lease/watchdog is the task that
+//!                                 sends renewals
 //!   clock, limit, observe, settings         time, patience, logs and metrics
 //! ```
 //!
@@ -30,7 +31,7 @@
 //! | where does a lock wait in the queue? | `acquire/wait.rs`; the outcome arrives in `session/reader.rs`. The server ends a wait whose time is over |
 //! | how does a grant become a lease? | `acquire.rs` accepts it, `Claim::hold` makes the lease: at once, after a wait, and for an adopted lock. Re-entry adds to a lease that exists; binding changes one |
 //! | when is the next renewal, and where is it sent? | `lease/renewal.rs` plans it, `lease/watchdog.rs` sends it. `hold.rs` sends those that a guard asks for, `Claim::confirm` one before there is a lease |
-//! | where is a lock found lost? | when its time is over: `Lease::expire`, by the watchdog or by any query. When a server says so: the answers in `lease/renewal.rs`, `hold.rs`, `reenter.rs`, `bound.rs` and `store.rs`. An observer's report only makes a renewal due |
+//! | where is a lock found lost? | `lease/loss.rs`. When its time is over: `Lease::expire`, by the watchdog or by any query. When a server says so: the answers in `lease/renewal.rs`, `hold.rs`, `reenter.rs`, `bound.rs` and `store.rs`. An observer's report only makes a renewal due |
 //! | who hears of a loss? | `Lease::end` wakes the guards |
 //! | who may change the number of holds? | the caller with the `Turn` of the lease |
 //! | what reconnects? | `session/reader.rs`, with the same session; when the session is over, the next wait opens another one in `session/sessions.rs`. `net::link` for commands |
