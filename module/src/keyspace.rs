@@ -136,7 +136,7 @@ fn read_holds<'a>(
     alone.then_some(Observed::Held(holding))
 }
 
-/// The same, as [`Depth::Holds`] tells it. Only where the owner goes on sharing the lock, the next token must be
+/// The same, as [`Depth::Holds`] tells it. Only where the owner keeps sharing the lock, the next token must be
 /// above this one.
 fn without_token(seen: Observed<'_>) -> Observed<'_> {
     let Observed::Held(holding @ Holding { shared: 0, .. }) = seen else { return seen };

@@ -196,7 +196,7 @@ impl Module {
     }
 }
 
-/// Returns whether no grant that was answered is lost when this server ends, in whatever way: each is
+/// Returns whether no grant that was answered is lost when this server ends in any way: each is
 /// on the disk before. It is taken for granted that the server ran before with the settings that it
 /// has now.
 fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! Observers: reads how a lock stands for them, and says it.
+//! Observers: reads the state of a lock for them, and replies with it.
 
 use kvlock_core::{
     Cause, Gone, KeyRef, News, Now, Observed, Standing as Stands, Token, UnixMillis,
@@ -8,7 +8,7 @@ use crate::keyspace::{self, Depth};
 use crate::redis::{Arg, Ctx, Key, Reply};
 use crate::server::Server;
 
-/// How a lock stands, as the parts of a reply.
+/// The state of a lock, as the parts of a reply.
 pub(crate) struct Standing {
     pub(crate) state: Reply,
     pub(crate) owner: Reply,

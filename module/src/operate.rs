@@ -102,7 +102,7 @@ impl Server {
     ) -> Case<'a> {
         let mut case = Case::new(ctx, ctx.db(), name, now);
         case.at.seen = keyspace::read(open, &self.words, case.at.key.name, asked, depth);
-        // A release by the only holder, for whom nobody waits, grants nothing, so it needs no token.
+        // A release by the only holder of a lock without waiters grants nothing, so it needs no token.
         let is_alone = matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }));
         if depth != Depth::Holds || !is_alone {
             case.at.floor = self.floor(&case);

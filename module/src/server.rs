@@ -105,7 +105,7 @@ impl Server {
         self.primary
     }
 
-    /// Answers a waiter that has left the table, if it is a client: a session was told.
+    /// Answers a waiter that has left the table, if it is a client. A session has its outcome.
     pub(crate) fn answer(
         &mut self,
         waiting: impl Into<Option<Waiting>>,

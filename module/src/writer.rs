@@ -8,7 +8,7 @@ use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
 impl Words {
-    /// Makes `owner` the one holder of the lock, whatever was there: if it is known that `before` held
+    /// Makes `owner` the one holder of the lock, and replaces any value: if it is known that `before` held
     /// it, and there was nothing else, only that goes.
     pub(crate) fn grant(
         &self,

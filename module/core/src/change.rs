@@ -40,7 +40,7 @@ pub enum Change<P> {
     /// key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
     /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
     GiveWay,
-    /// The first waiter holds the lock now, whatever the key held before.
+    /// The first waiter holds the lock now. Replaces any value of the key.
     HandOff(HandOff<P>),
     /// The lock is shared, by its earlier sharers and these.
     Share(Sharers<P>),
@@ -133,7 +133,7 @@ pub struct HandOff<P> {
     pub until: UnixMillis,
     /// Its value.
     pub value: Value,
-    /// The client to answer; none if a session was told.
+    /// The client to answer; `None` if the grant is an outcome of a session.
     pub client: Option<P>,
 }
 

@@ -72,7 +72,7 @@ impl<P> Table<P> {
         keys: Results<'_>,
     ) -> Option<Vec<Link>> {
         let (asked, _) = *wanted.first()?;
-        // Most often nobody waits for another lock.
+        // Most often no holder waits for another lock.
         let known = usize::from(wanted.len() == 1 && self.queues.find(asked).is_some());
         if self.queues.count() <= known {
             return None;
@@ -127,7 +127,7 @@ impl<P> Table<P> {
         }
         let place = place.unwrap_or(*WaiterId::ALL.end());
         let front = self.in_front(search, key, want, place);
-        // Sharers keep nobody who wants to share, unless somebody before it wants the lock alone.
+        // Sharers do not hold up a request to share, unless an earlier waiter wants the lock alone.
         let in_the_way = owners.into_iter().filter(|_| !is_shared || front.has_one_alone);
         for owner in in_the_way {
             if let Some(last) = search.add(key, owner.into(), true, from) {
@@ -171,7 +171,7 @@ impl<P> Table<P> {
     }
 }
 
-/// What stands in front of a place.
+/// What is in the queue before a place.
 struct Front {
     /// Waits for sets.
     sets: Vec<WaiterId>,

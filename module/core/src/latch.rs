@@ -70,7 +70,7 @@ pub type LatchAt<'a> = At<'a, Latch>;
 pub enum LatchChange {
     /// Nothing.
     None,
-    /// A new latch, whatever was there before.
+    /// A new latch, which replaces any value of the key.
     Begin {
         /// How much it counts.
         count: u64,

@@ -24,9 +24,9 @@ pub enum Want {
     Zero,
     /// Permits of a semaphore.
     Permits {
-        /// How many more.
+        /// Number of permits to add.
         more: u64,
-        /// How many the owner must hold then, if it has said so.
+        /// Number that the owner must hold then, if the request has `HOLDS`.
         holds: Option<u64>,
     },
     /// To observe changes after the given version: see [`News`](crate::News).

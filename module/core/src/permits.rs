@@ -121,7 +121,7 @@ impl<P> Table<P> {
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
     }
 
-    /// The owner has permits, and has heard so: a wait of it that is passed over is for nothing now.
+    /// Records that the owner uses its permits, and ends a wait of that owner that is passed over.
     fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         self.touched(key, owner, Some(Token::NONE));
         self.leave_place_aside(key, owner);

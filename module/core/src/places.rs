@@ -3,15 +3,15 @@
 //! ```text
 //! queue of a      ann*  bob            ann* is the waiter for the set; its further places lead to it
 //! queue of b      carol ann
-//! queue of top    ann ‖ dave           ‖ places of sets that want to share stand beside the line
+//! queue of top    ann ‖ dave           ‖ places of sets that want to share are beside the line
 //! ```
 //!
-//! All places are taken in one turn and are numbered one after the other, so all queues agree on who came first.
+//! All places are taken in one turn and are numbered one after the other, so all queues agree on their order.
 //! Nothing is held while the waiter is in line. It is granted all locks in one step, when each can be had and
 //! all waiters that came before it and conflict with it have left.
 //!
 //! A place that wants a lock alone is in the line and holds up everything behind it. A place that wants to share
-//! stands beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
+//! is beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
 //!
 //! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it looks
 //! at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not granted, the first place

@@ -63,7 +63,7 @@ impl<P> Table<P> {
             if let Some((id, _)) = self.queues.head(queue) {
                 self.queues.step_out(id);
             }
-            // Whoever is behind them may be able to get what it wants.
+            // The next waiter may be able to get what it wants.
             self.plan_look(queue, Some(crate::agenda::AT_ONCE), Cause::Outside);
         }
     }

@@ -21,7 +21,7 @@ use crate::outcome::{Cause, count};
 use crate::situation::Situation;
 use crate::table::Table;
 
-/// Waiters in front of a line that are told before the others in one call, and of a group.
+/// Number of waiters at the head that are answered first in one call, and number of a group.
 const STEPS: usize = 32;
 
 /// A group of waiters whose ready-key has to be checked: see [`Table::next_group`].
@@ -46,7 +46,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// An owner asked and was answered `ready`: if it has a place in the queue, that place is told the same.
+    /// An owner asked and was answered `ready`: if it has a place in the queue, that wait is answered the same.
     pub fn is_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         count(&mut self.counters.told_ready);
         if let Some(place) = self.place_of(key, owner) {

@@ -296,7 +296,7 @@ mod tests {
         table.queues.waiter_mut(third).expect("it waits").queue = queue;
         assert_eq!(broken(&table), "I1");
         let (mut table, _, queue) = three();
-        // More than stand there.
+        // More than there are.
         table.queues.queue_mut(queue).expect("it is there").len = 9;
         assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();

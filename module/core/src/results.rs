@@ -15,7 +15,7 @@ pub trait Keys {
     }
 }
 
-/// Who holds a lock.
+/// The holders of a lock.
 #[derive(Debug, Default)]
 pub struct HeldBy {
     /// The owners.
@@ -48,7 +48,7 @@ impl<'a> Results<'a> {
         self.0.is_some_and(|keys| keys.exists(ready_key))
     }
 
-    /// Who holds a lock: see [`Keys::holders`].
+    /// The holders of a lock: see [`Keys::holders`].
     pub(crate) fn holders(self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         self.0.map(|keys| keys.holders(name, asked, most)).unwrap_or_default()
     }

@@ -38,7 +38,7 @@ const AHEAD: u64 = 5_000;
 /// Largest number of keys that are remembered while no search of theirs continues.
 const ROOM: usize = 1_024;
 
-/// How far ahead a search is put off at most, whatever the leases are.
+/// Longest time for which a search is put off, also if all leases are longer.
 const FAR: Millis = Millis(3_600_000);
 
 /// Shortest time that an unused entry is kept.
@@ -253,7 +253,7 @@ impl<C: Default> Searches<C> {
         (is_current && fits && known.end >= now.unix()).then_some(known.end)
     }
 
-    /// When a search may go on that no command asks for. `None` for now: a small hash waits for no
+    /// When a search that no command asks for may continue. `None` for now: a small hash waits for no
     /// search of another.
     pub fn turn(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
         if fields <= SMALL {
@@ -277,7 +277,7 @@ impl<C: Default> Searches<C> {
         (due > now.mono).then(|| now.unix().plus(due.since(now.mono)))
     }
 
-    /// Goes on with the search of a key. `scan` shows some fields at the cursor and moves it on;
+    /// Continues the search of a key. `scan` shows some fields at the cursor and moves it on;
     /// at the end it moves it to the beginning and says that there are no more.
     pub fn go(
         &mut self,

@@ -3,7 +3,7 @@
 //! ```text
 //! LOCK.ACQUIRE a ann 1000 WITH 1 b UNDER 1 top
 //!    a, b   in the mode of the command    free: granted with the token of the set
-//!    top    shared, whatever the mode     free: a shared period begins, with the token of the set
+//!    top    shared in every mode          free: a shared period begins, with the token of the set
 //!                                         shared already: ann joins, and the period keeps its token (I10)
 //! ```
 //!
@@ -35,7 +35,7 @@ impl Member<'_> {
     pub(crate) fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
         let held = || self.at.holds_of(request.owner, request.want).filter(|holds| *holds > 0);
         if !self.under {
-            // A repetition adds no hold to what is held, whatever the numbers are.
+            // A repetition adds no hold, also if the locks have different numbers of holds.
             let holds = request.holds.or_else(|| held().filter(|_| repeats));
             return Acquire { holds, ..*request };
         }

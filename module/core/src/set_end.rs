@@ -24,7 +24,7 @@ impl Member<'_> {
 }
 
 /// Whether a release does not fit the holds of a set's owner. `HOLDS n` must fit each lock that the owner holds,
-/// except those of `UNDER`.
+/// except the locks of `UNDER`.
 #[must_use]
 pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Release) -> bool {
     let mut counted = members.iter().filter(|member| !member.under);

@@ -53,7 +53,7 @@ impl<P> Table<P> {
         self.queues.head(queue).is_some() || want != Want::Shared && self.queues.has_beside(queue)
     }
 
-    /// Whether the first in line is held up: it waits for a set, or for a set that stands beside the line.
+    /// Whether the first in line is held up: it waits for a set, or for a set that is beside the line.
     pub(crate) fn first_is_held_up(&self, key: KeyRef<'_>) -> bool {
         if self.queues.sets.is_empty() {
             return false;

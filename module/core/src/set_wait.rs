@@ -171,7 +171,7 @@ impl<P> Table<P> {
             goes = goes.saturating_add(self.queues.places_of(wait).len());
             blocked |= self.queues.is_blocked(wait);
             let session = self.queues.session_of(wait).filter(|id| !self.sessions.is_gone(*id));
-            // The session that takes its own place over is told nothing.
+            // A session that takes over its own place gets no outcome.
             let is_told = session.is_some() && (same.is_none() || session != caller.session());
             outcomes = outcomes.saturating_add(usize::from(is_told));
         }

@@ -168,7 +168,7 @@ impl<P> Table<P> {
         if sharing.holders > 1 { Change::Leave } else { self.pass_on(at, sharing.token, cause) }
     }
 
-    /// The one holder of a lock releases it and goes on sharing it. That is a period of its own:
+    /// The one holder of a lock releases it and keeps sharing it. That is a period of its own:
     /// what the former holder still has under way must not pass for a reader's.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);

@@ -14,7 +14,7 @@ pub const VALUE_BYTES_MAX: usize = 1_024;
 /// Value of a holder, if it has one.
 pub type Value = Option<Rc<[u8]>>;
 
-/// Stands before it in the hash, so that it never reads as a number: Redisson counts
+/// Precedes the value in the hash, so that it never reads as a number: Redisson counts
 /// down from every number in the hash.
 const MARK: u8 = b'v';
 

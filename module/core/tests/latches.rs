@@ -1,5 +1,5 @@
-//! Latches against a model: whatever happens to one, both must answer the same, write the same and
-//! release the same people.
+//! Latches against a model: after every operation both must answer the same, write the same and
+//! release the same waiters.
 
 use kvlock_core::{
     CountDownReply, Join, Latch, LatchAt, LatchChange, Limits, Millis, MonoMillis, Now, Table, Want,

@@ -270,7 +270,7 @@ impl Key<'_> {
         unsafe { std::slice::from_raw_parts(start.cast(), length) }.to_vec()
     }
 
-    /// Makes the key a string, whatever it was.
+    /// Makes the key a string, and replaces any value.
     pub(crate) fn set_string(&self, value: Arg<'_>) {
         self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);
@@ -279,7 +279,7 @@ impl Key<'_> {
         self.ctx.replicate(c"SET", &[self.name, value]);
     }
 
-    /// Makes the key a string that expires at `at`, in milliseconds since 1970, whatever it was.
+    /// Makes the key a string that expires at `at`, in milliseconds since 1970, and replaces any value.
     pub(crate) fn set_string_until(&self, value: Arg<'_>, at: u64) {
         self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);

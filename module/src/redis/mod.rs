@@ -15,7 +15,7 @@
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
 //! | a client's end (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
 //!
-//! - The server is told of a changed key by us, and only if it did change: by default each key
+//! - The module reports a changed key to the server, and only if the key did change: by default each key
 //!   that was opened for writing counts as changed, which would break a `WATCH` for nothing.
 //! - To open an expired key for writing deletes it, which calls `Module::key_event` from inside.
 //! - A blocked client is unblocked exactly once, ever: [`Parked`] is used up by its answer.

@@ -134,7 +134,7 @@ impl Keys for ResultKeys {
     }
 }
 
-/// Shows the table who holds the locks of database 0.
+/// Shows the table the holders of the locks of database 0.
 pub struct Holders<'a> {
     pub space: &'a Keyspace,
     pub now: UnixMillis,

@@ -1,4 +1,4 @@
-//! Takes off the options those that may stand anywhere among the others.
+//! Removes the options that may come in any order.
 #![expect(clippy::missing_errors_doc, reason = "`Refusal` says why")]
 
 use super::refusal::{Read, Refusal, SET_KEYS_MAX, TEN_YEARS_MS, is, number};
@@ -45,7 +45,7 @@ pub fn store<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<Store<A>>, Ve
 pub struct Further<'a, A> {
     /// Keys that are locked in the mode of the command.
     pub with: &'a [A],
-    /// Keys that are shared, whatever the mode of the command is.
+    /// Keys that are shared in every mode of the command.
     pub under: &'a [A],
 }
 
@@ -126,22 +126,22 @@ pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     Ok((found, others))
 }
 
-/// Takes `SESSION id` off the options, wherever it stands among them, once.
+/// Removes the first `SESSION id` from the options, at any position.
 pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
     named([b"SESSION"], options).map(|([session], others)| (session, others))
 }
 
-/// Takes `BOUND` off the options, once, wherever it stands among them but for the place of a number.
+/// Removes the first `BOUND` from the options, at any position but that of a number.
 pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     once(b"BOUND", options)
 }
 
-/// Takes `HELD` off the options, wherever it stands among them, once.
+/// Removes the first `HELD` from the options, at any position.
 pub fn held<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     once(b"HELD", options)
 }
 
-/// Takes a word off the options, wherever it stands among them but in the place of a number, once.
+/// Removes a word from the options once, at any position but that of a number.
 fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>)> {
     let (mut found, mut others) = (0_usize, Vec::new());
     let mut rest = options.iter();

@@ -73,7 +73,7 @@ impl fmt::Display for Refusal {
 /// The parsed arguments, or the reason for refusing them.
 pub type Read<T> = Result<T, Refusal>;
 
-/// Whether an argument is this word, in whatever case.
+/// Whether an argument is this word; case does not matter.
 pub(super) fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
     arg.as_ref().eq_ignore_ascii_case(word)
 }

@@ -1,4 +1,4 @@
-//! A few locks, observers of them, and all that ever was: each lock has the list of how it stood.
+//! A few locks, their observers, and the list of all states of each lock.
 
 use kvlock_core::{
     Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, SessionId, Standing, Table, Token,

@@ -45,7 +45,7 @@ impl Stage {
         self.tell(Some(client), &told);
     }
 
-    /// What stands otherwise than it was last said, and what was counted since.
+    /// The states that differ from the last ones shown, and the counters since then.
     pub(crate) fn news(&mut self, before: &Counters) -> String {
         let (now, mut all) = (self.clock.now(), String::new());
         for lock in self.names.clone() {
@@ -64,7 +64,7 @@ impl Stage {
         all + &words::counted(before, self.table.counters())
     }
 
-    /// How a lock stands: what is left is counted from the first of these, what has passed until the second.
+    /// The state of a lock: the time left is counted from the first of these, what has passed until the second.
     fn stands(&self, lock: &Name, [from, till]: [Now; 2]) -> String {
         let seen = self.space.observe(lock, Asked::NOBODY);
         let mut all = format!("{}: {}\n", words::key(lock), words::seen(&seen, from));

@@ -42,7 +42,7 @@ pub(crate) struct Stage {
     pub(crate) readings: BTreeMap<String, Reading>,
     /// Grants whose reply is in flight, by the name of the client.
     pub(crate) grants: BTreeMap<String, Grant>,
-    /// How each lock was last said to stand, and when the first look was.
+    /// The last state shown of each lock, and the time of the first look.
     pub(crate) said: BTreeMap<Name, String>,
     pub(crate) look_said: Option<UnixMillis>,
     /// What happened in this step.

@@ -109,7 +109,7 @@ fn share(share: Share, now: Now) -> String {
     format!("{} for {}", share.holds, share.until.since(now.unix()).0)
 }
 
-/// How a lock stands.
+/// The state of a lock.
 pub(crate) fn seen(seen: &Observed<'_>, now: Now) -> String {
     let ends = |until: Option<UnixMillis>| match until {
         Some(until) => format!("{} left", until.since(now.unix()).0),
@@ -171,7 +171,7 @@ pub(crate) fn changed(changed: &Changed) -> String {
     format!("{}{why}", standing(&changed.news))
 }
 
-/// How a lock stands for an observer.
+/// The state of a lock as an observer sees it.
 pub(crate) fn standing(news: &News) -> String {
     let token =
         |token: Option<Token>| token.map_or_else(|| "none".to_owned(), |it| it.value().to_string());

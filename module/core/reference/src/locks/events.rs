@@ -208,7 +208,7 @@ impl World {
             }
         }
         self.model.meddle(key, meddling);
-        // If somebody writes a smaller token while the floor is not here, nobody knows better.
+        // If another client writes a smaller token while the floor is at another node, no server knows a larger one.
         if let Some(token) = self.model.token(key) {
             self.last_tokens[key] = self.last_tokens[key].min(token);
         }

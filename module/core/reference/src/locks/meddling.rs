@@ -13,9 +13,9 @@ pub enum Meddling {
     /// `SET` over it.
     Overwrite,
     Persist,
-    /// `PEXPIRE`, of whatever is not free.
+    /// `PEXPIRE` of a key that exists.
     Expire(u64),
-    /// The lock of a script that writes no token, whatever was there before: owner, holds, lease.
+    /// The lock of a script that writes no token, over any value: owner, holds, lease.
     Script(Owner, u64, u64),
     /// `HDEL` of the owner's field.
     DropHolder,

@@ -124,7 +124,7 @@ pub struct Naive {
     pub quarantine: (u64, Option<u64>),
     /// Whether there are turns of Redisson, and the number of processes that listen.
     pub turns: (bool, u64),
-    /// When each moment that was left to Redisson ends, whatever became of it.
+    /// The end of each period in which the lock was left free for Redisson, used or not.
     pub moments: Vec<u64>,
     /// The results that exist, each in its database.
     pub results: BTreeSet<(i32, ResultKey)>,

@@ -11,7 +11,7 @@ use super::world::World;
 use crate::sim::key_ref;
 
 impl Ask {
-    /// Who asks, and the result that is wanted instead of the lock.
+    /// The caller, and the result that it accepts instead of the lock.
     fn wants_result(&self) -> Option<(Owner, ResultKey)> {
         match self {
             Self::Acquire(request) | Self::AcquireSet(request, ..) | Self::Wait(request, _) => {
@@ -35,7 +35,7 @@ impl World {
         Ok(there)
     }
 
-    /// Another client stores a result, or deletes it. Nobody hears of it before the lock comes free.
+    /// Another client stores a result, or deletes it. Waiters are informed when the lock becomes free.
     pub fn change_result(&mut self, key: Key, result: ResultKey, there: bool) {
         self.space.set_result(KEYS[key].0, RESULTS[result], there);
         self.model.set_result(key, result, there);
@@ -60,7 +60,7 @@ impl World {
         let ready = std::iter::from_fn(|| self.table.next_ready_client());
         let mut ready: Vec<_> = ready.map(|client| client.0).collect();
         let mut expected = std::mem::take(&mut self.model.ready);
-        // They are told in no particular order.
+        // They are answered in no particular order.
         ready.sort_unstable();
         expected.sort_unstable();
         prop_assert_eq!(ready, expected);
@@ -103,7 +103,7 @@ impl Naive {
         self.ready.push(wait.client);
     }
 
-    /// Answers the waiters at the head whose result exists. Returns whether one is left who is granted something.
+    /// Answers the waiters at the head whose result exists. Returns whether a waiter remains that is granted something.
     pub fn tell_ready_in_front(&mut self, key: Key) -> bool {
         while let Some(head) = self.locks[key].queue.first() {
             if !self.wants_what_is_there(key, head) {
@@ -114,7 +114,7 @@ impl Naive {
         false
     }
 
-    /// The lock came free: all who want a result have to be asked about, wherever they stand.
+    /// The lock became free: looks for the results of all waiters that accept one, at any place in the queue.
     pub fn begin_round(&mut self, key: Key) {
         for wait in &mut self.locks[key].queue {
             wait.looks_for_result = wait.unless.is_some();
@@ -136,7 +136,7 @@ impl Naive {
         self.locks.iter().flat_map(|lock| &lock.queue).any(|wait| wait.looks_for_result)
     }
 
-    /// Hands a free lock to the head of its queue, unless its result exists. `None` if nobody is left.
+    /// Hands a free lock to the head of its queue, unless its result exists. `None` if no waiter is left.
     pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Told>> {
         self.begin_round(key);
         if !self.tell_ready_in_front(key) {

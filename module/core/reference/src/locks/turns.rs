@@ -77,7 +77,8 @@ impl Naive {
         let lock = &self.locks[key];
         let is_free = match lock.what {
             What::Free(_) => true,
-            // All sharers may have died. Nobody looks for that if the next waiter wants to share it.
+            // All sharers may have expired. The table does not search for them if the next waiter wants
+        // to share the lock.
             What::Shared(_) => {
                 let shares = lock.queue.first().is_some_and(|head| head.shared);
                 !shares && self.last_end(key).is_none()

@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// The wait that is over first, if it is: its end, its number, and where it stands.
+    /// The wait whose time is over first, if any: its end, its number, and its place in the queue.
     fn first_over(&self) -> Option<(u64, u64, usize, usize)> {
         let queues = self.model.queues.iter().zip(0..);
         let waits = queues.flat_map(|(queue, key)| queue.iter().zip(0..).map(move |w| (w, key)));

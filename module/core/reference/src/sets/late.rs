@@ -11,7 +11,7 @@ use super::ops::{ALL, KEYS, Op, Set};
 use super::world::World;
 use crate::sim::{Foreign, key_ref};
 
-/// A lock that somebody holds all the time, behind [`KEYS`].
+/// A lock that one owner holds all the time, after [`KEYS`].
 const BUSY: usize = KEYS.len();
 
 /// Owners that wait for it through the session: more than are looked at in one piece of work.
@@ -33,7 +33,7 @@ impl World {
         world
     }
 
-    /// Lets the session wait for the lock that somebody holds.
+    /// Lets the session wait for the lock that is always held.
     fn crowd_in(&mut self) {
         for owner in CROWD {
             self.ask(owner, &busy(), LONG, None, true).expect("it can wait");

@@ -53,7 +53,7 @@ pub struct Naive {
     pub waits: Vec<Wait>,
     pub now: u64,
     pub away: bool,
-    /// Clients that were told something, and whether that is a grant.
+    /// Clients that were answered, and whether the answer is a grant.
     pub told: Vec<(u64, bool)>,
     /// Number of outcomes of the session.
     pub outcomes: usize,

@@ -43,7 +43,7 @@ pub enum Op {
     Away(bool),
     /// Where work is done late: the session ends, and another one begins.
     Close,
-    /// Where work is done late: so many pieces of it are done.
+    /// Does this number of pieces of the work that was put off.
     Work(usize),
 }
 
