@@ -36,7 +36,6 @@ use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::lease::belief::{Belief, Binding};
 use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::Late;
-use crate::engine::lease::loss::Phase;
 use crate::engine::observe::Stopwatch;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::loss::Loss;
@@ -99,6 +98,22 @@ struct State {
     unconfirmed: bool,
     /// A suspected loss, and the number of the last renewal that was sent before the suspicion.
     suspicion: Option<(Loss, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as holder.
+    Lost {
+        told: bool,
+        why: Loss,
+    },
+}
+
+impl Phase {
+    fn is_lost(self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
 }
 
 /// The hold of one guard.

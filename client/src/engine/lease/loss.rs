@@ -3,28 +3,12 @@
 //! A lease expires when the clock is read after `until`, by the watchdog or by any query. A server reports a loss in the
 //! answer to a command. Each loss ends in `end`, which wakes the guards. The first reason is kept.
 
-use super::{Lease, ShareId, State};
+use super::{Lease, Phase, ShareId, State};
 use crate::engine::clock::Moment;
 use crate::engine::observe;
 use crate::sync::{MutexGuard, Ordering};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Held,
-    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as holder.
-    Lost {
-        told: bool,
-        why: Loss,
-    },
-}
-
-impl Phase {
-    pub(super) fn is_lost(self) -> bool {
-        matches!(self, Self::Lost { .. })
-    }
-}
 
 impl Lease {
     /// Whether the holder must stop. Reads the clock: after a suspend no timer has run yet.

@@ -78,7 +78,7 @@ impl Naive {
         let is_free = match lock.what {
             What::Free(_) => true,
             // All sharers may have expired. The table does not search for them if the next waiter wants
-        // to share the lock.
+            // to share the lock.
             What::Shared(_) => {
                 let shares = lock.queue.first().is_some_and(|head| head.shared);
                 !shares && self.last_end(key).is_none()
