@@ -145,14 +145,17 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     let names = faults.iter().map(|fault| fault.name).chain(of_clients.iter().copied());
     let mut coverage = Coverage::of(names.chain(beside.iter().map(|it| it.name)));
     let mut memory = Memory::default();
-    let is_awaited = |what: &str| report.count(what) == 0 && Instant::now() < end + AWAITED;
+    let is_awaited = |what: &str| report.count(what) == 0;
+    let floors = if options.some { &[][..] } else { rounds.work.floors() };
+    let is_below = |(what, least): &(&str, u64)| report.count(what) < *least;
     let mut number = 0;
     loop {
         let wants_pairs = coverage.least() < options.pairs;
         let awaited = options.until.as_deref().into_iter().chain(rounds.finds);
-        let wants_more = wants_pairs
-            || awaited.clone().any(is_awaited)
-            || !due.borrow().is_empty() && Instant::now() < end + AWAITED;
+        let misses = awaited.clone().any(is_awaited)
+            || !due.borrow().is_empty()
+            || floors.iter().any(is_below);
+        let wants_more = wants_pairs || misses && Instant::now() < end + AWAITED;
         let left = end.saturating_duration_since(Instant::now());
         if !report.is_right() || (left.is_zero() && !wants_more) {
             break;

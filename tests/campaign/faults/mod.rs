@@ -14,6 +14,7 @@ mod keys;
 mod options;
 mod places;
 mod returns;
+mod stale;
 mod stranger;
 mod twice;
 mod watcher;
@@ -43,6 +44,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
         options::FAULTS,
         places::FAULTS,
         returns::FAULTS,
+        stale::FAULTS,
         watcher::FAULTS,
         twice::FAULTS,
     ];

@@ -10,7 +10,7 @@ use harness::{Server, cmd, observe, wait};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 100, 300, 1000, 3000];
+const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 300, 1000, 3000, 6000];
 
 /// Number of slots that move: the lowest ones.
 pub(crate) const MOVED: u32 = 8;
