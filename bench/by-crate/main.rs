@@ -8,6 +8,7 @@
 //! | `bound` | locks that are bound to a session of `lease_ms`, with leases of ten minutes |
 //! | `election` | elections: an acquisition is a campaign, a release a resignation |
 //! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
+//! | `redis-rs-wait` | `LOCK.WAIT` on a connection of redis-rs for each task |
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and does nothing but renew them; `bound=yes`: bound locks |
 //!
@@ -69,6 +70,7 @@ async fn main() {
         "election" => election::run(args).await,
         "redis-rs" => commands::run(args, true).await,
         "redis-rs-default" => commands::run(args, false).await,
+        "redis-rs-wait" => commands::wait(args).await,
         "watchdog" => watchdog::run(&args).await,
         other => panic!("no such protocol: {other}"),
     }

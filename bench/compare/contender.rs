@@ -185,6 +185,16 @@ pub(crate) const ALL: &[Contender] = &[
         ..LIBRARY
     },
     Contender {
+        name: "redis-rs, waiting",
+        about: "a connection of redis-rs for each waiter, which blocks in `LOCK.WAIT`",
+        program: Program::Ours("by-crate"),
+        proto: "redis-rs-wait",
+        needs: Needs::Module,
+        sends: &["lock.wait", "lock.release"],
+        waiters: 1_000,
+        ..LIBRARY
+    },
+    Contender {
         name: "Lua + pub/sub",
         about: "Redisson's protocol, raw connections",
         proto: "lua",

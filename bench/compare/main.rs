@@ -49,8 +49,8 @@ mod server;
 mod table;
 mod waiting;
 
-use crate::results::Results;
-use crate::scenario::{Cell, Effort};
+use crate::results::{BUSY, Results};
+use crate::scenario::{Cell, Effort, Measured};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -228,8 +228,22 @@ fn one(cell: &Cell, results: &mut Results) {
     eprint!("round {} scenario {scenario}, {name}: {} … ", results.rounds + 1, contender.name);
     let begun = Instant::now();
     // A failure of one measurement is reported, and the others continue.
-    let measured = catch_unwind(AssertUnwindSafe(|| (cell.measure)()));
-    match measured.unwrap_or_else(|_| Err("it failed".to_owned())) {
+    let measure = || {
+        let measured = catch_unwind(AssertUnwindSafe(|| (cell.measure)()));
+        measured.unwrap_or_else(|_| Err("it failed".to_owned()))
+    };
+    let elsewhere = |measured: &Measured| {
+        measured.as_ref().ok().and_then(|(figures, _)| figures.get("elsewhere_share").copied())
+    };
+    let mut measured = measure();
+    if elsewhere(&measured).is_some_and(|share| share > BUSY) {
+        eprint!("the machine was busy, again … ");
+        let again = measure();
+        if elsewhere(&again).is_some() && elsewhere(&again) < elsewhere(&measured) {
+            measured = again;
+        }
+    }
+    match measured {
         Ok((figures, version)) => {
             eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
             // The raw load generator has no version of its own.

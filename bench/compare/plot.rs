@@ -79,7 +79,8 @@ pub(crate) fn all(results: &Results, folder: &Path) -> Drawn {
 fn colour(contender: &str) -> RGBColor {
     match contender {
         name if name.starts_with("kvlock") => OURS,
-        "SET + script" | "SET + DEL" | "BLPOP" | "PING" | "redis-rs" | "redis-rs default" => FLOOR,
+        "SET + script" | "SET + DEL" | "BLPOP" | "PING" | "redis-rs" | "redis-rs default"
+        | "redis-rs, waiting" => FLOOR,
         _ => THEIRS,
     }
 }

@@ -4,6 +4,9 @@ use crate::figures::Figures;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Share of the machine that other programs may use. A measurement with more is repeated once.
+pub(crate) const BUSY: f64 = 0.1;
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) command: String,
@@ -81,6 +84,20 @@ impl Spread {
 }
 
 impl Results {
+    /// How that scenario was measured.
+    pub(crate) fn origin(&self, scenario: &str) -> Origin {
+        let fact = |name: &str| self.machine.get(name).cloned().unwrap_or_default();
+        self.later.get(scenario).cloned().unwrap_or_else(|| Origin {
+            command: self.command.clone(),
+            rounds: self.rounds,
+            minutes: self.minutes,
+            at: fact("kvlock at"),
+            on: fact("day"),
+            processor: fact("processor"),
+            elsewhere: self.elsewhere(Some(scenario)),
+        })
+    }
+
     pub(crate) fn row(&mut self, scenario: &str, cell: &str, contender: &str) -> &mut Row {
         let is_it =
             |row: &Row| row.scenario == scenario && row.cell == cell && row.contender == contender;
@@ -141,19 +158,8 @@ fn rounded(value: f64) -> f64 {
 
 /// The old results, with the scenarios of `newer` replaced.
 pub(crate) fn merged(mut old: Results, newer: Results) -> Results {
-    let fact = |name: &str| newer.machine.get(name).cloned().unwrap_or_default();
-    let (at, on) = (fact("kvlock at"), fact("day"));
     for scenario in newer.rows.iter().map(|row| &row.scenario) {
-        let origin = Origin {
-            command: newer.command.clone(),
-            rounds: newer.rounds,
-            minutes: newer.minutes,
-            at: at.clone(),
-            on: on.clone(),
-            processor: fact("processor"),
-            elsewhere: newer.elsewhere(Some(scenario)),
-        };
-        old.later.insert(scenario.clone(), origin);
+        old.later.insert(scenario.clone(), newer.origin(scenario));
     }
     old.rows.retain(|row| !newer.rows.iter().any(|new| new.scenario == row.scenario));
     old.absent.retain(|name, _| !newer.rows.iter().any(|new| new.contender == *name));

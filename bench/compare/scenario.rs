@@ -179,7 +179,6 @@ fn uncontended(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// The holder keeps the lock for 2 ms, so that all others are queued again.
 fn hand_off(cells: &mut Cells, effort: Effort) {
     let names = [
         ("1 waiter", 1),
@@ -192,22 +191,34 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
         if effort.quick && ![100, 1_000].contains(&waiters) {
             continue;
         }
-        for who in WAITING.iter().chain(LIBRARIES).chain(BEYOND) {
-            let contender = contender::named(who);
-            if contender.waiters < waiters {
-                continue;
-            }
+        let who = WAITING.iter().chain(&["redis-rs, waiting"]).chain(LIBRARIES).chain(BEYOND);
+        for who in who.filter(|who| contender::named(who).waiters >= waiters) {
             let seconds = if waiters > 1_000 { 3.0 } else { 1.5 } * effort.seconds;
-            let plan = Plan::contended(contender, waiters + 1, seconds);
-            let parts = vec![Part {
-                contender,
-                tasks: waiters + 1,
-                clients: Clients::Several(waiters + 1),
-            }];
-            let plan = Plan { parts, hold_us: 2_000, yields: true, ..plan };
-            cells.plan(["2", name, who], plan, figures::hand_off);
+            let clients = Clients::Several(waiters + 1);
+            hand_off_among(cells, [name, who], (waiters + 1, clients), seconds);
         }
     }
+    if !effort.quick {
+        // A task that has released waits until the other task of its process has the lock, so half of them wait.
+        for who in ["kvlock crate", "redis-rs, waiting"] {
+            let among = (22, Clients::Processes(11));
+            hand_off_among(cells, ["10 waiters, 11 processes", who], among, 1.5 * effort.seconds);
+        }
+    }
+}
+
+/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that all others are queued again.
+fn hand_off_among(
+    cells: &mut Cells,
+    [name, who]: [&'static str; 2],
+    (tasks, clients): (usize, Clients),
+    seconds: f64,
+) {
+    let contender = contender::named(who);
+    let parts = vec![Part { contender, tasks, clients }];
+    let plan = Plan::contended(contender, tasks, seconds);
+    let plan = Plan { parts, hold_us: 2_000, yields: true, ..plan };
+    cells.plan(["2", name, who], plan, figures::hand_off);
 }
 
 fn contended(cells: &mut Cells, effort: Effort) {

@@ -1,7 +1,7 @@
 //! Figures as Markdown: ratios first, then medians with the smallest and the largest of the rounds.
 
 use crate::contender::{self, Contender};
-use crate::results::{Origin, Results, Row, Spread};
+use crate::results::{BUSY, Origin, Results, Row, Spread};
 use std::fmt::Write as _;
 
 /// The table of a scenario.
@@ -37,6 +37,7 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("p50, us", "hand_off_p50_us"),
             ("p99, us", "hand_off_p99_us"),
             COMMON[0],
+            ("clients' CPU, us", "load_cpu_us"),
             COMMON[1],
             ("hand-offs seen", "hand_offs"),
         ],
@@ -248,15 +249,15 @@ pub(crate) const LAYOUTS: &[Layout] = &[
 
 /// All tables of a scenario, one for each cell.
 pub(crate) fn scenario(results: &Results, layout: &Layout) -> String {
-    let mut text = String::new();
-    if let Some(origin) = results.later.get(layout.scenario) {
-        let Origin { command, rounds, minutes, at, on, processor, elsewhere } = origin;
-        let of_others = elsewhere.map_or_else(String::new, |share| {
-            format!("; other programs used {:.0} % of the machine meanwhile", 100.0 * share)
-        });
-        writeln!(text, "`{command}`, {rounds} rounds in {minutes:.0} minutes, at {at} on {on}, {processor}{of_others}.\n")
-            .unwrap();
-    }
+    let Origin { command, rounds, minutes, at, on, processor, elsewhere } =
+        results.origin(layout.scenario);
+    let of_others = elsewhere.map_or_else(String::new, |share| {
+        format!("; other programs used {:.0} % of the machine meanwhile", 100.0 * share)
+    });
+    let plural = if rounds == 1 { "" } else { "s" };
+    let mut text = format!(
+        "`{command}`, {rounds} round{plural} in {minutes:.0} minutes, at {at} on {on}, {processor}{of_others}.\n\n"
+    );
     for cell in results.cells(layout.scenario) {
         writeln!(text, "**{cell}**\n\n{}", one(results, layout, cell)).unwrap();
     }
@@ -279,7 +280,11 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     let width = columns.len() + usize::from(ratio.is_some());
     writeln!(text, "\n|---|{}", "---:|".repeat(width)).unwrap();
     for row in rows {
-        write!(text, "| {} |", bold(&row.contender)).unwrap();
+        let busy = row.median("elsewhere_share").filter(|share| *share > BUSY);
+        let busy = busy.map_or_else(String::new, |share| {
+            format!(" (other programs used {:.0} %)", 100.0 * share)
+        });
+        write!(text, "| {}{busy} |", bold(&row.contender)).unwrap();
         if row.figures.is_empty() {
             let why = row.trouble.first().map_or("", String::as_str);
             writeln!(text, " {why} |{}", " |".repeat(width.saturating_sub(1))).unwrap();
@@ -349,7 +354,7 @@ pub(crate) fn summary(results: &Results) -> String {
 }
 
 fn overview(results: &Results, is_wanted: impl Fn(&str) -> bool) -> String {
-    let mut text = String::from("| |");
+    let mut text = at(results, &["1", "2", "3"]) + "\n\n| |";
     for headline in HEADLINES {
         write!(text, " {} |", headline.title).unwrap();
     }
@@ -386,11 +391,21 @@ fn overview(results: &Results, is_wanted: impl Fn(&str) -> bool) -> String {
     text
 }
 
-/// The cost of the crate: the time of its cycle as a multiple of plain redis-rs with the same two commands, in each
-/// round.
+/// Returns the commits and days of these scenarios: one, if they were measured together.
+fn at(results: &Results, scenarios: &[&str]) -> String {
+    let mut origins: Vec<String> = scenarios
+        .iter()
+        .map(|scenario| results.origin(scenario))
+        .map(|origin| format!("at {} on {}", origin.at, origin.on))
+        .collect();
+    origins.dedup();
+    format!("Measured {}.", origins.join(", "))
+}
+
+/// The cost of the crate: its time as a multiple of plain redis-rs with the same commands, in each round.
 pub(crate) fn client(results: &Results) -> String {
-    let mut text =
-        String::from("| | redis-rs, `TCP_NODELAY` | redis-rs default |\n|---|---:|---:|\n");
+    let mut text = at(results, &["1", "2"])
+        + "\n\n| | redis-rs, `TCP_NODELAY` | redis-rs default |\n|---|---:|---:|\n";
     for cell in ["one at a time", "64 tasks"] {
         let rates = |who| Some(&results.find("1", cell, who)?.figures.get("cycles_per_s")?[..]);
         write!(text, "| {cell} |").unwrap();
@@ -400,6 +415,16 @@ pub(crate) fn client(results: &Results) -> String {
             write!(text, " {} |", Spread::of(ratios).map_or_else(none, spread)).unwrap();
         }
         text.push('\n');
+    }
+    for cell in ["1 waiter", "10 waiters", "100 waiters", "10 waiters, 11 processes"] {
+        for (what, figure) in [("hand-off", "hand_off_p50_us"), ("clients' CPU", "load_cpu_us")] {
+            let ours = results.find("2", cell, "kvlock crate");
+            let plain = results.find("2", cell, "redis-rs, waiting");
+            let ratio = ours
+                .zip(plain)
+                .and_then(|(ours, plain)| ratios(ours, figure, plain.figures.get(figure)?));
+            writeln!(text, "| {what}, {cell} | {} | – |", ratio.map_or_else(none, spread)).unwrap();
+        }
     }
     text
 }
@@ -414,7 +439,7 @@ pub(crate) fn provenance(results: &Results) -> String {
         results.rounds,
         results.minutes,
         100.0 * elsewhere,
-        if elsewhere > 0.1 { " **That is too much: the machine was not quiet.**" } else { "" },
+        if elsewhere > BUSY { " **That is too much: the machine was not quiet.**" } else { "" },
     );
     for (name, value) in &results.machine {
         if !value.is_empty() {
