@@ -1,4 +1,4 @@
-//! What stands for Sentinels and clusters in a build without them: types that have no value.
+//! Placeholders for Sentinels and clusters in a build without these features: types without values.
 
 use crate::net::connection::Connection;
 use crate::net::live::PrimaryEpoch;

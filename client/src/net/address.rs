@@ -1,4 +1,4 @@
-//! Where the server that keeps the locks is found.
+//! Addresses: one server, Sentinels or a cluster.
 
 use crate::wire::error::Error;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
@@ -9,27 +9,26 @@ use std::str::FromStr;
 /// Host and port of a server.
 pub(crate) type At = (String, u16);
 
-/// Where the server that keeps the locks is found: at an address, behind Sentinels, or as one of many
-/// in a cluster.
+/// Address of one server, of a primary that Sentinels monitor, or of a cluster.
 ///
-/// Strings become one when they are given to [`Client::connect`](crate::Client::connect):
+/// [`Client::connect`](crate::Client::connect) also accepts it as a string:
 ///
 /// | form | |
 /// |---|---|
-/// | `redis://[user:password@]host[:port][/db]` | one server; `rediss://` with TLS, and all else that redis-rs reads |
-/// | `redis-sentinel://[user:password@]host[:port][,host[:port]…][/db]?sentinelServiceName=name` | the primary that these Sentinels call by that name; `rediss-sentinel://` with TLS, at the Sentinels too |
-/// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | the cluster to which these nodes belong; `rediss-cluster://` with TLS |
+/// | `redis://[user:password@]host[:port][/db]` | one server; `rediss://` with TLS, and all other forms that redis-rs reads |
+/// | `redis-sentinel://[user:password@]host[:port][,host[:port]…][/db]?sentinelServiceName=name` | the primary that these Sentinels know by this name; `rediss-sentinel://` with TLS, for the Sentinels too |
+/// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | the cluster that has these nodes; `rediss-cluster://` with TLS |
 ///
-/// The port of a Sentinel is 26379 unless it is given. The login is for the server; Sentinels that
-/// want one get `sentinelUsername=` and `sentinelPassword=`, as further parameters. Whatever is no
-/// letter or digit in a password is written as `%` and two hexadecimal digits. Name all Sentinels:
-/// those that are not named are not asked.
+/// The default port of a Sentinel is 26379. The login is for the server. If the Sentinels require a
+/// login, add the parameters `sentinelUsername=` and `sentinelPassword=`. In a password, write every
+/// character that is not a letter or digit as `%` and two hexadecimal digits. Name all Sentinels: the
+/// client asks only the named ones.
 ///
-/// The nodes of a cluster are found from any one that answers, so name some that do not fail
-/// together; `?node=host:port` names a further one too. All have the same login. With TLS, the
-/// certificate of each must be for the name or address by which the nodes know each other
-/// (`cluster-preferred-endpoint-type`), and on Redis 7.0 `tls-cluster` must be on: without it the
-/// nodes name no port for TLS.
+/// The client gets the list of a cluster's nodes from any node that answers, so name some that do not
+/// fail together. `?node=host:port` also names a node. All nodes have the same login. With TLS, each
+/// node's certificate must be for the name or address by which the nodes know each other
+/// (`cluster-preferred-endpoint-type`). On Redis 7.0 `tls-cluster` must be on: without it the nodes do
+/// not report their TLS ports.
 ///
 /// # Examples
 ///
@@ -49,22 +48,22 @@ pub(crate) enum Place {
     Server(ConnectionInfo),
     Sentinels {
         sentinels: Vec<ConnectionInfo>,
-        /// By what name they know the primary.
+        /// Name of the primary at the Sentinels.
         name: String,
-        /// How to log in to the primary; where it is, they know.
+        /// Login, database and TLS settings of the primary. Host and port are ignored.
         server: ConnectionInfo,
     },
-    /// Some nodes of a cluster; the first says how to talk to all.
+    /// Some nodes of a cluster. The login and TLS settings of the first one are used for all.
     Cluster(Vec<ConnectionInfo>),
 }
 
 impl Address {
-    /// The primary that some Sentinels call by that name. `server` says how to talk to it: login,
-    /// database and TLS count, its host and port do not.
+    /// Returns the address of the primary that these Sentinels know as `name`. `server` has the login,
+    /// database and TLS settings for it; its host and port are ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] without a Sentinel or a name, or if the server is at a Unix socket.
+    /// [`Error::Config`] if there is no Sentinel or no name, or if `server` is a Unix socket.
     ///
     /// # Examples
     ///
@@ -98,12 +97,12 @@ impl Address {
         Ok(Self(Place::Sentinels { sentinels, name, server }))
     }
 
-    /// A cluster, of which these are some nodes. All of its nodes are talked to as to the first of
-    /// these: with its login and TLS.
+    /// Returns the address of the cluster that has these nodes. The login and TLS settings of the first
+    /// one are used for all nodes.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] without a node, or if one is at a Unix socket.
+    /// [`Error::Config`] if there is no node, or if one is a Unix socket.
     ///
     /// # Examples
     ///
@@ -155,7 +154,7 @@ impl Address {
     }
 }
 
-/// Refuses what redis-rs ignores: a parameter of an address with a host, other than `protocol`.
+/// Refuses every parameter other than `protocol` in an address with a host: redis-rs would ignore it.
 fn check_parameters(text: &str) -> Result<(), Error> {
     let text = text.split_once('#').map_or(text, |(text, _)| text);
     let parameters = text.split_once('?').map_or("", |(_, parameters)| parameters);
@@ -171,13 +170,13 @@ fn check_parameters(text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What follows the scheme of an address with several hosts.
+/// Parts of an address with several hosts, after the scheme.
 struct Parts<'a> {
-    /// With the `@`.
+    /// User name and password with the `@`, or empty.
     login: String,
     hosts: Vec<&'a str>,
     path: &'a str,
-    /// Name and value; a part that is no pair is `None`.
+    /// Name and value; `None` for a parameter without `=`.
     parameters: Vec<Option<(&'a str, &'a str)>>,
 }
 
@@ -199,7 +198,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What follows `redis-cluster://`. Each node is read by redis-rs, as an address of its own.
+/// Parses the text after `redis-cluster://`. redis-rs reads each node as an address of its own.
 fn parse_cluster(rest: &str, scheme: &str) -> Result<Address, Error> {
     let Parts { login, mut hosts, path, parameters } = Parts::of(rest);
     for parameter in parameters {
@@ -212,7 +211,8 @@ fn parse_cluster(rest: &str, scheme: &str) -> Result<Address, Error> {
     Address::cluster(hosts.into_iter().map(node).collect::<Result<Vec<_>, Error>>()?)
 }
 
-/// What follows `redis-sentinel://`. Each part is read by redis-rs, as an address of its own.
+/// Parses the text after `redis-sentinel://`. redis-rs reads each Sentinel, and the server, as an address of
+/// its own.
 fn parse_sentinels(rest: &str, scheme: &str) -> Result<Address, Error> {
     let Parts { login, hosts, path, parameters } = Parts::of(rest);
     let (mut name, mut user, mut password) = ("", "", "");
@@ -237,7 +237,7 @@ fn parse_sentinels(rest: &str, scheme: &str) -> Result<Address, Error> {
     Address::behind_sentinels(sentinels, name, server)
 }
 
-/// An address of IPv6 has colons of its own, in brackets.
+/// Returns whether the host is followed by a port. Ignores the colons of an IPv6 address in brackets.
 fn has_port(host: &str) -> bool {
     host.rsplit(']').next().is_some_and(|end| end.contains(':'))
 }
@@ -253,7 +253,7 @@ impl fmt::Debug for Address {
 }
 
 impl fmt::Display for Address {
-    /// Where it is, without the login.
+    /// Writes the address without the login.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Place::Server(server) => f.write_str(&shown(server.addr())),
@@ -270,7 +270,7 @@ fn listed(servers: &[ConnectionInfo]) -> String {
     servers.join(", ")
 }
 
-/// The address as a URL has it: an IPv6 address in brackets.
+/// Returns the address as it is written in a URL: an IPv6 address in brackets.
 pub(crate) fn shown(addr: &ConnectionAddr) -> String {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {

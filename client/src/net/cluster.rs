@@ -1,10 +1,10 @@
 //! A cluster: its nodes, the slot map, and how the map is refreshed.
 //!
 //! ```text
-//!   MOVED ──► that slot is there; look      ┌──────────────────────────┐
+//!   MOVED ──► update that slot ────────────►┌───────────────────────────┐
 //!   no answer, READONLY, CLUSTERDOWN ──────►│ look: CLUSTER SLOTS, INFO │──► slots ─► nodes
 //!   a call waits ────► every two seconds ──►│ of one node that answers  │
-//!                                           └──────────────────────────┘
+//!                                           └───────────────────────────┘
 //! ```
 //!
 //! - **C1** A node's slot map is used unless its epoch is older than the current epoch.
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval of refreshes while a call waits at a node: a node that hangs sends no error.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// A task with a failed call uses a refresh that is at most this old.
+/// A request for a refresh uses the last one if that began less than this before the request.
 const FRESH: Duration = Duration::from_millis(50);
 
 /// The index for a slot that is not served.
@@ -52,12 +52,12 @@ pub(crate) struct Cluster {
     own_renewals: bool,
     state: Mutex<State>,
     looks: tokio::sync::Mutex<Option<Look>>,
-    /// Spaces looks that find no node.
+    /// Backoff between refreshes that fail.
     pace: Pace,
     switched: Notify,
 }
 
-/// The last look, and what came of it.
+/// Start and outcome of the last refresh.
 #[derive(Debug)]
 struct Look {
     began: Instant,
@@ -71,7 +71,7 @@ struct State {
     nodes: HashMap<At, Arc<Node>>,
     /// Nodes that have slots.
     owners: Vec<Arc<Node>>,
-    /// The index in `owners` for each slot.
+    /// Index in `owners` for each slot.
     slots: Vec<u16>,
     /// Nodes without slots, which can be asked for the slot map.
     replicas: Vec<At>,
@@ -118,13 +118,13 @@ impl Cluster {
         slot_of(key)
     }
 
-    /// Returns the owner of the slot in the current map.
+    /// Returns the owner of the key's slot in the current map. Sends no request.
     pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
         self.state().owner_of(slot_of(key))
     }
 
-    /// Returns the owner of the slot, after a refresh if the map may be stale. Returns any node for a slot that
-    /// is not served: that node replies with an error.
+    /// Returns the owner of the key's slot, after a refresh if the map may be stale. Returns any node for a
+    /// slot that is not served: that node replies with an error.
     pub(crate) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Arc<Node>, Error> {
         let slot = slot_of(key);
         let believed = self.state().owner_of(slot);
@@ -142,7 +142,8 @@ impl Cluster {
         }
     }
 
-    /// All that have slots.
+    /// Refreshes the map, and returns all nodes that have slots. If the refresh fails, uses the previous map;
+    /// fails only if that has no nodes.
     pub(crate) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
         let looked = self.look_to_the_end(FRESH).await;
         let owners = self.state().owners.clone();
@@ -152,7 +153,7 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// The runtime of any connected node.
+    /// Returns the runtime of any connected node.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }
@@ -172,12 +173,12 @@ impl Cluster {
         }
     }
 
-    /// The node there, be it known or new.
+    /// Returns the node at this address. Adds it if it is new.
     fn node_at(&self, at: &At) -> Result<Arc<Node>, Error> {
         self.node_in(&mut self.state(), at)
     }
 
-    /// A node has said that the slot is there.
+    /// Applies a `MOVED`: records the new owner of the slot, and starts a refresh.
     fn moved(self: &Arc<Self>, slot: u16, at: &At) -> Result<Arc<Node>, Error> {
         let mut state = self.state();
         let node = self.node_in(&mut state, at)?;
@@ -196,18 +197,18 @@ impl Cluster {
         Ok(node)
     }
 
-    /// Something went wrong at that node.
+    /// Marks the node as troubled, and starts a refresh.
     pub(crate) fn troubled(self: &Arc<Self>, node: &Node) {
         node.set_troubled(true);
         self.look_soon();
     }
 
-    /// Returns when a node has been deposed.
+    /// Returns when a node is deposed.
     pub(crate) async fn switched(&self) {
         self.switched.notified().await;
     }
 
-    /// Never returns, and looks now and then.
+    /// Refreshes the map at intervals of [`ROUND`]. Never returns.
     pub(crate) async fn keep_looking(&self) -> Infallible {
         loop {
             sleep(ROUND).await;
@@ -217,7 +218,7 @@ impl Cluster {
         }
     }
 
-    /// Looks in the background, unless that is under way.
+    /// Starts a refresh in the background, unless one is running.
     pub(crate) fn look_soon(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
         let looking = &mut self.state().looking;
@@ -231,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// Asks, and continues when the caller gives up: other commands need the answer too.
+    /// Refreshes the map, and completes that even if the caller is cancelled: other commands need it too.
     async fn look_to_the_end(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let (me, asked) = (self.clone(), Instant::now());
@@ -239,7 +240,8 @@ impl Cluster {
         looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
     }
 
-    /// Refreshes the slot map, unless the last refresh began less than `fresh` before `asked`.
+    /// Refreshes the slot map. If the last refresh began after `asked`, or less than `fresh` before, returns
+    /// its outcome instead.
     async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
         let mut last = self.looks.lock().await;
         if let Some(Look { began, outcome }) = &*last
@@ -259,7 +261,7 @@ impl Cluster {
         last.insert(Look { began, outcome }).outcome.clone()
     }
 
-    /// Asks one node after the other until one knows.
+    /// Asks one node after the other until one sends a map that is not outdated.
     async fn see(&self) -> Result<View, Error> {
         let (known, replicas, epoch) = {
             let mut state = self.state();
@@ -299,7 +301,7 @@ impl Cluster {
         timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout)?
     }
 
-    /// Takes a view over.
+    /// Replaces the map by this view, and deposes the nodes that have lost all slots.
     fn believe(&self, view: &View) -> Result<(), Error> {
         let mut state = self.state();
         let before = std::mem::take(&mut state.owners);
@@ -352,7 +354,7 @@ impl Cluster {
         Ok(node)
     }
 
-    /// How to talk to any of them.
+    /// Returns the first seed, whose login and TLS settings are used for all nodes.
     fn template(&self) -> Result<&ConnectionInfo, Error> {
         self.seeds.first().ok_or(Error::Timeout)
     }
@@ -373,7 +375,7 @@ impl State {
     }
 }
 
-/// Answers until now.
+/// Answers received so far during a refresh.
 struct Asked {
     epoch: u64,
     outdated: Option<View>,
@@ -381,7 +383,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The view, if it can be believed.
+    /// Records an answer. Returns its view if that has slots and is not outdated.
     fn take_in(&mut self, name: &str, answer: Result<View, Error>) -> Option<View> {
         match answer {
             Ok(view) if view.ranges.is_empty() => {
@@ -400,14 +402,15 @@ impl Asked {
         None
     }
 
-    /// All have been asked. If all that answer know less than we did, the cluster is a new one.
+    /// Returns the outcome after all nodes have been asked. Uses the outdated view with the highest epoch, if
+    /// there is one: the cluster has been created anew.
     fn nobody_knows(self) -> Result<View, Error> {
         if let Some(view) = self.outdated {
             return Ok(view);
         }
         let said: Vec<String> =
             self.troubles.iter().map(|(name, trouble)| format!("{name}: {trouble}")).collect();
-        // What does not pass is what has to be known first.
+        // An error that lasts comes first: the user has to fix its cause.
         let lasting = |trouble: &Error| !trouble.is_retryable();
         if let Some((_, trouble)) = self.troubles.into_iter().find(|(_, t)| lasting(t)) {
             return Err(trouble);
@@ -455,7 +458,7 @@ fn refused(error: RedisError) -> Error {
     error.into()
 }
 
-/// Trouble that is over when the nodes have agreed.
+/// Returns a retryable error: it ends when the nodes have agreed.
 fn passing(what: &'static str) -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, what)))
 }

@@ -20,24 +20,24 @@ use tokio::task::AbortHandle;
 /// The reply of a server that has reached its limit of clients. It then closes the connection.
 const FULL: &[u8] = b"-ERR max number of clients";
 
-/// A connection that many tasks can use at the same time. It is [driven](Self::drive) by its own task, or by
-/// its only user [beside](Self::beside) its own work: then an answer needs no switch of tasks.
+/// A connection that many tasks can use at the same time. A task of its own [drives](Self::drive) it, or its
+/// only user drives it [beside](Self::beside) other work, which saves a switch of tasks for each answer.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
     state: Arc<State>,
     driver: Mutex<Driver>,
 }
 
-/// What a connection and its stream share.
+/// State shared by a connection and its stream.
 #[derive(Debug, Default)]
 struct State {
-    /// Calls in flight.
+    /// Number of calls in flight.
     under_way: AtomicUsize,
-    /// The end of the stream has been read, or an error.
+    /// `true` after the stream has ended or failed.
     closed: AtomicBool,
 }
 
-/// What reads and writes.
+/// Place where the future runs that reads and writes the stream.
 enum Driver {
     /// Not driven yet.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
@@ -70,12 +70,12 @@ impl Connection {
         Ok(Self { shared, state, driver })
     }
 
-    /// Returns whether the end of the stream has been read. Always false with TLS: redis-rs owns that stream.
+    /// Returns whether the stream has ended or failed. Always `false` with TLS: redis-rs owns that stream.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.closed.load(Ordering::Relaxed)
     }
 
-    /// Has a task of its own read and write from now on.
+    /// Spawns a task that drives the connection, unless it is driven elsewhere.
     pub(crate) fn drive(&self) {
         let mut driver = lock(&self.driver);
         if let Driver::Waiting(work) = std::mem::replace(&mut *driver, Driver::Away) {
@@ -83,8 +83,8 @@ impl Connection {
         }
     }
 
-    /// Runs `what` and drives the connection at the same time, unless it is driven elsewhere. If this is dropped
-    /// before `what` is done, the connection can no longer be used.
+    /// Awaits `what`, and drives the connection at the same time unless it is driven elsewhere. If this
+    /// future is dropped before `what` is done, the connection must not be used any more.
     pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
         let mut driver = std::mem::replace(&mut *lock(&self.driver), Driver::Away);
         let mut what = pin!(what);
@@ -101,13 +101,13 @@ impl Connection {
         done
     }
 
-    /// Sends a command, and waits for its answer.
+    /// Sends a command, and returns its answer.
     pub(crate) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
         let _call = Call::begin(&self.state.under_way);
         self.shared.clone().send_packed_command(cmd).await
     }
 
-    /// Sends many, and waits for their answers; errors of the server are among them.
+    /// Sends many commands together, and returns their answers, which include errors of the server.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         let _call = Call::begin(&self.state.under_way);
         self.shared.clone().send_packed_commands(commands, 0, commands.len()).await
@@ -128,7 +128,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A call that is under way.
+/// Counts one call in flight, until it is dropped.
 struct Call<'a>(&'a AtomicUsize);
 
 impl<'a> Call<'a> {
@@ -144,16 +144,16 @@ impl Drop for Call<'_> {
     }
 }
 
-/// A stream on which what many send in the same moment is written together.
+/// A stream that writes together the commands that several tasks send at the same moment.
 struct Together {
     stream: Box<dyn Stream>,
     state: Arc<State>,
-    /// Lets other tasks run first.
+    /// The yield to other tasks before a write, if one has begun.
     turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Together {
-    /// Lets the tasks run that are about to send something as well.
+    /// If several calls are in flight, yields once, so that tasks that are about to send can run first.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn.is_none() && self.state.under_way.load(Ordering::Relaxed) < 2 {
             return Poll::Ready(());
@@ -170,7 +170,8 @@ impl Together {
         self.state.closed.store(true, Ordering::Relaxed);
     }
 
-    /// The error of a write, or the reason that the server sent before it closed the connection.
+    /// Returns the reason that the server sent before it closed the connection, or else the error of the
+    /// write.
     fn refusal(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);

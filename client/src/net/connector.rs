@@ -1,5 +1,5 @@
-//! Where connections come from: the seam at which topologies plug in. All that is above sees one
-//! server that keeps the locks, whichever that is at the moment.
+//! Connectors: one kind for each topology. To the layers above, a connector is one server, although another
+//! server can become the primary at any time.
 
 use crate::net::address::Place;
 use crate::net::connection::Connection;
@@ -13,14 +13,14 @@ use redis::{ErrorKind, RedisError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where connections come from.
+/// Opens connections to one server, or to the primary that Sentinels monitor.
 #[derive(Debug)]
 pub(crate) enum Connector {
     /// One server at one address.
     Standalone(Box<Server>),
-    /// The primary that these know.
+    /// The primary that these Sentinels monitor.
     Sentinels(Arc<Sentinels>),
-    /// A node of a cluster, for as long as it has slots.
+    /// A node of a cluster. Its epoch ends when it has lost all slots.
     Node(Box<Server>, Arc<PrimaryEpoch>),
 }
 
@@ -37,14 +37,14 @@ impl Connector {
             Place::Sentinels { sentinels, name, server } => Self::Sentinels(Arc::new(
                 Sentinels::new(&sentinels, name, server, patience, transport)?,
             )),
-            // Each of its nodes has one.
+            // Each node of a cluster has a connector of its own.
             Place::Cluster(_) => {
                 return Err(Error::Config("a cluster is many servers".to_owned()));
             }
         })
     }
 
-    /// Opens a connection, logged in and ready. It has no response timeout: callers have their own.
+    /// Opens a connection and logs in. It has no response timeout: callers have their own.
     async fn dial(&self) -> Result<(Connection, Option<Arc<PrimaryEpoch>>), Error> {
         match self {
             Self::Standalone(server) => Ok((server.connect().await?, None)),
@@ -63,7 +63,7 @@ impl Connector {
         }
     }
 
-    /// The error of a server to which there is no connection in time.
+    /// Returns the error for a connection that could not be opened in time.
     pub(crate) fn too_slow(&self) -> Error {
         match self {
             Self::Standalone(server) | Self::Node(server, _) => server.too_slow(),
@@ -71,7 +71,7 @@ impl Connector {
         }
     }
 
-    /// Returns when another server has become the primary; never, where nothing tells.
+    /// Returns when another server has become the primary. Never returns without Sentinels.
     pub(crate) async fn switched(&self) {
         match self {
             Self::Standalone(_) | Self::Node(..) => std::future::pending().await,
@@ -80,7 +80,7 @@ impl Connector {
     }
 }
 
-/// Opens connections to one node: one attempt after the other, however many tasks need one.
+/// Opens connections to one node. All tasks that need one share the backoff between attempts.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     pub(crate) connector: Connector,
@@ -92,8 +92,8 @@ impl Dialer {
         Self { connector, pace: Arc::default() }
     }
 
-    /// Opens a connection. After an attempt of which nothing came this waits before the next one, unless
-    /// another server becomes the primary.
+    /// Opens a connection. Waits for the backoff first; another server that becomes the primary ends that
+    /// wait.
     pub(crate) async fn dial(&self) -> Result<Live, Error> {
         tokio::select! {
             biased;

@@ -1,7 +1,6 @@
-//! Connections.
+//! The shared connection to a node for commands that are answered at once.
 //!
-//! Nothing here repeats a command. The sender decides, since only the sender knows the effect of a
-//! repetition.
+//! This layer never repeats a command: only the sender knows the effect of a repetition.
 
 use crate::net::connector::Dialer;
 use crate::net::live::Live;
@@ -14,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The connection for commands that are answered at once. After it broke, one attempt to connect is made for
-/// all tasks that need it. The attempt is completed even if all of them give up.
+/// A shared connection for commands that are answered at once. If it breaks, one attempt to connect is made
+/// for all tasks that need it. The attempt is completed even if all these tasks are cancelled.
 #[derive(Debug)]
 pub(crate) struct Link {
     dialer: Arc<Dialer>,
@@ -25,12 +24,13 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct State {
     last: Option<Dial>,
-    /// A connection that was doubted, until its replacement has logged in.
+    /// A doubted connection, kept until its replacement has logged in.
     spare: Option<Arc<Live>>,
 }
 
 impl State {
-    /// The connection that is there, unless it is doubted: then it is kept as the spare one.
+    /// Returns the current connection, if it is not doubted. A doubted one becomes the spare. The spare is
+    /// returned if an answer has ended the doubt.
     fn live(&mut self) -> Option<Arc<Live>> {
         match self.last.as_ref().and_then(Dial::live) {
             Some(live) if live.is_doubted() => self.spare = Some(live),
@@ -48,7 +48,7 @@ impl State {
     }
 }
 
-/// An attempt to connect, on the runtime of the task that began it.
+/// An attempt to connect, and its outcome. It runs on the runtime of the task that began it.
 #[derive(Clone, Debug)]
 struct Dial {
     outcome: watch::Receiver<Option<Result<Arc<Live>, Error>>>,
@@ -80,7 +80,7 @@ impl Dial {
         self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok()
     }
 
-    /// `None` if its runtime has ended.
+    /// Waits for the outcome. Returns `None` if the runtime of the attempt has ended.
     async fn done(mut self) -> Option<Result<Arc<Live>, Error>> {
         self.outcome.wait_for(Option::is_some).await.ok()?.clone()
     }
@@ -91,9 +91,11 @@ impl Link {
         Self { dialer, state: Mutex::default() }
     }
 
-    /// The connection as it is, or a new one. A connection that is doubted is used only if a new one is refused.
+    /// Returns the current connection, or opens one. A doubted connection is used only if no new one can be
+    /// opened.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
-        // The runtime of another task may end during the call; the runtime of this task cannot.
+        // The first attempt may belong to another task, whose runtime may end during the call. The runtime of
+        // this task cannot end.
         for _ in 0..2 {
             let dial = {
                 let mut state = lock(&self.state);
@@ -119,30 +121,30 @@ impl Link {
         Err(runtime_is_gone())
     }
 
-    /// The same, if it is there in time.
+    /// As [`live`](Self::live), with a deadline.
     pub(crate) async fn live_by(&self, end: Instant) -> Result<Arc<Live>, Error> {
         timeout_at(end, self.live()).await.map_err(|_| self.dialer.connector.too_slow())?
     }
 
-    /// Sends over the connection as it is or a new one.
+    /// Sends a command over the current connection or a new one, and returns its answer.
     pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         let end = after(patience);
         self.live_by(end).await?.ask(cmd, false, left(end)).await
     }
 
-    /// The runtime that the last connection lives on.
+    /// Returns the runtime of the last attempt to connect.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         lock(&self.state).last.as_ref().map(|dial| dial.runtime.clone())
     }
 }
 
-/// The end of that time; of one that never ends, in thirty years.
+/// Returns the instant after `time` from the current one. If it is out of range, returns one in thirty years.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 86_400))
 }
 
-/// Time until then.
+/// Returns the time until `end`, or zero.
 pub(crate) fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }

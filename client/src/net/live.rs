@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// The time in which one server is the primary. After it, connections to that server must not be used any more, and
+/// The period in which one server is the primary. After its end, connections to that server must not be used:
 /// requests on them may never be answered.
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryEpoch {
@@ -39,20 +39,21 @@ impl PrimaryEpoch {
     }
 }
 
-/// A connection that was there when last looked at.
+/// An open connection, and whether it can still be used.
 pub(crate) struct Live {
-    /// No other has it.
+    /// Number that no other connection of this process has.
     pub(crate) number: u64,
     connection: Connection,
     broken: AtomicBool,
-    /// A short lease could not wait longer for an answer: another connection is preferred.
+    /// An answer did not arrive in the time that a lease had for it: another connection is preferred.
     doubted: AtomicBool,
-    /// Of the server it leads to, where that can be another one day.
+    /// Epoch of the server, if another one can take over its role.
     primary_epoch: Option<Arc<PrimaryEpoch>>,
-    /// A command there may need `ASKING` before it.
+    /// The server is a node of a cluster: a command may need `ASKING` before it.
     clustered: bool,
     pace: Arc<Pace>,
-    /// A command was carried out: another connection may be opened at once if this one breaks.
+    /// A command was executed, which reset the backoff: if this connection breaks, another one may be opened
+    /// at once.
     proven: AtomicBool,
 }
 
@@ -85,10 +86,10 @@ impl Live {
         self.connection.beside(what).await
     }
 
-    /// Sends a command, with `ASKING` before it if so, and waits for its answer for that long.
+    /// Sends a command, after `ASKING` if `asking`, and waits up to `patience` for its answer.
     ///
-    /// Dropped before it is done, the command may or may not have been sent. Later commands on the
-    /// same connection are executed after it.
+    /// If this future is dropped before it is done, the command may or may not have been sent. Later
+    /// commands on the same connection are executed after it.
     pub(crate) async fn call(
         &self,
         cmd: &Cmd,
@@ -115,21 +116,21 @@ impl Live {
         answer
     }
 
-    /// Sends a command that has to be executed after an earlier one on this connection, also while the slot of
-    /// their key migrates.
+    /// Sends a command that has to be executed after an earlier one on this connection. In a cluster, sends
+    /// `ASKING` before it, so that it is executed even while the slot of its key migrates.
     pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         self.call(cmd, self.clustered, patience).await
     }
 
-    /// [`call`](Self::call) without a limit: for waits, which the server ends.
+    /// As [`call`](Self::call) without a time limit: for waits, which the server ends.
     pub(crate) async fn call_unlimited(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
         let answer = self.send(cmd, asking).await?;
         self.prove();
         Ok(answer)
     }
 
-    /// Sends a command whose answer does not count as a success of the connection for the backoff: it opens a
-    /// session, or reads one without waiting.
+    /// Sends a command whose answer does not reset the backoff. Used to open a session, or to read one
+    /// without waiting.
     pub(crate) async fn probe(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         timeout(patience, self.send(cmd, false)).await.unwrap_or(Err(Error::Timeout))
     }
@@ -156,7 +157,7 @@ impl Live {
         }
     }
 
-    /// Sends many commands at once; errors of the server are among the answers.
+    /// Sends many commands together, and returns their answers, which include errors of the server.
     pub(crate) async fn call_all(
         &self,
         commands: &Pipeline,
@@ -177,8 +178,8 @@ impl Live {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Records that an answer did not come in the time that a lease had for it. The second time in a row
-    /// the connection is broken.
+    /// Records that an answer did not arrive in the time that a lease had for it. The second time in a row,
+    /// marks the connection as broken.
     pub(crate) fn doubt(&self) {
         if self.doubted.swap(true, Ordering::Relaxed) {
             self.condemn();
@@ -195,7 +196,7 @@ impl Live {
             || self.primary_epoch.as_ref().is_some_and(|r| r.is_over())
     }
 
-    /// Returns the answer, or an error if the server is deposed before it comes.
+    /// Returns the answer, or an error if the server is deposed before it arrives.
     async fn until_deposed<T>(
         &self,
         answer: impl Future<Output = RedisResult<T>>,
@@ -210,7 +211,8 @@ impl Live {
         }
     }
 
-    /// A server that is a replica now is looked for anew: behind the same name may be another.
+    /// Marks the connection as broken if the server has become a replica. A new connection may lead to
+    /// another server, since the address is looked up again.
     fn look_for_demotion(&self, answers: &[Value]) {
         let demoted = |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "READONLY");
         if answers.iter().any(demoted) {

@@ -1,4 +1,4 @@
-//! Where the servers are, and connections to them.
+//! Topologies, servers, and the connections to them.
 #![cfg_attr(
     not(all(feature = "cluster", feature = "sentinel")),
     allow(dead_code, reason = "of what only the missing ones use")

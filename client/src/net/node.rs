@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(crate) struct Node {
     dialer: Arc<Dialer>,
     commands: Link,
-    /// If they have a connection of their own.
+    /// Connection for renewals, if they do not share `commands`.
     renewals: Option<Link>,
-    /// Something went wrong there, so it may not be the right one any more.
+    /// `true` after an error which is a sign that the slot map may be stale.
     troubled: AtomicBool,
-    /// The most replicas that it was seen to have.
+    /// Largest number of replicas that the node has had.
     most_replicas: AtomicU32,
 }
 
@@ -35,12 +35,12 @@ impl Node {
         }
     }
 
-    /// The connection for commands that do not block.
+    /// Returns the connection for commands that do not block.
     pub(crate) fn commands(&self) -> &Link {
         &self.commands
     }
 
-    /// The one for renewals.
+    /// Returns the connection for renewals.
     pub(crate) fn renewals(&self) -> &Link {
         self.renewals.as_ref().unwrap_or(&self.commands)
     }
@@ -50,19 +50,19 @@ impl Node {
         self.dialer.dial().await
     }
 
-    /// Returns when behind this name is another server.
+    /// Returns when another server has become the primary. Never returns without Sentinels.
     pub(crate) async fn switched(&self) {
         self.dialer.connector.switched().await;
     }
 
-    /// Ends everything that is under way there.
+    /// Ends the epoch of a cluster node, and with it all calls in flight there.
     pub(crate) fn depose(&self) {
         if let Connector::Node(_, primary_epoch) = &self.dialer.connector {
             PrimaryEpoch::end(primary_epoch);
         }
     }
 
-    /// Whether it was a node of a cluster that has no slots any more.
+    /// Returns whether this is a cluster node that has lost all slots.
     pub(crate) fn is_deposed(&self) -> bool {
         match &self.dialer.connector {
             Connector::Node(_, primary_epoch) => primary_epoch.is_over(),
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Where it is, if it is a node of a cluster.
+    /// Returns host and port of a cluster node; otherwise `None`.
     pub(crate) fn at(&self) -> Option<At> {
         match &self.dialer.connector {
             Connector::Node(server, _) => server.at(),
@@ -82,7 +82,7 @@ impl Node {
         self.troubled.store(troubled, Ordering::Relaxed);
     }
 
-    /// Number of replicas at the moment.
+    /// Records the current number of replicas.
     pub(crate) fn has_shown(&self, replicas: u32) {
         self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// Pause before the second of several failed attempts. Each further pause is half as long again.
+/// Pause after the first failed attempt. Each further pause is [`FACTOR`] times as long.
 const FIRST: Duration = Duration::from_millis(20);
 const FACTOR: f32 = 1.5;
 
-/// Longest pause. Jitter adds up to as much again.
+/// Longest pause before jitter, which adds up to 100 % of it.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Backoff of all connections to one node, shared by all that need one.
+/// Backoff between attempts to connect to one node, shared by all tasks that need a connection.
 ///
 /// An attempt sets the time of the next one when it begins, as if it failed. Success cancels that.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Pace {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no attempt was made.
+    /// Cancel safe: a dropped call counts as no attempt.
     pub(crate) async fn turn(&self) {
         loop {
             let succeeded = self.succeeded.notified();
@@ -64,7 +64,7 @@ impl Pace {
         }
     }
 
-    /// Records that the node answers: the next attempt may begin at once, and pauses are short again.
+    /// Records that the node answers: the next attempt may begin at once, and the backoff starts anew.
     pub(crate) fn succeeded(&self) {
         *lock(&self.state) = State { pauses: pauses(), next: None };
         self.succeeded.notify_waiters();

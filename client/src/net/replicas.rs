@@ -1,15 +1,16 @@
-//! Renewals, and the number of replicas that must have them before they count.
+//! Renewals, and their acknowledgement by replicas.
 //!
-//! `WAIT` counts the replicas that have received everything that the same connection has written,
-//! and holds up whatever follows it there. So where it is wanted, renewals have a connection of
-//! their own, and there is one `WAIT` for all that are sent together. A grant is confirmed by a
-//! renewal: what has received that has received the grant before it.
+//! `WAIT` counts the replicas that have received all earlier writes of the same connection. It also delays
+//! all later commands on that connection. If replicas are required, renewals therefore have a connection of
+//! their own, with one `WAIT` for each batch. A grant is confirmed by a renewal: a replica that has received
+//! the renewal has received the grant too.
 //!
-//! If all replicas are required, the primary is asked for their number each time, right before the
-//! `WAIT`. The largest number that it ever had is required from then on: a lost replica may come
-//! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
-//! each of them. A replica that reconnects before the primary drops its old connection is listed twice, and may be
-//! counted twice: until the old entry disappears, one more acknowledgement is required.
+//! If all replicas are required, `ROLE` asks the primary for their number right before each `WAIT`. The
+//! largest number seen remains required: a lost replica may return and be promoted. It is recorded for each
+//! node, since the nodes of a cluster have replicas of their own.
+//!
+//! A replica that reconnects before the primary drops its old connection is listed twice, and may be counted
+//! twice. Until the old entry disappears, one more acknowledgement is required.
 
 use crate::net::live::Live;
 use crate::net::node::Node;
@@ -21,11 +22,11 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection without an answer for this long is replaced, if the server takes a new one. Short leases give up
-/// on an answer earlier, which says little about the connection.
+/// A connection without an answer for this long is replaced, if the server accepts a new one. A
+/// shorter silence, after which a short lease gives up, says little about the connection.
 pub(crate) const HANGS: Duration = Duration::from_millis(100);
 
-/// Number of replicas that must have a grant or a renewal, and the time that they have for it.
+/// Number of replicas that must acknowledge a grant or a renewal, and the time that they have for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replicas {
     pub(crate) at_least: u32,
@@ -34,14 +35,14 @@ pub(crate) struct Replicas {
     pub(crate) all: bool,
 }
 
-/// Sends renewals to the servers.
+/// Sends renewals to the servers, and waits for the replicas if they are required.
 #[derive(Debug)]
 pub(crate) struct Renewals {
     pub(crate) router: Arc<Router>,
     replicas: Option<Replicas>,
 }
 
-/// Where a renewal goes, over a connection that is there.
+/// Route of a renewal, and an open connection for it.
 #[derive(Debug)]
 pub(crate) struct RenewalRoute {
     route: Route,
@@ -53,7 +54,7 @@ impl Renewals {
         Self { router, replicas }
     }
 
-    /// Where one about this key is to go.
+    /// Returns the route of a renewal for this key.
     pub(crate) async fn route_of(&self, key: &[u8]) -> Result<RenewalRoute, Error> {
         self.connect(self.router.route(key).await?).await
     }
@@ -68,9 +69,9 @@ impl Renewals {
         }
     }
 
-    /// Sends renewals to that node over that connection, and returns the answer to each. Replicas are
-    /// waited for in the same time. With too few of them no renewal counts that the server has answered with
-    /// a lease. An answer that the lock is not held needs none.
+    /// Sends renewals to the node over this connection, and returns the answer to each. Within the same
+    /// `patience`, waits for the replicas. If too few acknowledge, every renewal that the server has answered
+    /// with a lease fails. The answer that a lock is not held needs no replicas.
     pub(crate) async fn send(
         &self,
         node: &Node,
@@ -81,7 +82,7 @@ impl Renewals {
         let Some(Replicas { at_least, timeout, all }) = self.replicas else {
             return Ok(each(live.call_all(&renewals, patience).await?));
         };
-        // A timeout of zero would be none at all.
+        // With a timeout of 0, `WAIT` would wait without limit.
         let timeout = timeout.min(patience / 2).max(Duration::from_millis(1));
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let mut wanted = at_least;
@@ -95,7 +96,7 @@ impl Renewals {
         let role = if all { answers.pop() } else { None };
         let is_lease = |answer: &Value| matches!(answer, Value::Int(_));
         let verdict = async {
-            // Nothing was renewed: there is nothing for replicas to confirm.
+            // If nothing was renewed, replicas have nothing to acknowledge.
             if !answers.iter().any(is_lease) {
                 return Ok(());
             }
@@ -127,9 +128,11 @@ impl Renewals {
         Ok(counted.collect())
     }
 
-    /// Sends one renewal, and follows the lock if it is elsewhere: the lease that runs now, `None`
-    /// if the lock is not held. Says over which connection it is about to be sent, and whether it
-    /// was sent on from the one before, where nothing was done.
+    /// Sends one renewal, and follows redirects. Returns the lease that runs from then on, or `None` if the
+    /// lock is not held.
+    ///
+    /// Before each attempt, calls `sending` with the number of the connection and whether the attempt before
+    /// was redirected: then that one had no effect.
     pub(crate) async fn send_one(
         &self,
         mut to: RenewalRoute,
@@ -169,7 +172,7 @@ impl Renewals {
         Ok(reply::read(answer)?)
     }
 
-    /// Sends one that a node has sent on there.
+    /// Sends a renewal along the route that a redirect has given.
     pub(crate) async fn send_on(
         &self,
         route: Route,
@@ -185,14 +188,14 @@ fn each(answers: Vec<Value>) -> Vec<Result<Value, Error>> {
     answers.into_iter().map(|answer| Ok(answer.extract_error()?)).collect()
 }
 
-/// What `WAIT` answers.
+/// Reads the answer to `WAIT`: the number of replicas that acknowledge.
 fn reached(answer: Option<Value>) -> Result<u32, Error> {
     let answer = answer.unwrap_or(Value::Nil).extract_error()?;
     Ok(redis::from_redis_value(answer)?)
 }
 
-/// Interprets a refused `WAIT` after a renewal. A server that became a replica in between refuses with an error
-/// of another kind: then the renewal has reached no replica.
+/// Interprets the error of a `WAIT` after a renewal. The code `ERR` means that the server became a replica in
+/// between: then the renewal has reached no replica.
 fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
     let of_a_replica = matches!(&refused, Error::Server(error) if error.code() == Some("ERR"));
     if !of_a_replica {
@@ -202,8 +205,8 @@ fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
     Error::NotReplicated { confirmed: 0, wanted }
 }
 
-/// The replicas that `ROLE` lists, with the addresses by which Sentinels know them, and the number of
-/// connections they have: those that follow a primary; a replica has none.
+/// Reads the answer to `ROLE`: number of replicas, and number of their connections. Replicas are counted by
+/// address, by which Sentinels know them too. Both numbers are 0 if the server is a replica.
 fn replicas_of(answer: Option<Value>) -> Result<(u32, u32), Error> {
     let Value::Array(role) = answer.unwrap_or(Value::Nil).extract_error()? else {
         return Err(Error::Protocol("ROLE is no list".to_owned()));

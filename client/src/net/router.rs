@@ -1,8 +1,8 @@
 //! Routes a command by its key.
 //!
-//! `MOVED` and `ASK` are followed here, at once and a limited number of times: they mean that the command had no
-//! effect, so any command can be sent to the other node. All other errors, above all a lost answer, go to the
-//! sender: only the sender knows the effect of a repetition.
+//! The router follows `MOVED` and `ASK`, at once and a limited number of times: they mean that the command
+//! had no effect, so any command can be sent to the other node. All other errors are returned to the sender,
+//! above all the loss of an answer: only the sender knows the effect of a repetition.
 
 use crate::net::address::{Address, Place};
 use crate::net::cluster::Cluster;
@@ -18,14 +18,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-/// Largest number of redirects of a command. With more, the nodes of the cluster do not agree yet.
+/// Largest number of redirects of a command. If there are more, the nodes of the cluster do not agree yet.
 const HOPS: usize = 5;
 
-/// Knows which server has a key.
+/// Finds the node of a key, and sends commands there.
 #[derive(Debug)]
 pub(crate) struct Router {
     to: To,
-    /// An answer that takes this long will not come.
+    /// Time after which an answer is not expected any more.
     reply_timeout: Duration,
 }
 
@@ -35,7 +35,7 @@ enum To {
     Cluster(Arc<Cluster>),
 }
 
-/// Where to go with a command.
+/// Destination of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) node: Arc<Node>,
@@ -71,7 +71,7 @@ impl Router {
         Ok(Self { to, reply_timeout })
     }
 
-    /// Where a command about this key is to go. That takes no longer than an answer may.
+    /// Returns the destination of a command for this key. Takes at most the reply timeout.
     pub(crate) async fn route(&self, key: &[u8]) -> Result<Route, Error> {
         match &self.to {
             To::One(node) => Ok(Route::to(node.clone())),
@@ -105,7 +105,7 @@ impl Router {
         }
     }
 
-    /// All servers that keep locks. That takes no longer than an answer may.
+    /// Returns all nodes that serve keys. Takes at most the reply timeout.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         match &self.to {
             To::One(node) => Ok(vec![node.clone()]),
@@ -115,7 +115,7 @@ impl Router {
         }
     }
 
-    /// The server, where it must be one.
+    /// Returns the server, or an error if it is a cluster.
     pub(crate) fn only(&self) -> Result<&Arc<Node>, Error> {
         match &self.to {
             To::One(node) => Ok(node),
@@ -123,7 +123,8 @@ impl Router {
         }
     }
 
-    /// Learns from what went wrong at a node. If the command is to go elsewhere, where to.
+    /// Refreshes the slot map if the error of a node is a sign that it may be stale. If the error is a
+    /// redirect, returns the new destination.
     pub(crate) fn learn(&self, node: &Arc<Node>, trouble: &Error) -> Option<Route> {
         let To::Cluster(cluster) = &self.to else { return None };
         let Error::Server(error) = trouble else {
@@ -140,8 +141,8 @@ impl Router {
         Some(Route { asking, ..Route::to(there) })
     }
 
-    /// Sends a command about a key that does not block, and waits for its answer for that long; with
-    /// the way there it takes no longer than the reply timeout.
+    /// Sends a command that does not block to the node of its key, and returns the answer. Each node has
+    /// `patience` for its answer; with connecting and redirects, the call takes at most the reply timeout.
     pub(crate) async fn call(
         &self,
         key: &[u8],
@@ -151,8 +152,8 @@ impl Router {
         self.call_via(key, cmd, patience, |_| {}).await
     }
 
-    /// The same, and says over which connection it is about to be sent: the last one said is the
-    /// one that may have carried it out.
+    /// As [`call`](Self::call). Before each attempt, calls `via` with its connection: only the command that
+    /// was sent over the last one can have had an effect.
     pub(crate) async fn call_via(
         &self,
         key: &[u8],
@@ -170,14 +171,15 @@ impl Router {
         }
     }
 
-    /// Learns from what went wrong there. If the server has sent us on, that is the route now.
+    /// As [`learn`](Self::learn). If the error is a redirect and their number is within the limit, replaces
+    /// the route and returns `true`.
     pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
         let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
         let hops = route.hops + 1;
         next.map(|next| *route = Route { hops, ..next }).is_some()
     }
 
-    /// A node of a cluster that was taken for all there is.
+    /// Replaces a `MOVED` of a server that was not addressed as a cluster by an error that says what to do.
     fn explained(&self, trouble: Error) -> Error {
         if matches!(self.to, To::One(_)) && trouble.code() == Some("MOVED") {
             return Error::Config(
@@ -209,12 +211,13 @@ impl Router {
         answer
     }
 
-    /// When what begins now will not be answered any more.
+    /// Returns the deadline for the answer to a call that begins at this moment.
     pub(crate) fn overdue(&self) -> Instant {
         after(self.reply_timeout)
     }
 
-    /// Awaits `what`, and refreshes the slot map at intervals until then. Calls in flight at a deposed node end.
+    /// Awaits `what`, and refreshes the slot map at intervals until then, so that calls at a deposed node
+    /// end.
     pub(crate) async fn looking<T>(&self, what: impl Future<Output = T>) -> T {
         let To::Cluster(cluster) = &self.to else { return what.await };
         tokio::select! {
@@ -224,7 +227,7 @@ impl Router {
         }
     }
 
-    /// Returns when locks may have got lost because another server has taken over.
+    /// Returns when another server has taken over, so that locks may be lost.
     pub(crate) async fn switched(&self) {
         match &self.to {
             To::One(node) => node.switched().await,
@@ -232,7 +235,7 @@ impl Router {
         }
     }
 
-    /// The runtime that some connection lives on.
+    /// Returns the runtime of any connection.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         match &self.to {
             To::One(node) => node.commands().runtime(),

@@ -1,4 +1,4 @@
-//! A primary that Sentinels monitor: its address, and the news of a failover.
+//! A primary that Sentinels monitor: its address, and the detection of a failover.
 //!
 //! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest one
 //! would name the deposed server, so a decision older than the last known one is not
@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// Time that one Sentinel has to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether anybody still needs to be told, and the Sentinels are asked,
-/// since a message can be lost.
+/// Interval at which the watch task asks the Sentinels, since a message can be lost. The task ends
+/// within this time after the [`Sentinels`] are dropped.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// A primary that a Sentinel named less than this ago is used without asking again.
@@ -44,7 +44,8 @@ pub(crate) struct Sentinels {
     server: ConnectionInfo,
     patience: Duration,
     transport: Transport,
-    /// The Sentinel that answered last is asked first.
+    /// Index of the Sentinel to ask first: the last one that answered, or the next one after a failed
+    /// attempt.
     first: AtomicUsize,
     state: Mutex<State>,
     switched: Notify,
@@ -53,9 +54,9 @@ pub(crate) struct Sentinels {
 #[derive(Default)]
 struct State {
     current: Option<Primary>,
-    /// When a Sentinel last confirmed it; none if there is doubt.
+    /// Time at which a Sentinel last named it. `None` after a failed attempt to connect.
     said: Option<Instant>,
-    /// The connection to the Sentinel of that number that was asked last.
+    /// Index of the Sentinel that answered last, and the connection to it.
     open: Option<(usize, Connection)>,
     watch: Option<JoinHandle<()>>,
 }
@@ -97,9 +98,9 @@ impl Sentinels {
         })
     }
 
-    /// Connects to the primary, within the time limit. If the server that a Sentinel names is none, the
-    /// next try is with another Sentinel, which may have heard of a failover earlier; without a primary
-    /// that is known, all of them are tried.
+    /// Connects to the primary within `patience`. If an attempt fails, the next one begins with another
+    /// Sentinel, which may have learned of a failover earlier. While no primary is known, makes one attempt
+    /// for each Sentinel; otherwise one.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
         let end = Instant::now() + self.patience;
         let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };
@@ -158,15 +159,15 @@ impl Sentinels {
         self.switched.notified().await;
     }
 
-    /// All of them, beginning with the one that answered last.
+    /// Returns all Sentinels with their indexes, beginning with the one to ask first.
     fn in_turn(&self) -> impl Iterator<Item = (usize, &Server)> {
         let first = self.first.load(Ordering::Relaxed);
         let all = self.sentinels.iter().enumerate();
         all.clone().skip(first).chain(all.take(first))
     }
 
-    /// Asks the Sentinels until one knows, beginning with the one that answered last. One that is silent
-    /// delays the next only by its head start.
+    /// Asks the Sentinels, beginning with `first`, until one names the primary. A silent one delays the next
+    /// only by its head start.
     async fn find(&self) -> Result<(At, u64), Error> {
         let asks: Vec<_> =
             self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel)).collect();
@@ -184,7 +185,7 @@ impl Sentinels {
         let mut both = redis::pipe();
         both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        // It is not put back if it turns out to be closed, or to hang.
+        // A connection that is closed or hangs is not put back.
         let open = self.state().open.take_if(|(of, _)| *of == index);
         let mut answered = None;
         if let Some((_, connection)) = open
@@ -223,7 +224,8 @@ impl Sentinels {
         }
     }
 
-    /// Records the primary. `None` if the decision is older than the last known one.
+    /// Records the primary. If it is another one, ends the epoch of the previous primary. Returns `None` if
+    /// the decision is older than the last known one.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
         let before = state.said.replace(Instant::now());
@@ -246,7 +248,7 @@ impl Sentinels {
         Some(primary_epoch)
     }
 
-    /// Starts listening to the Sentinels, also when the runtime on which that was done has ended.
+    /// Starts the watch task, unless it is running. Starts it again after the end of its runtime.
     fn keep_watching(self: &Arc<Self>) {
         let mut state = self.state();
         if state.watch.as_ref().is_none_or(JoinHandle::is_finished)
@@ -256,7 +258,7 @@ impl Sentinels {
         }
     }
 
-    /// Listens at one of them; says at which.
+    /// Subscribes to [`SWITCH`] at the first Sentinel that accepts a connection. Returns its index too.
     async fn listen(&self) -> Result<(usize, redis::aio::PubSub), Error> {
         let mut last = Error::Timeout;
         for (index, sentinel) in self.in_turn() {
@@ -286,7 +288,7 @@ impl Sentinels {
     }
 }
 
-/// Looks whenever a Sentinel says that there is something to see, and in every round.
+/// Asks for the primary after each message of a Sentinel, and in every [`ROUND`].
 async fn watch(sentinels: Weak<Sentinels>) {
     loop {
         let Some(me) = sentinels.upgrade() else { return };
@@ -302,7 +304,7 @@ async fn watch(sentinels: Weak<Sentinels>) {
             let told = timeout(ROUND, messages.next()).await;
             let Some(me) = sentinels.upgrade() else { return };
             if matches!(told, Ok(Some(_))) {
-                // The others may not have heard of it yet.
+                // The other Sentinels may not have learned of it yet.
                 me.first.store(index, Ordering::Relaxed);
             }
             me.look().await;
@@ -313,8 +315,9 @@ async fn watch(sentinels: Weak<Sentinels>) {
     }
 }
 
-/// Reads the number of the decision from `SENTINEL MASTER`, and the primary from the address. During a failover
-/// `SENTINEL MASTER` has the new number beside the address of the old primary.
+/// Reads the answers to `SENTINEL MASTER` and `SENTINEL GET-MASTER-ADDR-BY-NAME`. The first has the number of
+/// the decision, but during a failover still the address of the old primary. So the address is from the
+/// second.
 fn read_primary(decision: Value, address: Value) -> Result<(At, u64), Error> {
     let wrong = |error| Error::Protocol(format!("of a Sentinel: {error}"));
     let fields: HashMap<String, String> = redis::from_redis_value(decision).map_err(wrong)?;
@@ -323,7 +326,7 @@ fn read_primary(decision: Value, address: Value) -> Result<(At, u64), Error> {
     Ok((redis::from_redis_value(address).map_err(wrong)?, epoch))
 }
 
-/// Asks the server itself. `HELLO` is allowed to every user, unlike `ROLE`.
+/// Asks the server whether it is a primary. Uses `HELLO`, which every user may send, unlike `ROLE`.
 async fn says_it_is_primary(connection: &Connection) -> Result<bool, Error> {
     let answer = connection.send(&redis::cmd("HELLO")).await?;
     let fields: HashMap<String, Value> = redis::from_redis_value(answer.extract_error()?)
@@ -332,7 +335,7 @@ async fn says_it_is_primary(connection: &Connection) -> Result<bool, Error> {
     Ok(redis::from_redis_value::<String>(role).is_ok_and(|role| role == "master"))
 }
 
-/// Trouble that is over when the Sentinels and the servers have agreed.
+/// Returns a retryable error: it ends when the Sentinels and the servers have agreed.
 fn passing(what: &'static str) -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, what)))
 }

@@ -1,4 +1,4 @@
-//! One server at one address, and how to connect to it.
+//! One server at one address, and the connections to it.
 
 use crate::net::address::At;
 use crate::net::connection::Connection;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A server, and how to log in to it.
+/// Address and login of a server, and the settings of connections to it.
 pub(crate) struct Server {
     client: Client,
     patience: Duration,
@@ -28,7 +28,7 @@ impl Server {
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
             && rustls::crypto::CryptoProvider::get_default().is_none()
         {
-            // Another task may be faster, and then it is there as well.
+            // This fails if another task has installed a provider in between. Then that one is used.
             let _installed = rustls::crypto::ring::default_provider().install_default();
         }
         let tcp = info.tcp_settings().clone();
@@ -36,7 +36,7 @@ impl Server {
         Ok(Self { client: Client::open(info)?, patience, transport: transport.clone() })
     }
 
-    /// Its host and port, unless it is at a Unix socket.
+    /// Returns host and port, or `None` for a Unix socket.
     pub(crate) fn at(&self) -> Option<At> {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -51,7 +51,7 @@ impl Server {
         Ok(connecting.await.map_err(|_| self.too_slow())??)
     }
 
-    /// A connection for messages.
+    /// Opens a connection for published messages.
     pub(crate) async fn listen(&self) -> Result<PubSub, Error> {
         let connecting = async {
             let info = self.client.get_connection_info();
@@ -63,7 +63,8 @@ impl Server {
         Ok(timeout(self.patience, connecting).await.map_err(|_| self.too_slow())??)
     }
 
-    /// The error of a server that did not let us connect in time.
+    /// Returns the error for a connection that could not be opened in time. With TLS it gives a likely
+    /// reason.
     pub(crate) fn too_slow(&self) -> Error {
         if !matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
             return Error::Timeout;
@@ -74,14 +75,14 @@ impl Server {
 }
 
 impl fmt::Debug for Server {
-    /// Without the login.
+    /// Writes the address without the login.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.client.get_connection_info().addr();
         f.debug_struct("Server").field("at", at).finish_non_exhaustive()
     }
 }
 
-/// The same kind of address at another place.
+/// Returns an address of the same kind, with or without TLS, for another host and port.
 pub(crate) fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
     if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = kind.clone() {
         ConnectionAddr::TcpTls { host, port, insecure, tls_params }
@@ -90,8 +91,8 @@ pub(crate) fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr
     }
 }
 
-/// Sets `TCP_NODELAY`, and keepalive probes unless the caller has set some: a server that is gone may
-/// otherwise be noticed only when something is sent.
+/// Sets `TCP_NODELAY`, and keepalive probes unless the caller has set some. Without probes, the loss of a
+/// server may be noticed only when something is sent.
 fn with_defaults(tcp: TcpSettings) -> TcpSettings {
     let tcp = tcp.set_nodelay(true);
     if tcp.keepalive().is_some() {

@@ -1,4 +1,4 @@
-//! Connections that lead into a simulation: in one thread, in virtual time, without a socket.
+//! Connections to simulated servers: in one thread, in virtual time, without sockets.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,7 +16,7 @@ thread_local! {
     static DIAL: RefCell<Option<Dial>> = const { RefCell::new(None) };
 }
 
-/// While it is there, connections that this thread opens to a host are what the simulation gives for it.
+/// A guard: until it is dropped, the simulation opens the connections of this thread.
 #[must_use]
 pub struct Dialling(());
 
@@ -32,13 +32,14 @@ impl Drop for Dialling {
     }
 }
 
-/// Makes connections of this thread go to the simulation.
+/// Opens all connections of this thread with `dial`, which gets the host, until the returned guard is
+/// dropped.
 pub fn dial_with(dial: impl Fn(&str) -> io::Result<Box<dyn Stream>> + 'static) -> Dialling {
     DIAL.set(Some(Box::new(dial)));
     Dialling(())
 }
 
-/// A connection to that host; none in a thread that simulates nothing.
+/// Opens a simulated connection to the host. Returns `None` in a thread without a simulation.
 pub(super) fn dial(host: &str) -> Option<io::Result<Box<dyn Stream>>> {
     DIAL.with_borrow(|dial| dial.as_ref().map(|dial| dial(host)))
 }

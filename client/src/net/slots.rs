@@ -1,5 +1,4 @@
-//! Which node of a cluster has which slots: how a key becomes a slot, and the answer to
-//! `CLUSTER SLOTS`.
+//! The slot of a key, and the slot map in the answer to `CLUSTER SLOTS`.
 
 use crate::net::address::At;
 use crate::wire::error::Error;
@@ -9,8 +8,8 @@ use std::collections::HashMap;
 /// Number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key: the hash of the part between the first `{` and the next `}`, or of the whole key if
-/// that part is missing or empty.
+/// Returns the slot of a key: the hash of the part between the first `{` and the next `}`, or of the whole
+/// key if that part is missing or empty.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag(key).unwrap_or(key)) % SLOTS
 }
@@ -26,7 +25,7 @@ fn split_at(bytes: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..at)?, bytes.get(at + 1..)?))
 }
 
-/// Adjacent slots, and the node that serves them.
+/// Adjacent slots, and the primary and replicas that serve them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,
@@ -35,11 +34,11 @@ pub(crate) struct Range {
     pub(crate) replicas: Vec<At>,
 }
 
-/// What one node believes.
+/// The slot map of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) ranges: Vec<Range>,
-    /// The latest decision it has heard of. One with a smaller number is outdated.
+    /// Current epoch of the cluster, as the node knows it. A view with a lower epoch is outdated.
     pub(crate) epoch: u64,
 }
 
@@ -57,7 +56,7 @@ pub(crate) fn read_view(slots: Value, info: Value, host: &str) -> Result<View, E
     Ok(View { ranges, epoch })
 }
 
-/// First slot, last slot, primary, replicas.
+/// Reads a range: first slot, last slot, primary, replicas.
 fn read_range(range: Value, host: &str) -> Option<Range> {
     let Value::Array(parts) = range else { return None };
     let mut parts = parts.into_iter();
@@ -67,13 +66,13 @@ fn read_range(range: Value, host: &str) -> Option<Range> {
     };
     let (first, last) = (slot()?, slot()?);
     let primary = read_node(parts.next()?, host)?;
-    // Of a replica that cannot be read there is no need.
+    // Replicas that cannot be read are left out: they are not needed.
     let replicas = parts.filter_map(|replica| read_node(replica, host)).collect();
     (first <= last).then_some(Range { first, last, primary, replicas })
 }
 
-/// Endpoint, port, name, and what else is known of it. No endpoint is the one that was asked; `?`
-/// is a name that the node does not know, and then its address is among the rest.
+/// Reads a node: endpoint, port, id, and metadata. A null or empty endpoint means the host that was asked.
+/// `?` means that the node's host name is not known: then the metadata has its IP address.
 fn read_node(node: Value, host: &str) -> Option<At> {
     let Value::Array(parts) = node else { return None };
     let mut parts = parts.into_iter();
@@ -91,13 +90,13 @@ fn read_node(node: Value, host: &str) -> Option<At> {
     Some((endpoint, port))
 }
 
-/// redis-rs would cut a number that is too large.
+/// Reads a number. Returns `None` if it is too large, where redis-rs would truncate it.
 fn number(value: Value) -> Option<u16> {
     redis::from_redis_value::<i64>(value).ok()?.try_into().ok()
 }
 
-/// Reads where a `MOVED` or `ASK` of the node at `host` sends to: `host:port`, the host of IPv6 with
-/// its colons, or none for the one that was asked.
+/// Reads the target of a `MOVED` or `ASK` that the node at `host` has sent: `host:port`. An IPv6 address may
+/// have brackets or not. An empty host or `?` means the host of that node.
 pub(crate) fn read_redirect(to: &str, host: &str) -> Option<At> {
     let (endpoint, port) = to.rsplit_once(':')?;
     let endpoint = if matches!(endpoint, "" | "?") { host } else { endpoint };

@@ -1,4 +1,4 @@
-//! How a stream to a server is opened, and what the application sets of that.
+//! Streams to servers, and the application's settings for them.
 
 use crate::net::race::first_ok;
 #[cfg(feature = "simulation")]
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-/// Commands that may queue up on a connection before its callers have to wait.
+/// Number of commands that can be queued on a connection before its callers have to wait.
 const BUFFERED: usize = 1024;
 
 type Addresses<'a> = Box<dyn Iterator<Item = SocketAddr> + Send + 'a>;
@@ -25,7 +25,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Opens streams: the resolver of host names, and redis-rs's settings of a connection.
+/// Opens streams, with a resolver of host names and the connection settings of redis-rs.
 #[derive(Clone)]
 pub(crate) struct Transport {
     resolver: Resolver,
@@ -56,14 +56,14 @@ impl Transport {
         self.config = self.config.clone().set_credentials_provider(provider);
     }
 
-    /// The same without the credentials of the servers: for Sentinels, which have a login of their own.
+    /// Returns a copy without the credentials provider: Sentinels have a login of their own.
     pub(crate) fn for_sentinels(&self) -> Self {
         let resolver = self.resolver.clone();
         let config = Self::default().config.set_dns_resolver(resolver.clone());
         Self { resolver, config }
     }
 
-    /// Settings of a connection: no time limits, since callers have their own.
+    /// Returns the settings of a connection. They have no time limits, since callers have their own.
     pub(crate) fn config(&self) -> AsyncConnectionConfig {
         self.config.clone()
     }
@@ -84,7 +84,7 @@ impl Transport {
         }
     }
 
-    /// Connects to whichever address of the host accepts first.
+    /// Connects to the addresses of the host, staggered, and returns the first stream that is accepted.
     async fn open_tcp(
         &self,
         host: &str,
@@ -106,8 +106,8 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Sets `TCP_NODELAY`, without which a command waits for the acknowledgement of the one before, and
-/// what the caller has set.
+/// Sets `TCP_NODELAY` and the options that the caller has set. Without `TCP_NODELAY`, a command may wait for
+/// the acknowledgement of the previous one.
 fn set(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

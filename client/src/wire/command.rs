@@ -8,8 +8,9 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
 use std::time::Duration;
 
-/// Defines traits whose methods each send a command. An argument without a type is anything that can be sent as one
-/// argument. Then follow the type of the reply, the request, and optionally how the reply is read.
+/// Defines a trait whose methods each send one command. An argument without a type takes every value that
+/// redis-rs can send as one argument. After the arguments: the type of the reply, the request, and optionally
+/// the function that reads the reply.
 macro_rules! commands {
     ($(#[$about:meta])* pub trait $trait:ident { $(
         $(#[$doc:meta])*
@@ -45,19 +46,19 @@ macro_rules! argument {
 commands! {
 #[doc = include_str!("command/commands.md")]
 pub trait AsyncLockCommands {
-    /// Takes the lock if it is free, or once more if this owner holds it.
+    /// Acquires the lock if it is free, or once more if this owner holds it.
     ///
-    /// Never waits: answers `None` if another owner holds the lock, or if other clients wait for
-    /// it. A new grant lasts `lease`. A reentry answers the same token and one hold more; its lease
-    /// becomes the longer of what is left and `lease`.
+    /// Never waits: returns `None` if another owner holds the lock, or if other clients wait for
+    /// it. A new grant lasts `lease`. A reentry returns the same token and one hold more. It never
+    /// shortens the lease: the longer one of the remaining lease and `lease` applies.
     ///
-    /// `lease` is 1 ms to the server's `kvlock.max-lease-ms`, 24 hours unless configured.
+    /// `lease` is 1 ms to the server's `kvlock.max-lease-ms`, 24 hours by default.
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner
-    /// already holds the lock 4,294,967,295 times; the errors in the trait's documentation. After a
-    /// timeout or a broken connection the outcome is unknown: release, or repeat with
+    /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner already
+    /// holds the lock 4,294,967,295 times; `UPGRADE` if the owner shares the lock; the errors in the trait's
+    /// documentation. After a timeout or a broken connection the outcome is unknown: release, or repeat with
     /// [`lock_acquire_options`](Self::lock_acquire_options).
     ///
     /// # Cancel safety
@@ -81,18 +82,18 @@ pub trait AsyncLockCommands {
     lock_acquire(key, owner, lease: Duration) -> Option<Grant> =
         request::acquire(Mode::Alone, key, owner, lease, None);
 
-    /// [`lock_acquire`](Self::lock_acquire) with options: shared, or with the resulting number of holds, which
-    /// makes a repetition harmless. See [`AcquireOptions`].
+    /// [`lock_acquire`](Self::lock_acquire) with options: shared, or with the resulting number of holds,
+    /// which makes a repetition harmless. See [`AcquireOptions`].
     ///
     /// # Errors
     ///
-    /// The errors of [`lock_acquire`](Self::lock_acquire); with `holds` `MISMATCH` if the owner holds the
-    /// lock more or fewer times than fits. With 2 and more that includes no hold: a reentry onto a
-    /// lost lock is an error, not a new grant.
+    /// The errors of [`lock_acquire`](Self::lock_acquire). With `holds`, also `MISMATCH` if the owner's
+    /// number of holds is neither `holds` nor one less. So with 2 or more, a reentry into a lost lock is
+    /// an error, not a new grant.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock_acquire`](Self::lock_acquire); with `holds` repeating is harmless.
+    /// As [`lock_acquire`](Self::lock_acquire). With `holds`, a repetition is harmless.
     ///
     /// # Examples
     ///
@@ -116,20 +117,20 @@ pub trait AsyncLockCommands {
 
     /// Acquires the lock, or waits in the queue behind earlier waiters.
     ///
-    /// Answers as soon as the lock is granted, or `None` when `timeout` has passed or the wait was
-    /// cancelled with [`lock_cancel`](Self::lock_cancel). The lease starts with the grant. A
-    /// `timeout` of `None` waits without limit. The owner that holds the lock re-enters at once.
+    /// Returns as soon as the lock is granted. Returns `None` when `timeout` has passed, or when the wait
+    /// was cancelled with [`lock_cancel`](Self::lock_cancel). The lease starts with the grant. A
+    /// `timeout` of `None` waits without limit. An owner that already holds the lock re-enters at once.
     ///
     /// An owner has one place in the queue. If it is waiting already, this call takes over the place and
-    /// the older call fails with `UNBLOCKED`. Within a transaction or script nothing can wait, and
-    /// this answers like [`lock_acquire`](Self::lock_acquire).
+    /// the older call fails with `UNBLOCKED`. In a transaction or script the command cannot wait, and
+    /// answers as [`lock_acquire`](Self::lock_acquire).
     ///
     /// **Use a connection of its own whose response timeout is longer than `timeout`**, as the
-    /// [trait's documentation](AsyncLockCommands#connections-for-waiting) shows. On a connection as redis-rs
-    /// makes it by default, the caller gives up after 500 ms, and the lock is later granted
-    /// although no task waits for it.
+    /// [trait's documentation](AsyncLockCommands#connections-for-waiting) shows. With the default
+    /// settings of redis-rs, this call fails after 500 ms, and the lock is later granted although no task
+    /// waits for it.
     ///
-    /// `lease` as for `lock_acquire`; `timeout` is 1 ms to ten years.
+    /// `lease` has the range as for `lock_acquire`; `timeout` is 1 ms to ten years.
     ///
     /// # Errors
     ///
@@ -139,10 +140,10 @@ pub trait AsyncLockCommands {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe by itself: a dropped wait stays in the queue and is granted in its turn. Drop the
-    /// connection and all its clones too, and the server removes the waiter; or call
-    /// [`lock_cancel`](Self::lock_cancel) on another connection. Either way the grant may have come
-    /// first, so send [`lock_release`](Self::lock_release) after it. You lose your place in the queue.
+    /// Not cancel safe: a dropped wait remains in the queue and is granted in its turn. To remove the
+    /// waiter, drop the connection with all its clones, or call [`lock_cancel`](Self::lock_cancel) on
+    /// another connection. In both cases the grant may have come first, so send
+    /// [`lock_release`](Self::lock_release) afterwards. The owner loses its place in the queue.
     ///
     /// # Examples
     ///
@@ -166,9 +167,9 @@ pub trait AsyncLockCommands {
     lock_wait(key, owner, lease: Duration, timeout: Option<Duration>) -> Option<Grant> =
         request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
 
-    /// [`lock_wait`](Self::lock_wait) with [`AcquireOptions`]. With `holds`, the command can be sent again after a
-    /// broken connection: it is granted, or finds that the owner holds the lock, or waits at the end of the line.
-    /// If the older call is still in the queue, this one takes over its place.
+    /// [`lock_wait`](Self::lock_wait) with [`AcquireOptions`]. With `holds`, the command can be sent again
+    /// after a broken connection: it is granted, or finds that the owner holds the lock, or waits at the end
+    /// of the queue. If the older call is still in the queue, this one takes over its place.
     ///
     /// # Errors
     ///
@@ -195,16 +196,16 @@ pub trait AsyncLockCommands {
             .map(|cmd| options.add_to(cmd)),
         granted;
 
-    /// Gives back one hold; the last one frees the lock or hands it to the first waiter.
+    /// Releases one hold. The last one frees the lock or hands it to the first waiter.
     ///
-    /// Returns the number of holds that are left, 0 if the lock is free or handed over. `None` means that this owner
-    /// does not hold it: it never did, has released it, or the lease has ended. A partial release
-    /// does not change the lease. Works when the server is out of memory.
+    /// Returns the number of holds that are left, 0 if the lock is free or handed over. `None` means that
+    /// this owner does not hold the lock: it never did, has released it, or its lease has ended. A release
+    /// that leaves holds does not change the lease. Works when the server is out of memory.
     ///
     /// # Errors
     ///
     /// `WRONGTYPE` if the key holds something else; the errors in the trait's documentation. After a
-    /// timeout or a broken connection the outcome is unknown: treat the lock as given up, and
+    /// timeout or a broken connection the outcome is unknown: treat the lock as released, and
     /// repeat with [`lock_release_options`](Self::lock_release_options).
     ///
     /// # Cancel safety
@@ -227,17 +228,17 @@ pub trait AsyncLockCommands {
     lock_release(key, owner) -> Option<u64> =
         Ok(request::release(Mode::Alone, key, owner, GiveBack::One));
 
-    /// Gives back every hold, or all but a number of them, exclusive or shared: see
-    /// [`ReleaseOptions`]. Harmless to repeat.
+    /// [`lock_release`](Self::lock_release) with [`ReleaseOptions`]: releases all holds, or one so that a
+    /// given number remains, exclusive or shared. With either option a repetition is harmless.
     ///
     /// # Errors
     ///
-    /// The errors of [`lock_release`](Self::lock_release), and `MISMATCH` if the owner holds the lock a
-    /// number of times that does not fit.
+    /// The errors of [`lock_release`](Self::lock_release). With `holds_left`, also `MISMATCH` if the owner
+    /// holds the lock, but its number of holds is neither that number nor one more.
     ///
     /// # Cancel safety
     ///
-    /// A dropped release may or may not be carried out; repeating is harmless.
+    /// A dropped release may or may not be carried out. With `all` or `holds_left`, a repetition is harmless.
     ///
     /// # Examples
     ///
@@ -256,21 +257,21 @@ pub trait AsyncLockCommands {
 
     /// Sets the lease to `lease` from now, longer or shorter than before.
     ///
-    /// Returns the lease that now runs, or `None` if this owner does not hold the lock: then it is
-    /// lost. Token and holds stay. Count the new lease from before the call, not
-    /// from the answer. Works when the server is out of memory. `lease` as for
+    /// Returns the new lease, or `None` if this owner does not hold the lock: then it is lost. Token and
+    /// holds do not change. Count the new lease from the moment before the call, not from the answer.
+    /// Works when the server is out of memory. `lease` has the range as for
     /// [`lock_acquire`](Self::lock_acquire).
     ///
     /// # Errors
     ///
     /// `WRONGTYPE` if the key holds something else; the errors in the trait's documentation. After a
-    /// timeout or a broken connection count on the shorter of both leases, the older one from when it was set.
+    /// timeout or a broken connection either lease may run: rely on the one that ends first.
     ///
     /// # Cancel safety
     ///
-    /// A dropped renewal may or may not be carried out; repeating is harmless. Do not let one trail
-    /// a release: should another task acquire for the same owner in between, it would change that
-    /// lease.
+    /// A dropped renewal may or may not be carried out; a repetition is harmless. Do not release while a
+    /// renewal is in flight: if another task then acquires for the same owner, the renewal may change
+    /// that task's lease.
     ///
     /// # Examples
     ///
@@ -289,14 +290,13 @@ pub trait AsyncLockCommands {
     lock_renew(key, owner, lease: Duration) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None);
 
-    /// The same, and raises the fencing token of a lock that is held alone to `token`, unless it is
-    /// larger already.
+    /// [`lock_renew`](Self::lock_renew) that also raises the fencing token of an exclusively held lock to
+    /// `token`, unless it is larger already. Later grants of the server have a larger token.
     ///
-    /// For a lock that is held on several independent servers, as by `Quorum` of the crate `kvlock-quorum`:
-    /// the largest of their tokens, written back to a majority, keeps tokens in order. Later grants of
-    /// the server have a larger token.
+    /// It is for a lock that is held on several independent servers, as by `Quorum` of the crate
+    /// `kvlock-quorum`. The largest of their tokens, written back to a majority, keeps the tokens in order.
     ///
-    /// `token` is up to a day ahead of the server's clock, in microseconds since 1970.
+    /// `token` counts microseconds since 1970, and is at most a day ahead of the server's clock.
     ///
     /// # Errors
     ///
@@ -321,33 +321,35 @@ pub trait AsyncLockCommands {
     lock_renew_with_token(key, owner, lease: Duration, token: Token) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, Some(token.value()));
 
-    /// [`lock_renew`](Self::lock_renew) that also replaces the value of the exclusive owner: up to 1,024 bytes. See
-    /// [`AcquireOptions::value`].
+    /// [`lock_renew`](Self::lock_renew) that also replaces the value of the exclusive owner: up to 1,024
+    /// bytes. See [`AcquireOptions::value`].
     ///
     /// # Errors
     ///
-    /// The errors of [`lock_renew`](Self::lock_renew), and `ERR invalid value`.
+    /// The errors of [`lock_renew`](Self::lock_renew), and `ERR` if the value is too long or the owner shares
+    /// the lock.
     lock_renew_with_value(key, owner, lease: Duration, value: &[u8]) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None)
             .map(|cmd| request::with_value(cmd, Some(value)));
 
-    /// [`lock_renew`](Self::lock_renew) for several locks: also those of [`AcquireOptions::with`] and
-    /// [`AcquireOptions::under`]. `None` if any of them is not held; the others are renewed.
+    /// [`lock_renew`](Self::lock_renew) that also renews the locks acquired with [`AcquireOptions::with`] and
+    /// [`AcquireOptions::under`]. Returns `None` if any of the locks is not held; the others are renewed.
     ///
     /// # Errors
     ///
-    /// The errors of [`lock_renew`](Self::lock_renew); `CROSSSLOT` in a cluster.
+    /// The errors of [`lock_renew`](Self::lock_renew). In a cluster, `CROSSSLOT` if the keys are in several
+    /// slots.
     lock_renew_set(key, owner, lease: Duration, with: &[&[u8]], under: &[&[u8]]) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None).map(|cmd| {
             request::with_keys(request::with_keys(cmd, "WITH", with), "UNDER", under)
         });
 
-    /// Takes this owner out of the queue.
+    /// Removes this owner from the queue.
     ///
-    /// `true` if it was in the queue: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
-    /// was not; it may have been granted the lock, so follow with
-    /// [`lock_release`](Self::lock_release) unless you want it. Must be sent on another connection
-    /// than the wait. Does not change the holder.
+    /// Returns `true` if it was in the queue: its [`lock_wait`](Self::lock_wait) returns `None`. Returns
+    /// `false` if it was not. It may have been granted the lock, so follow with
+    /// [`lock_release`](Self::lock_release) unless you want the lock. Use another connection than for
+    /// the wait. Does not change the holder.
     ///
     /// # Errors
     ///
@@ -355,7 +357,7 @@ pub trait AsyncLockCommands {
     ///
     /// # Cancel safety
     ///
-    /// A dropped cancel may or may not be carried out; repeating is harmless.
+    /// A dropped cancel may or may not be carried out; a repetition is harmless.
     ///
     /// # Examples
     ///
@@ -371,10 +373,10 @@ pub trait AsyncLockCommands {
     lock_cancel(key, owner) -> bool =
         Ok(request::cancel(Mode::Alone, key, owner));
 
-    /// Returns the holder of the lock, the rest of its lease, and the number of waiters.
+    /// Returns the holder of the lock, its remaining lease, and the number of waiters.
     ///
-    /// The reply describes one moment at the server, and may be stale when it arrives. To get a
-    /// lock if it is free, acquire it. [`LockInfo::queue`] stays empty.
+    /// The reply describes one moment at the server, and may be stale when it arrives. To take the lock if
+    /// it is free, use [`lock_acquire`](Self::lock_acquire) instead. [`LockInfo::queue`] is empty.
     ///
     /// # Errors
     ///
@@ -427,11 +429,11 @@ pub trait AsyncLockCommands {
     lock_info_waiters(key, count: u32) -> LockInfo =
         Ok(request::info(key, Some(count)));
 
-    /// Lists the `count` locks of this database that most clients wait for, most waiters first.
+    /// Lists up to `count` locks of this database with waiters, most waiters first.
     ///
-    /// A lock without waiters is not listed. `count` is 1 to 1,000. The server looks at every key
-    /// with waiters, so do not poll it. In a cluster it asks one node, chosen by
-    /// the connection: ask each node separately.
+    /// A lock without waiters is not listed. `count` is 1 to 1,000. The server examines every key with
+    /// waiters, so do not poll it. In a cluster the connection chooses the node, and the reply has
+    /// only the waiters of that node: ask each node separately.
     ///
     /// # Errors
     ///
@@ -455,10 +457,11 @@ pub trait AsyncLockCommands {
     lock_list(count: u32) -> Vec<LockSummary> =
         Ok(request::list(count));
 
-    /// Lists the locks and semaphores with the most time waited since the counters were reset, most
-    /// first. With `reset` the counters start anew.
+    /// Lists up to `count` locks and semaphores of this database by their total waiting time, longest first.
     ///
-    /// As for [`lock_list`](Self::lock_list): do not poll it, and it asks one node.
+    /// The total counts from the last reset, or from when the module was loaded. `reset` resets the totals
+    /// of all databases after this reply. As with [`lock_list`](Self::lock_list), do not poll it, and in a
+    /// cluster ask each node separately.
     ///
     /// # Errors
     ///
@@ -478,21 +481,21 @@ pub trait AsyncLockCommands {
     lock_profile(count: u32, reset: bool) -> Vec<LockProfile> =
         Ok(request::profile(count, reset));
 
-    /// Takes the lock away from its holder, and hands it to the first waiter.
+    /// Takes the lock from its holder, and hands it to the first waiter.
     ///
-    /// `true` if it was held. The former holder is not notified: it finds out when it renews or
-    /// releases, and works without protection until then. For operators; the command has the ACL
-    /// categories `@dangerous` and `@admin`.
+    /// Returns `true` if the lock was held. The former holder is not notified: until it renews or releases,
+    /// it works without protection. This is for operators. The command has the ACL categories
+    /// `@dangerous` and `@admin`.
     ///
     /// # Errors
     ///
     /// `WRONGTYPE` if the key holds something else; `NOPERM` without the permission; the errors in the
-    /// crate documentation.
+    /// trait's documentation.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may or may not be carried out. Do not repeat it blindly: it would take the
-    /// lock from the next owner.
+    /// A dropped call may or may not be carried out. Before you repeat it, check the holder: a repetition
+    /// takes the lock from the next owner.
     ///
     /// # Examples
     ///
@@ -509,7 +512,7 @@ pub trait AsyncLockCommands {
 }
 }
 
-/// A grant; `None` also if the result exists.
+/// Reads a grant. Returns `None` if nothing was granted, or if the result exists.
 fn granted(value: Value) -> Result<Option<Grant>, ParsingError> {
     if outcome::is_ready(&value) { Ok(None) } else { reply::read(value) }
 }

@@ -1,12 +1,12 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use crate::wire::loss::Loss;
 use redis::{ErrorKind, ParsingError, RedisError, ServerErrorKind};
 use std::fmt;
 
-/// Why a lock could not be acquired, kept or released.
+/// Reason for which a lock could not be acquired, kept or released.
 ///
-/// That another owner holds the lock is not an error: it is `None`.
+/// It is not an error if another owner holds the lock: then methods that do not wait return `None`.
 ///
 /// # Examples
 ///
@@ -22,68 +22,68 @@ use std::fmt;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock is no longer held, and was not released by this client; and why.
+    /// The lock is no longer held, although this client did not release it. Has the reason.
     Lost(Loss),
     /// A name, a lease or another argument of a call is out of range, or does not fit what is held.
     Invalid(String),
-    /// An address is invalid, leads to a server of another kind, or a setting of the client is out of range.
-    /// Every call fails until that is changed.
+    /// An address is invalid or leads to a server of another kind, or a setting of the client is out of
+    /// range. Every call fails until the address or setting is changed.
     Config(String),
-    /// The server does not know the commands, or not in the form that this crate sends them. The
-    /// text says what to do.
+    /// The server does not know the commands, or expects another form of them. The text says what to
+    /// do.
     ModuleMissing(String),
-    /// The server's access rules (ACL) forbid this user a command or key.
+    /// The server's access rules (ACL) do not permit a command or key to this user.
     Denied(String),
-    /// The server does not accept the user name or password, or asks for one.
+    /// The server does not accept the user name or password, or requires one.
     Authentication(String),
     /// The key holds something that is not a lock.
     NotALock,
-    /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
+    /// The owner shares the lock, and tried to acquire it exclusively: it would wait for itself. Release the
     /// share first.
     Upgrade,
-    /// Neither the result nor the lock came within
-    /// [`OnceKey::acquire_within`](crate::OnceKey::acquire_within): another client still works on it.
+    /// The time limit of [`OnceKey::acquire_within`](crate::OnceKey::acquire_within) passed without the
+    /// result or the lock: another client still works on the result.
     NotInTime,
     /// The server has reached its limit of waiters, sessions or bound locks.
     QueueFull,
-    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
-    /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have confirmed in time. A grant has been
-    /// released again. After a renewal the lock is held for as long as before.
+    /// Fewer replicas acknowledged in time than [`Builder::min_replicas`](crate::Builder::min_replicas) or
+    /// [`Builder::all_replicas`](crate::Builder::all_replicas) requires. A new grant has been released again.
+    /// After a renewal, the lock is held for as long as before.
     #[non_exhaustive]
     NotReplicated {
-        /// Number that have it.
+        /// Number of replicas that acknowledged.
         confirmed: u32,
-        /// Number that was required.
+        /// Number of replicas that are required.
         wanted: u32,
     },
-    /// Of the crate `kvlock-quorum`: servers of a quorum fail, and the others are no majority.
-    /// What was granted has been released again.
+    /// From the crate `kvlock-quorum`: some servers of a quorum failed, and the others are no majority.
+    /// After a failed acquire, the grants of the other servers are released again.
     NoMajority {
-        /// Number of failures, as far as answers were awaited.
+        /// Number of servers that failed, among the ones whose answer was awaited.
         failed: usize,
-        /// Number of all.
+        /// Number of all servers.
         servers: usize,
-        /// Error of one of the failed ones.
+        /// Error of one of the failed servers.
         trouble: Box<Self>,
     },
     /// The server cannot be reached, or the connection broke.
     Connection(RedisError),
     /// The server did not answer in time.
     Timeout,
-    /// The server answered something else: see [`code`](Self::code).
+    /// The server answered with another error: see [`code`](Self::code).
     Server(RedisError),
-    /// What came back is not what these commands answer.
+    /// The reply is not one that these commands have.
     Protocol(String),
 }
 
 impl Error {
-    /// Whether the lock was held and is lost: stop, and let others have it.
+    /// Returns whether the lock was held and is lost. Then stop the work that it guards.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
     }
 
-    /// Whether the same call may succeed a little later, with nothing changed on this side.
+    /// Returns whether the same call may succeed later, without any change on this side.
     ///
     /// ```
     /// assert!(kvlock::Error::Timeout.is_retryable());
@@ -104,7 +104,8 @@ impl Error {
         ) || self.code().is_some_and(|code| PASSING.contains(&code))
     }
 
-    /// The first word of the server's answer, such as `READONLY`, if that is what went wrong.
+    /// Returns the code of the server's error, which is its first word, such as `READONLY`. Returns `None` if
+    /// there is none.
     ///
     /// ```
     /// assert_eq!(kvlock::Error::NotALock.code(), Some("WRONGTYPE"));
@@ -132,7 +133,7 @@ impl Error {
         }
     }
 
-    /// Whether the command may have been carried out all the same, or may be yet.
+    /// Returns whether the command may have been executed despite the error, or may still be executed.
     pub(crate) fn leaves_outcome_unknown(&self) -> bool {
         matches!(
             self,
@@ -140,14 +141,14 @@ impl Error {
         )
     }
 
-    /// Whether a waiting acquire should look again by itself.
+    /// Returns whether a waiting acquire should retry by itself.
     pub(crate) fn is_passing(&self) -> bool {
         self.is_retryable()
             && !matches!(self, Self::QueueFull | Self::NotInTime | Self::NotReplicated { .. })
     }
 }
 
-/// Codes of errors that go away by themselves.
+/// Codes of temporary errors: a later retry may succeed.
 const PASSING: [&str; 13] = [
     "TRYAGAIN",
     "UNBLOCKED",
@@ -227,7 +228,7 @@ impl From<RedisError> for Error {
         }
         let kind = error.kind();
         let is = |kinds: &[ErrorKind]| kinds.contains(&kind);
-        // What redis-rs says of a connection that was closed in the middle of an answer.
+        // redis-rs reports this if the connection is closed in the middle of an answer.
         let cut = kind == ErrorKind::Parse && said(&error).contains("end of input");
         if error.is_timeout() {
             Self::Timeout
@@ -247,14 +248,14 @@ impl From<RedisError> for Error {
     }
 }
 
-/// An `ERR`: which of the caller's mistakes it is.
+/// Converts an error with the code `ERR`, by its text.
 fn of_the_command(error: RedisError) -> Error {
     let said = said(&error);
     if said.starts_with("unknown command")
         || said.starts_with("syntax error")
         || said.starts_with("wrong number of arguments")
     {
-        // The commands leave this crate well formed, so the server expects others.
+        // This crate sends well-formed commands, so the server expects other ones.
         Error::ModuleMissing(first_line(&said))
     } else if said.starts_with("invalid ") {
         Error::Invalid(said)
@@ -265,12 +266,12 @@ fn of_the_command(error: RedisError) -> Error {
     }
 }
 
-/// What the server or redis-rs said, without the code.
+/// Returns the text of the error, without its code.
 fn said(error: &RedisError) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }
 
-/// Servers add the arguments of an unknown command; they say nothing new.
+/// Cuts off the arguments that servers add to the error about an unknown command.
 fn first_line(said: &str) -> String {
     said.split(", with args").next().unwrap_or(said).to_owned()
 }

@@ -1,47 +1,48 @@
-//! What `LOCK.INFO`, `LOCK.LIST`, `SEM.INFO` and `LATCH.INFO` say.
+//! Replies of `LOCK.INFO`, `LOCK.LIST`, `LOCK.PROFILE`, `SEM.INFO` and `LATCH.INFO`.
 
 use crate::wire::reply::{Grant, Token, read};
 use crate::wire::value::{Fields, Parts, Read, is_text, malformed};
 use redis::{FromRedisValue, ParsingError, Value};
 use std::time::Duration;
 
-/// Whether a lock is held.
+/// State of a lock: held or free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum LockState {
     /// Not held.
     Free,
-    /// An owner holds it.
+    /// Held by one owner, or shared.
     Held,
 }
 
-/// What `LOCK.INFO` says about a lock.
+/// Reply of `LOCK.INFO`: the state of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// Whether it is held.
+    /// State of the lock: held or free.
     pub state: LockState,
-    /// Whether it is shared, by readers, rather than held by one owner or free.
+    /// `true` if readers share the lock; `false` if one owner holds it exclusively, or if it is free.
     pub shared: bool,
-    /// Number of owners. Of a shared lock it may include some whose leases have just ended.
+    /// Number of owners that hold the lock. For a shared lock it may include some whose leases have just
+    /// ended.
     pub holders: u64,
-    /// The exclusive owner; `None` if it is free or shared.
+    /// The exclusive owner; `None` if the lock is free or shared.
     pub owner: Option<Vec<u8>>,
-    /// Number of holds of the owner; 0 if it is free or shared.
+    /// Number of holds of the exclusive owner; 0 if the lock is free or shared.
     pub holds: u64,
     /// The token of the grant, shared by all sharers; `None` if the lock is free, or was acquired
     /// by a Redisson client.
     pub token: Option<Token>,
-    /// Rest of the lease, of a shared lock the lease that ends last; `None` if the lock is
-    /// free, or if its TTL was removed.
+    /// Remaining lease. For a shared lock, the remaining lease that ends last. `None` if the lock is free,
+    /// or if its TTL was removed.
     pub lease_left: Option<Duration>,
     /// Number of waiters.
     pub waiters: u64,
-    /// The holder's value, for example of a leader: [`Election::value`](crate::Election::value).
+    /// Value of the holder, for example of a leader: [`Election::value`](crate::Election::value).
     pub value: Option<Vec<u8>>,
-    /// The first waiters, in the order of the queue. Empty unless asked for with
+    /// The first waiters, in the order of the queue. Empty unless requested with
     /// [`lock_info_waiters`](crate::AsyncLockCommands::lock_info_waiters).
     pub queue: Vec<Waiter>,
 }
@@ -55,18 +56,18 @@ pub struct Waiter {
     pub owner: Vec<u8>,
     /// Time that it has waited.
     pub waited: Duration,
-    /// The client's id on the server, as `CLIENT LIST` shows it and `CLIENT KILL ID` takes it, if it
-    /// is a connection that is blocked.
+    /// Id of the blocked connection on the server, as in `CLIENT LIST` and `CLIENT KILL ID`. `None` for a
+    /// wait through a session.
     pub client_id: Option<u64>,
-    /// How the id of its session begins, if it waits through one: see `SESSION.LIST`.
+    /// First 8 digits of the session's id, for a wait through a session: see `SESSION.LIST`.
     pub session: Option<String>,
-    /// All locks that it waits for, if it waits for several in one step; else empty.
+    /// All locks that it waits for, if it waits for several in one step; otherwise empty.
     pub set: Vec<Vec<u8>>,
-    /// The first lock of its set that it still waits for.
+    /// The first lock of `set` that it still waits for.
     pub waits_for: Option<Vec<u8>>,
 }
 
-/// What `SEM.INFO` says about a semaphore.
+/// Reply of `SEM.INFO`: the state of a semaphore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -75,22 +76,22 @@ pub struct SemaphoreInfo {
     pub permits: u64,
     /// Number of held permits. Includes permits of expired holders until a client needs them.
     pub used: u64,
-    /// Number of owners that hold them, likewise.
+    /// Number of owners that hold permits. Includes expired holders likewise.
     pub holders: u64,
     /// Number of waiters.
     pub waiters: u64,
 }
 
-/// What `LATCH.INFO` says about a latch.
+/// Reply of `LATCH.INFO`: the state of a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LatchInfo {
-    /// How much is left; 0 when it is open.
+    /// Count that is left; 0 if the latch is open.
     pub count: u64,
     /// Number of participants that have counted.
     pub participants: u64,
-    /// How long until it goes away by itself; `None` when it is open, and without a lifetime.
+    /// Time until the server deletes the latch; `None` if it is open or has no lifetime.
     pub lifetime_left: Option<Duration>,
     /// Number of waiters.
     pub waiters: u64,
@@ -103,13 +104,14 @@ pub struct LatchInfo {
 pub struct LockSummary {
     /// The name of the lock.
     pub key: Vec<u8>,
-    /// The owner; `None` if it is free, or if the key holds something that is not a lock.
+    /// The exclusive owner; `None` if the lock is free or shared, or if the key holds something that is not a
+    /// lock.
     pub owner: Option<Vec<u8>>,
     /// Number of waiters.
     pub waiters: u64,
     /// Time that the first waiter has waited.
     pub longest_wait: Duration,
-    /// Another lock that the first waiter waits for, if it waits for several locks and that one keeps it waiting.
+    /// The other lock that keeps the first waiter waiting, if it waits for several locks.
     pub first_waits_for: Option<Vec<u8>>,
 }
 
@@ -179,19 +181,19 @@ impl Read for Waiter {
 pub struct LockProfile {
     /// The name of the lock or semaphore.
     pub key: Vec<u8>,
-    /// Sum of the waiting times of all waiters that were granted it.
+    /// Sum of the waiting times of all waiters that were granted it, since the last reset.
     pub waited: Duration,
     /// Longest of these waiting times.
     pub longest_wait: Duration,
     /// Number of waiters that were granted it.
     pub hand_offs: u64,
-    /// Sum of the times that exclusive holders held it, if a waiter got it next.
+    /// Sum of the times that exclusive owners held it before a release that granted it to a waiter.
     pub held: Duration,
-    /// Largest possible waiting time that is missing in `waited`.
+    /// Waiting time that may be missing in `waited`, at most.
     pub missed: Duration,
 }
 
-/// Reads types whose fields have the names of the server's fields, with `_` for `-`.
+/// Implements [`Read`] for types whose fields have the names of the server's fields, with `_` for `-`.
 macro_rules! fields {
     ($($of:ident { $($field:ident),* })*) => { $(
         impl Read for $of {
@@ -209,7 +211,7 @@ fields! {
     LatchInfo { count, participants, lifetime_left, waiters }
 }
 
-/// What users can have redis-rs read too, for commands that they send themselves.
+/// Implements `FromRedisValue`, for commands that a program sends itself through redis-rs.
 macro_rules! from_redis_value {
     ($($of:ty),*) => { $(
         impl FromRedisValue for $of {

@@ -1,15 +1,15 @@
-//! Why a lock is lost, or a leader has left.
+//! The reason for the loss of a lock, or for the end of a leadership.
 
 use crate::wire::value::Read;
 use redis::{ParsingError, Value};
 use std::fmt;
 
-/// Why a holder does not hold its lock or permits any more: the reason of a
-/// [loss](crate::Held::lost), and of an [observed](crate::Observer::last_loss) leader's end.
+/// Reason for which a holder no longer holds its lock or permits. A holder gets it with a
+/// [loss](crate::Held::lost), an observer for the [last holder](crate::Observer::last_loss).
 ///
-/// A holder and its observers get the same reason if the server reports it to both. If the server cannot be reached,
-/// the holder's reason is [`Expired`](Self::Expired) or [`SessionEnded`](Self::SessionEnded), whatever has happened
-/// there: its own clock decides.
+/// A holder and its observers get the same reason if the server reports it to both. If the server cannot be
+/// reached, the holder's own clock decides, whatever has happened on the server: the reason is
+/// [`Expired`](Self::Expired) or [`SessionEnded`](Self::SessionEnded).
 ///
 /// ```no_run
 /// # async fn example(guard: kvlock::Guard) {
@@ -22,8 +22,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The holder released it, or the leader resigned. Seen by observers; by a holder only if another process releases
-    /// the lock under its owner.
+    /// The holder released it, or the leader resigned. Seen by observers; by a holder only if another process
+    /// releases the lock with the same owner.
     Released,
     /// The lease ended: it was fixed, or the renewals failed. Seen by the holder and by observers.
     Expired,
@@ -31,24 +31,25 @@ pub enum Loss {
     /// [`Builder::min_replicas`](crate::Builder::min_replicas). Seen by the holder; observers see
     /// [`Expired`](Self::Expired).
     NotReplicated,
-    /// The lock was [bound](crate::Lock::bound) to a session, and that ended, or its heartbeats failed. Seen by the
-    /// holder and by observers.
+    /// The lock was [bound](crate::Lock::bound) to a session, and the session ended or its heartbeats failed.
+    /// Seen by the holder and by observers.
     SessionEnded,
-    /// The server took the grant back, since the client disconnected before it received the grant. Seen by observers.
+    /// The server took the grant back, since the client disconnected before it received the grant. Seen by
+    /// observers.
     TakenBack,
     /// It was taken away with `LOCK.FORCERELEASE`. Seen by the holder, if the lock is
     /// [observed](crate::Lock::observed), and by observers.
     Forced,
-    /// The key was deleted or written over. Seen by the holder, if the lock is observed or the key is no lock any more,
-    /// and by observers.
+    /// The key was deleted or overwritten. Seen by the holder, if the lock is observed or the key is not a
+    /// lock any more, and by observers.
     Deleted,
     /// The database was flushed. Seen by the holder, if the lock is observed, and by observers.
     Flushed,
     /// Another owner holds it. Seen by the holder; observers see the new leader.
     Taken,
-    /// The server does not have this grant any more, and the reason is not known. A holder sees it if its lock is not
-    /// observed, or was lost in a restart or failover; an observer, if a newer server reports a reason that this
-    /// version does not know.
+    /// The server does not have this grant any more, and the reason is not known. A holder sees it if its
+    /// lock is not observed, or was lost in a restart or failover. An observer sees it if a newer server
+    /// reports a reason that this version does not know.
     Forgotten,
 }
 

@@ -1,4 +1,4 @@
-//! What goes over the wire and back: knows values of redis-rs, and no connection.
+//! Requests and replies, as values of redis-rs. This layer has no connection.
 
 pub(crate) mod command;
 pub(crate) mod error;

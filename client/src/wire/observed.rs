@@ -5,35 +5,35 @@ use crate::wire::reply::Token;
 use crate::wire::value::{Parts, malformed};
 use redis::{ParsingError, Value};
 
-/// The state of a lock, the newest of one moment.
+/// State of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The exclusive holder.
     pub(crate) holder: Option<Holder>,
-    /// Whether it is shared.
+    /// `true` if the lock is shared.
     pub(crate) shared: bool,
     /// Version of the state. Among reports of one session about one lock, a larger version is newer.
     pub(crate) version: u64,
-    /// Why the last holder lost the lock, if a holder did since the previous state.
+    /// Reason why the last holder lost the lock, if a holder did since the previous state.
     pub(crate) loss: Option<Loss>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) owner: Vec<u8>,
-    /// 0 if it has none, as a client of Redisson.
+    /// 0 if there is none: the holder is a Redisson client.
     pub(crate) token: Token,
     pub(crate) value: Vec<u8>,
 }
 
-/// The answer of `LOCK.OBSERVE`.
+/// Reads the reply to `LOCK.OBSERVE`.
 pub(crate) fn observed(value: Value) -> Result<Seen, ParsingError> {
     let mut parts = Parts::read(value, "observation")?;
     let (state, owner) = (parts.next("state")?, parts.next("owner")?);
     seen(state, owner, &mut parts)
 }
 
-/// What an outcome says of a change, after the word for it.
+/// Reads the rest of an outcome after the word `changed`: the new state of an observed lock.
 pub(crate) fn changed(owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
     let seen = seen(parts.next("state")?, owner, parts)?;
     Ok(Seen { loss: parts.next("reason")?, ..seen })

@@ -1,4 +1,4 @@
-//! What a server says of waits through a session.
+//! Replies to waits through a session, and the outcomes of these waits.
 
 use crate::wire::observed::{Seen, changed};
 use crate::wire::reply::{Grant, granted};
@@ -7,20 +7,20 @@ use crate::wire::value::{Parts, Read, is_text, malformed};
 use redis::{ParsingError, RedisError, Value};
 use std::time::Duration;
 
-/// Whether a wait through a session is in the queue.
+/// Reply to a wait through a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Queued {
-    /// Since that moment of the server's monotonic clock.
+    /// The wait is in the queue, since this moment of the server's monotonic clock.
     At(Duration),
-    /// It has been answered as an acquire would be.
+    /// The wait is not in the queue: it was answered at once, as an acquire.
     Not(Option<Grant>),
-    /// It is a latch's, and that is open.
+    /// The latch is open.
     Open,
     /// The result exists.
     Ready,
 }
 
-/// The answer to a wait through a session.
+/// Reads the reply to a wait through a session.
 pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
     if mode == Mode::Latch && value == Value::Int(0) {
         return Ok(Queued::Open);
@@ -38,18 +38,18 @@ pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
     }
 }
 
-/// Whether the answer says that the result exists, and so nothing is held.
+/// Returns whether the reply means that the result exists. Then nothing is held.
 pub(crate) fn is_ready(value: &Value) -> bool {
     is_text(value, "ready")
 }
 
-/// The id of a session that has been opened.
+/// Reads the reply to `SESSION.OPEN`: the id of the session.
 pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
     let id = Parts::read(value, "session")?.next("session")?;
     String::from_utf8(id).map_err(|_| malformed("session"))
 }
 
-/// An outcome that a session receives.
+/// An outcome that a session reports.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seq: u64,
@@ -58,9 +58,9 @@ pub(crate) struct Outcome {
 
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The outcome of the wait of that owner.
+    /// The outcome of the wait of this owner.
     Of(String, Told),
-    /// A change of an observed lock. An error ends the observation.
+    /// A change of the observed lock with this key. An error ends the observation.
     About(Vec<u8>, Result<Seen, RedisError>),
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum News {
 pub(crate) enum Told {
     Granted {
         grant: Grant,
-        /// On the server's monotonic clock.
+        /// Time of the grant on the server's monotonic clock.
         at: Duration,
     },
     Open,
@@ -76,12 +76,12 @@ pub(crate) enum Told {
     Ready,
     Timeout,
     Cancelled,
-    /// The owner waits through another session, which has the place.
+    /// The owner waits through another session, which has taken over the place in the queue.
     Replaced,
     Error(RedisError),
 }
 
-/// The answer of `SESSION.NEXT`.
+/// Reads the reply to `SESSION.NEXT`.
 pub(crate) fn outcomes(value: Value) -> Result<Vec<Outcome>, ParsingError> {
     let mut parts = Parts::read(value, "outcomes")?;
     let _server_ms: Value = parts.next("moment")?;
@@ -127,7 +127,7 @@ fn told(word: &[u8], parts: &mut Parts) -> Result<Told, ParsingError> {
     })
 }
 
-/// The error that the server would have answered in these words.
+/// Converts the text of an error in an outcome to the error that the server would have replied with.
 pub(crate) fn said(words: &[u8]) -> RedisError {
     let words = words.escape_ascii();
     let answer = redis::parse_redis_value(format!("-{words}\r\n").as_bytes());

@@ -1,4 +1,4 @@
-//! Replies as they are read. Whatever the network brings, the worst outcome is an error.
+//! Readers of replies. A malformed reply is an error, never a panic.
 
 use crate::wire::request::Mode;
 use crate::wire::value::{Parts, Read, malformed};
@@ -7,12 +7,12 @@ use std::fmt;
 
 /// A fencing token: an integer that grows with every new grant of a lock.
 ///
-/// Send it along with every write to what the lock guards, and let that refuse a token that is
-/// smaller than the largest it has seen, or equal but from another owner. Then an owner that was
-/// paused past the end of its lease can do no harm when it wakes up.
+/// Send it with every write to the resource that the lock guards. The resource must refuse a token
+/// that is smaller than the largest it has seen, or equal but from another owner. Then an owner that was
+/// paused past the end of its lease can do no harm when it resumes.
 ///
 /// Reentry and renewal keep the token. Tokens of different keys are not comparable. They are below
-/// 2^53, so they survive a trip through a floating-point number.
+/// 2^53, so a floating-point number can hold them exactly.
 ///
 /// ```
 /// use kvlock::Token;
@@ -26,7 +26,7 @@ use std::fmt;
 pub struct Token(u64);
 
 impl Token {
-    /// The token as a number.
+    /// Returns the token as a number.
     #[must_use]
     pub fn value(self) -> u64 {
         self.0
@@ -55,9 +55,9 @@ impl fmt::Display for Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// The token of this grant; a reentry answers the token of the first.
+    /// Token of this grant. A reentry has the token of the first grant.
     pub token: Token,
-    /// Number of holds of the owner now: 1 for a new grant, more for a reentry.
+    /// Number of holds of the owner: 1 after a new grant, more after a reentry.
     pub holds: u64,
 }
 
@@ -74,7 +74,7 @@ impl Read for Grant {
     }
 }
 
-/// The answer to what was asked for in that mode: permits have no token.
+/// Reads the reply to an acquire or wait in this mode. Permits have no token: it is set to 0.
 pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, ParsingError> {
     match mode {
         Mode::Alone | Mode::Shared => read(value),
@@ -85,7 +85,7 @@ pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, Parsing
     }
 }
 
-/// `LOCK.CANCEL` and `LOCK.FORCERELEASE` answer whether they did something.
+/// 1 or 0: `LOCK.CANCEL` and `LOCK.FORCERELEASE` reply whether they had an effect.
 impl Read for bool {
     fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
         match u64::read(value, what)? {
@@ -96,7 +96,7 @@ impl Read for bool {
     }
 }
 
-/// The answer of a command.
+/// Reads the reply to a command.
 pub(crate) fn read<T: Read>(value: Value) -> Result<T, ParsingError> {
     T::read(value, "reply")
 }

@@ -1,10 +1,10 @@
-//! Commands as they are sent: arguments in order, times in whole milliseconds.
+//! Builds the commands: arguments in order, times in whole milliseconds.
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ToSingleRedisArg};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ten years: the longest lease or timeout that a server can be configured to take.
+/// Ten years: the longest lease or timeout that a server can be configured to accept.
 pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
 
 /// Kind of object, and how it is held.
@@ -18,7 +18,7 @@ pub(crate) enum Mode {
     Permits(u32),
     /// All free permits of a semaphore.
     AllPermits,
-    /// Nothing: latches are only waited for.
+    /// A latch: it can be waited for, but not held.
     Latch,
 }
 
@@ -26,7 +26,7 @@ impl Mode {
     /// Returns the hold count after a first acquire.
     pub(crate) fn once(self) -> u32 {
         match self {
-            // The number of free permits is not known; at least one.
+            // For `AllPermits` the number of permits is not known; it is at least 1.
             Self::Alone | Self::Shared | Self::AllPermits | Self::Latch => 1,
             Self::Permits(permits) => permits,
         }
@@ -48,7 +48,7 @@ impl Mode {
         }
     }
 
-    /// Number of permits, or all.
+    /// Returns the argument for the number of permits: a number, or `ALL`.
     fn permits(self) -> (Option<u32>, Option<&'static str>) {
         match self {
             Self::Alone | Self::Shared | Self::Latch => (None, None),
@@ -62,7 +62,7 @@ impl Mode {
     }
 }
 
-/// A command of these arguments; those that are `None` are left out.
+/// Builds a command. Arguments that are `None` are left out.
 macro_rules! cmd {
     ($name:expr $(, $argument:expr)* $(,)?) => {
         redis::cmd($name) $(.arg($argument))* .take()
@@ -98,17 +98,17 @@ pub(crate) fn wait(
     Ok(cmd!(name, key, owner, mode.permits(), lease, timeout, mode.shared(), holds, session))
 }
 
-/// The same with a value of the owner.
+/// Adds `VALUE` and the owner's value to a command, if there is one.
 pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
     cmd.arg(value.map(|value| ("VALUE", value))).take()
 }
 
-/// Adds `UNLESS` and that key to a command, if there is one.
+/// Adds `UNLESS` and the key to a command, if there is one.
 pub(crate) fn with_unless(mut cmd: Cmd, ready_key: Option<&[u8]>) -> Cmd {
     cmd.arg(ready_key.map(|key| ("UNLESS", key))).take()
 }
 
-/// The further locks of a command for several locks: they are granted, renewed and released with the first one.
+/// Further locks of a command. They are granted, renewed and released together with the first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Further {
     /// Locks in the mode of the command.
@@ -117,13 +117,13 @@ pub(crate) struct Further {
     pub(crate) under: Vec<Arc<[u8]>>,
 }
 
-/// The same for further locks too.
+/// Adds the further locks to a command, if there are any.
 pub(crate) fn with_further(cmd: Cmd, further: Option<&Further>) -> Cmd {
     let Some(Further { with, under }) = further else { return cmd };
     with_keys(with_keys(cmd, "WITH", with), "UNDER", under)
 }
 
-/// The same with a word and the keys that it names, if there are any.
+/// Adds the option `word` with the number of keys and the keys to a command, if there are any.
 pub(crate) fn with_keys(mut cmd: Cmd, word: &str, keys: &[impl AsRef<[u8]>]) -> Cmd {
     if !keys.is_empty() {
         cmd.arg(word).arg(keys.len());
@@ -143,7 +143,7 @@ pub(crate) struct ToStore<'a> {
     pub(crate) ttl: Option<Duration>,
 }
 
-/// The same release, which also stores a result.
+/// Adds `STORE` to a release, which then also stores a result.
 pub(crate) fn with_store(mut cmd: Cmd, result: ToStore<'_>) -> RedisResult<Cmd> {
     let ttl = result.ttl.map(ttl_millis).transpose()?;
     Ok(cmd.arg(("STORE", result.key, result.value)).arg(ttl.map(|ttl| ("PX", ttl))).take())
@@ -165,12 +165,12 @@ pub(crate) fn open_session(ttl: Duration) -> RedisResult<Cmd> {
     Ok(cmd!("SESSION.OPEN", lease_millis(ttl)?))
 }
 
-/// What has become of the waits of a session, after that one.
+/// Builds a request for the outcomes of a session after `ack`, which waits up to `timeout` for one.
 pub(crate) fn next(session: &str, ack: u64, timeout: Duration) -> RedisResult<Cmd> {
     Ok(cmd!("SESSION.NEXT", session, ack, timeout_millis(Some(timeout))?))
 }
 
-/// Asks for outcomes without waiting for one.
+/// Builds a request for the outcomes of a session after `ack`, which does not wait.
 pub(crate) fn look(session: &str, ack: u64) -> Cmd {
     cmd!("SESSION.NEXT", session, ack, 0)
 }
@@ -179,14 +179,15 @@ pub(crate) fn close_session(session: &str) -> Cmd {
     cmd!("SESSION.CLOSE", session)
 }
 
-/// How much a release gives back.
+/// Number of holds or permits that a release gives back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GiveBack {
     /// One hold.
     One,
-    /// All that there is.
+    /// All holds or permits.
     All,
-    /// As much as leaves the owner with this many holds.
+    /// All permits but this number, or the one hold of a lock that exceeds this number. Gives back nothing if
+    /// the owner has this number already.
     DownTo(u32),
 }
 
@@ -267,18 +268,18 @@ fn lease_millis(lease: Duration) -> RedisResult<u64> {
     millis("lease", lease)
 }
 
-/// Lifetime of a result, in milliseconds.
+/// Returns the lifetime of a result in milliseconds.
 pub(crate) fn ttl_millis(ttl: Duration) -> RedisResult<u64> {
     millis("ttl", ttl)
 }
 
-/// On the wire 0 means without limit, so a timeout of zero cannot be said. It is refused rather
-/// than turned into its opposite.
+/// Returns the timeout in milliseconds, or 0 for a timeout of `None`. A timeout of zero is an error, since
+/// the server would take it as no limit.
 fn timeout_millis(timeout: Option<Duration>) -> RedisResult<u64> {
     timeout.map_or(Ok(0), |timeout| millis("timeout", timeout))
 }
 
-/// Rounds up: a lease or wait is never shorter than was asked for.
+/// Returns a time in milliseconds, rounded up: a lease or wait is never shorter than requested.
 fn millis(what: &str, time: Duration) -> RedisResult<u64> {
     let millis = time.as_nanos().div_ceil(1_000_000);
     match u64::try_from(millis) {
@@ -298,7 +299,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The command as one would type it, bytes that are not text escaped.
+    /// Returns the command as in a shell, with all bytes escaped that are not text.
     fn typed(cmd: RedisResult<Cmd>) -> String {
         let cmd = cmd.unwrap();
         let args = cmd.args_iter().map(|arg| match arg {

@@ -1,14 +1,14 @@
-//! Values of redis-rs, read strictly.
+//! Strict conversion of redis-rs values.
 
 use redis::{ParsingError, Value};
 use std::time::Duration;
 
-/// What a value is read as; an error says `what` it should have been.
+/// A type that can be read from a value. If the value is malformed, the error names `what` was expected.
 pub(crate) trait Read: Sized {
     fn read(value: Value, what: &'static str) -> Result<Self, ParsingError>;
 }
 
-/// Strict where redis-rs is not: its own conversion to unsigned numbers wraps negative ones.
+/// Refuses negative numbers, which the conversion of redis-rs would wrap.
 impl Read for u64 {
     fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
         let Value::Int(number) = value else { return Err(malformed(what)) };
@@ -16,7 +16,7 @@ impl Read for u64 {
     }
 }
 
-/// Milliseconds.
+/// Reads a number of milliseconds.
 impl Read for Duration {
     fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
         u64::read(value, what).map(Self::from_millis)
@@ -49,9 +49,9 @@ impl Read for Value {
     }
 }
 
-/// Named fields: a map in RESP3, names and values by turns in RESP2. Fields that this version does
-/// not know are left alone, so that a newer server can say more. They are taken by the names that
-/// they have in Rust: `lease_left` for what a server calls `lease-left`.
+/// Named fields: a map in RESP3, an array of names and values in RESP2. Unknown fields are ignored, so
+/// that a newer server can send more. Fields are taken by their Rust names: `lease_left` for the server's
+/// `lease-left`.
 pub(crate) struct Fields(Vec<(Value, Value)>);
 
 impl Fields {
@@ -76,8 +76,8 @@ impl Fields {
     }
 }
 
-/// The elements of a list reply, in order. An older server may omit elements at the end, and a newer one may add
-/// some there.
+/// The elements of a list reply, in order. An older server may omit elements at the end, and a newer one may
+/// add some there.
 pub(crate) struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {
