@@ -260,7 +260,7 @@ pub use api::watch::LossWatch;
 pub use engine::clock::Clock;
 pub use engine::owner::Owner;
 pub use net::address::Address;
-/// The version of redis-rs that this crate's addresses, errors and connections use.
+/// The version of redis-rs that the interface of this crate uses.
 pub use redis;
 pub use wire::command::{
     AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, ReleaseOptions,
