@@ -49,11 +49,11 @@
 //!
 //! # Guarantees, and their limits
 //!
-//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock while
-//! [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if clocks
-//! run at rates that differ by less than 1 % and the server loses no data. This holds when replies
-//! are late, connections break, or a machine is suspended: a lease is counted from before the
-//! command that set it was sent, on a clock that counts suspend.
+//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock
+//! while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if
+//! clocks run at rates that differ by less than 1 % and the server loses no data. This holds when replies
+//! are late, connections break, or a machine is suspended: a lease is counted from before the command that
+//! set it was sent, on a clock that counts suspend.
 //!
 //! It does not hold for **the work of a client**. The client can be paused for any time between the check
 //! and a write, and then write as if it still held the lock. Only the resource that is written to can

@@ -17,7 +17,7 @@ const UNANSWERED_MAX: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     pub(crate) length: Duration,
-    /// Whether the lease is renewed while the guard exists. Otherwise it ends by itself.
+    /// `true` if the lease is renewed while the guard exists. Otherwise it ends by itself.
     pub(crate) renewed: bool,
 }
 
