@@ -31,7 +31,7 @@
 //! | to do something while it is held | [`lock.with(async \|guard\| …)`](Lock::with) |
 //! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
 //! | other clients to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
-//! | to keep it during a restart of the server of a minute | [`.lease(d)`](Lock::lease), longer |
+//! | to keep it while the server restarts, for up to a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a short job on many machines to run only once | [`guard.release_in(d)`](Guard::release_in) |
 //! | a lock that is not renewed, and ends with its lease | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |

@@ -73,7 +73,7 @@ impl Held {
     }
 
     /// Returns the reason of the loss if the lock is lost. If the parts are no majority any more, marks the
-    /// lock as lost, with the reason of one of its lost parts, and releases the other parts, which would
+    /// lock as lost, with the reason of one of its lost parts. Then releases the other parts, which would
     /// only block other clients.
     pub(crate) fn why_lost(&self) -> Option<Loss> {
         let mut parts = lock(&self.parts);

@@ -173,7 +173,7 @@ impl Lock {
     ///
     /// One heartbeat keeps any number of locks, so their leases can be long: with a lease of ten minutes
     /// there is one renewal every 200 seconds. The lock is lost when the lease ends, or when no heartbeat
-    /// has been answered for that time, whichever is earlier.
+    /// has been answered for the `session_ttl`, whichever is earlier.
     ///
     /// A server that has restarted, was promoted, or has taken over the slot of the lock, has no bindings.
     /// The client binds the lock there again. Until then the lease alone counts.
@@ -219,7 +219,7 @@ impl Lock {
     /// have.
     ///
     /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release, and a
-    /// task in this process, so do not use it for locks that are held briefly. An
+    /// task in this process. So do not use it for locks that are held briefly. An
     /// [`Election`](crate::Election) always uses it.
     ///
     /// # Examples

@@ -254,8 +254,8 @@ impl Acquisition<'_> {
     fn is_confirmed_first(&self, granted: &Granted) -> bool {
         let Context { settings, policy, .. } = &**self.inner;
         let Granted { since, runs, .. } = *granted;
-        // Whether the watchdog sets the full lease in time. A lease longer than the first one is set here,
-        // so that the caller gets the error if the server refuses it.
+        // `true` if the watchdog sets the full lease in time. A lease longer than the first one is set
+        // here, so that the caller gets the error if the server refuses it.
         let by_watchdog = self.term.watched
             && policy.safety.margin <= runs / 4
             && (runs < FIRST_LEASE || self.bound);

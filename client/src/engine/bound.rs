@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Number of leases that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
-/// How many times per ttl the slots of bound locks are checked.
+/// Number of checks per ttl, for bound locks whose slots have moved.
 const LOOKS: u32 = 10;
 
 /// Binds a lease to the session at the server of its key, with the longest lease that one of its guards

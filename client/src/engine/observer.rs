@@ -195,7 +195,7 @@ impl Running {
         }
     }
 
-    /// Ends the observation after its last observer. A later observer begins anew.
+    /// Ends the observation after its last observer. A later observer starts it again.
     async fn end(&self) -> Result<(), Error> {
         let Self { context, observed } = self;
         observed.view.send_replace(View::Unknown);

@@ -86,7 +86,7 @@ enum Phase {
     Over(Error),
 }
 
-/// What a session is used for.
+/// Uses of a session.
 #[derive(Debug)]
 struct Uses {
     /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.
@@ -324,7 +324,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Returns the next state; an error if the session is over, or the observation has to begin anew.
+    /// Returns the next state; an error if the session is over, or if the observation must start again.
     ///
     /// # Cancel safety
     ///
