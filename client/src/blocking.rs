@@ -1,13 +1,14 @@
-//! The same for programs without a runtime.
+//! Blocking clients, locks and guards, for programs without an async runtime.
 //!
-//! A [`Client`] has a thread of its own, on which its locks are renewed and released; its calls wait.
-//! These types dereference to the asynchronous [`Client`](crate::Client) and [`Guard`](crate::Guard), and so to
-//! [`Held`](crate::Held), which have everything that asks no server. What has no method here is waited for with
-//! [`Client::wait_for`]. What that returns, as a permit, is released by the client's thread: drop it before the client.
+//! Each [`Client`] has a thread that renews and releases its locks. Its calls block. The types here
+//! dereference to the async [`Client`](crate::Client) and [`Guard`](crate::Guard), and so to
+//! [`Held`](crate::Held): use their methods that send nothing directly. For other async methods, block with
+//! [`Client::wait_for`]. The client's thread releases what such a method returns, for example a permit:
+//! drop that before the client.
 //!
-//! Dropping the last of a client, its locks and guards waits until the releases that were left behind are
-//! answered, five seconds at most, but not on a thread of an asynchronous runtime. So a lock is free when
-//! `main` returns.
+//! When the last of a client, its locks and its guards is dropped, the drop waits until the outstanding
+//! releases are answered, for five seconds at most. So a lock is free when `main` returns. On a thread of
+//! an async runtime the drop does not wait.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), kvlock::Error> {
@@ -23,7 +24,7 @@
 //!
 //! # Panics
 //!
-//! Calls that wait panic on a thread of an asynchronous runtime, which they would hold up.
+//! Calls that block panic on a thread of an async runtime, because they would block that runtime.
 
 use crate::{Address, Builder, Error};
 use redis::RedisError;
@@ -34,31 +35,33 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-/// Longest time for releases that were left in the background.
+/// Longest time for outstanding releases at the end.
 const SETTLES: Duration = Duration::from_secs(5);
 
 /// See [`kvlock::Client`](crate::Client).
 #[derive(Clone, Debug)]
 pub struct Client {
-    // Goes before the thread does.
+    // Dropped before the thread.
     client: crate::Client,
     thread: Arc<Thread>,
 }
 
-/// A runtime on its own thread: the calling thread is blocked during a call and cannot renew locks.
+/// A runtime on its own thread. It renews locks while the calling thread is blocked, or does something
+/// else.
 #[derive(Debug)]
 struct Thread {
     runtime: Handle,
-    /// Dropped, the thread ends.
+    /// Sender whose drop ends the thread.
     stays: Option<oneshot::Sender<()>>,
     ended: Option<JoinHandle<bool>>,
 }
 
 impl Drop for Thread {
-    /// A program may end right after this, and the thread with it.
+    /// Ends the thread and waits for it: the program may end right after this, and would end the thread
+    /// early.
     fn drop(&mut self) {
         self.stays = None;
-        // A runtime is not held up, and this thread does not wait for itself.
+        // Does not block a thread of a runtime, and does not let the thread wait for itself.
         if Handle::try_current().is_err() {
             let _settled = self.ended.take().map(JoinHandle::join);
         }
@@ -70,7 +73,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of [`kvlock::Client::connect`](crate::Client::connect), and if there can be no thread.
+    /// The errors of [`kvlock::Client::connect`](crate::Client::connect); [`Connection`](Error::Connection)
+    /// if the runtime or its thread cannot be started.
     pub fn connect<A: TryInto<Address>>(address: A) -> Result<Self, Error>
     where
         Error: From<A::Error>,
@@ -80,11 +84,12 @@ impl Client {
         Ok(client)
     }
 
-    /// A client with these settings, which connects when something is asked of the server.
+    /// Makes a client with these settings, without connecting. The first request connects.
     ///
     /// # Errors
     ///
-    /// The errors of [`Builder::connect_lazy`], and if there can be no thread.
+    /// The errors of [`Builder::connect_lazy`]; [`Connection`](Error::Connection) if the runtime or its
+    /// thread cannot be started.
     pub fn of<A: TryInto<Address>>(builder: Builder, address: A) -> Result<Self, Error>
     where
         Error: From<A::Error>,
@@ -99,11 +104,11 @@ impl Client {
         let thread = std::thread::Builder::new().name("kvlock".to_owned());
         let until_left = move || {
             let settled = runtime.block_on(async {
-                // An error is that everybody has gone.
+                // An error means that all handles were dropped.
                 let _gone = left.await;
                 leaving.shutdown(SETTLES).await
             });
-            // A name that is being resolved has a thread, which may take minutes.
+            // Does not wait for threads that resolve host names, which may take minutes.
             runtime.shutdown_background();
             settled
         };
@@ -112,18 +117,18 @@ impl Client {
         Ok(Self { client, thread: Arc::new(thread) })
     }
 
-    /// The lock of that name; see [`kvlock::Client::lock`](crate::Client::lock).
+    /// Returns the lock with this name; see [`kvlock::Client::lock`](crate::Client::lock).
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         self.of_lock(self.client.lock(name))
     }
 
-    /// Returns the blocking form of an asynchronous lock: for locks with their own lease, shared locks, and locks
+    /// Returns the blocking form of an async lock. For locks with their own lease, shared locks, and locks
     /// of an [`Owner`](crate::Owner).
     pub fn of_lock(&self, lock: crate::Lock) -> Lock {
         Lock { lock, thread: self.thread.clone() }
     }
 
-    /// Blocks on any other future of this crate.
+    /// Blocks until a future of this crate is done, and returns its output.
     pub fn wait_for<F: Future>(&self, what: F) -> F::Output {
         self.thread.runtime.block_on(what)
     }
@@ -179,11 +184,11 @@ impl Lock {
     }
 }
 
-/// See [`kvlock::Guard`](crate::Guard). Dropped, it releases in the background.
+/// See [`kvlock::Guard`](crate::Guard). Dropping it releases the lock in the background.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
-    // Goes before the thread does.
+    // Dropped before the thread.
     guard: crate::Guard,
     thread: Arc<Thread>,
 }

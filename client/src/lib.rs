@@ -1,13 +1,14 @@
 //! Distributed locks as native Redis commands: the Rust client.
 //!
-//! kvlock is a module, `kvlock.so`, that teaches a Redis or Valkey server the `LOCK.*` commands: a
-//! lock with an owner, a lease, a fencing token and a queue in which waiting clients are served in
-//! order of arrival. This crate uses it from Rust, in two layers:
+//! kvlock is a module, `kvlock.so`, that adds the `LOCK.*` commands to a Redis or Valkey server: a lock
+//! with an owner, a lease, a fencing token, and a queue in which waiting clients are served in order of
+//! arrival. This crate uses it from Rust, in two layers:
 //!
-//! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you
-//!   are done, and tells you when it is lost. This page is about these.
-//! - [`AsyncLockCommands`], [`AsyncSemaphoreCommands`] and [`AsyncLatchCommands`]: the commands alone, as methods of your own redis-rs connections. Nothing
-//!   there renews or releases; its documentation says what that leaves to you.
+//! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you are
+//!   done, and reports when it is lost. This page describes them.
+//! - [`AsyncLockCommands`], [`AsyncSemaphoreCommands`] and [`AsyncLatchCommands`]: the commands alone, as
+//!   methods of your own redis-rs connections. They do not renew or release by themselves; their
+//!   documentation lists what the caller must do.
 //!
 //! ```no_run
 //! # struct Store;
@@ -25,67 +26,66 @@
 //!
 //! | you want | write |
 //! |---|---|
-//! | the lock, however long it takes | [`lock.acquire()`](Lock::acquire) |
+//! | the lock, without a time limit | [`lock.acquire()`](Lock::acquire) |
 //! | the lock if it is free, else do something else | [`lock.try_acquire()`](Lock::try_acquire) |
 //! | to do something while it is held | [`lock.with(async \|guard\| …)`](Lock::with) |
 //! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
-//! | others to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
-//! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
-//! | a job on many machines to run once though it is short | [`guard.release_in(d)`](Guard::release_in) |
-//! | a lock that ends by itself and is not renewed | [`.fixed_lease(d)`](Lock::fixed_lease) |
+//! | other clients to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
+//! | to keep it while the server restarts, for up to a minute | [`.lease(d)`](Lock::lease), longer |
+//! | a short job on many machines to run only once | [`guard.release_in(d)`](Guard::release_in) |
+//! | a lock that is not renewed, and ends with its lease | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
 //! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
 //! | at most N holders at a time | [`Client::semaphore`] |
 //! | to wait until N others are done | [`Client::latch`] |
-//! | one of many processes to lead, and all to know which | [`Client::election`] |
-//! | many to want a result that one of them makes | [`Client::once`] |
+//! | one of many processes to lead, and all to know the leader | [`Client::election`] |
+//! | one of many clients to make a result that all of them want | [`Client::once`] |
 //! | several locks, all or none | [`.and([…])`](Lock::and) on one server, [`MultiLock`] on several |
-//! | a part of something that others lock as a whole | [`.under([…])`](Lock::under) |
-//! | a lock that outlives the death of servers, at a majority of them | `Quorum` of the crate `kvlock-quorum` |
-//! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
+//! | a part of something that other clients lock as a whole | [`.under([…])`](Lock::under) |
+//! | a lock that survives while a majority of several servers runs | `Quorum` of the crate `kvlock-quorum` |
+//! | another process to take it over | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
 //! | to start while the server cannot be reached | [`Client::connect_lazy`] |
 //! | a warning of a loss, early enough for an orderly stop | [`Builder::margin`] |
 //!
 //! # Guarantees, and their limits
 //!
-//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock while
-//! [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if clocks
-//! run at rates that differ by less than 1 % and the server loses no data. This holds when replies
-//! are late, connections break, or a machine is suspended: a lease is counted from before the
-//! command that set it was sent, on a clock that counts suspend.
+//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock
+//! while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if
+//! clocks run at rates that differ by less than 1 % and the server loses no data. This holds when replies
+//! are late, connections break, or a machine is suspended: a lease is counted from before the command that
+//! set it was sent, on a clock that counts suspend.
 //!
-//! It does not hold for **the work of a client**: between the check and a write the client can be paused for any
-//! time, and then writes as if it still held the lock. Only the resource that is written to can
+//! It does not hold for **the work of a client**. The client can be paused for any time between the check
+//! and a write, and then write as if it still held the lock. Only the resource that is written to can
 //! refuse that, by the [`Token`]. A failover of the server can also lose a grant. The page
-//! `docs/guarantees.md` of the repository has all of it.
+//! `docs/guarantees.md` of the repository describes all of it.
 //!
 //! # Fencing
 //!
-//! Each grant has a larger token than every grant of that lock before. Let the resource remember the
-//! largest token it has seen, and refuse a write whose token is smaller, or equal and from another
-//! owner. In a database that is a column and a condition:
+//! The token of each grant is larger than the tokens of all earlier grants of that lock. Let the resource
+//! remember the largest token it has seen, and refuse a write whose token is smaller, or equal and from
+//! another owner. In a database that is a column and a condition:
 //!
 //! ```sql
 //! update account set balance = :balance, token = :token, owner = :owner
 //!  where id = :id and (token < :token or (token = :token and owner = :owner))
 //! ```
 //!
-//! No row changed: refused. `examples/fencing.rs` does it with SQLite, with a holder that sleeps
-//! through the end of its lease.
+//! If no row was changed, the write was refused. `examples/fencing.rs` shows this with SQLite, and a holder
+//! that sleeps past the end of its lease.
 //!
 //! # Re-entrance
 //!
-//! Each acquisition is a separate owner, whichever task makes it: a task that acquires a lock
-//! twice waits for itself. Acquisitions that share an [`Owner`] share the lock. The second one
-//! re-enters at once with the same token, the lease becomes the longer of both, and the last guard
-//! frees the lock. A loss is reported to all of them. Re-entering a lost lock
-//! returns [`Error::Lost`], not a new grant.
+//! Each acquisition is a separate owner, even in the same task: a task that acquires a lock twice waits for
+//! itself. Acquisitions that share an [`Owner`] share the lock. The second one re-enters at once with the
+//! same token, the lease becomes the longer of both, and the lock is free when the last guard is gone. A
+//! loss is reported to all of them. Re-entering a lost lock returns [`Error::Lost`], not a new grant.
 //!
 //! # Cancellation and shutdown
 //!
-//! Every future of this crate can be dropped at any point. A dropped acquire gives up its place in
-//! line, and releases what it was granted in that moment; a dropped guard releases. Both happen in
-//! the background. When the program is about to end, let that finish:
+//! Every future of this crate can be dropped at any point. A dropped acquire gives up its place in the
+//! queue, and releases a lock that was granted at that moment. A dropped guard releases its lock. Both
+//! happen in the background. Before the program ends, wait until that is done:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -94,64 +94,66 @@
 //! # }
 //! ```
 //!
-//! Dropping never blocks and never panics, also outside a runtime or while it shuts down. Then, and
-//! when the process is killed, locks end with their leases.
+//! Dropping never blocks and never panics, even outside a runtime or while the runtime shuts down. In that
+//! case, and when the process is killed, locks are free when their leases end.
 //!
 //! # What happens when …
 //!
 //! | | to the holder | to the others |
 //! |---|---|---|
 //! | the holder's process dies | | the next waiter has the lock when the lease ends |
-//! | it is paused, or its machine suspended | less than the lease: nothing. More: `is_lost()` is true before any line of it runs, `lost()` wakes within a second | as above |
-//! | a task blocks a thread of the runtime | as if it were paused: even if other threads are idle, tokio may process no timer in that time. Use `spawn_blocking` | as above |
-//! | the network is cut | goes on until the lease, less the [`margin`](Builder::margin), is over; then it is lost | served as long as they reach the server |
-//! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
-//! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
-//! | a replica is promoted that does not know the grant | the same | the same |
-//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Held::lost) says [why](Loss) if the reason is known | the first waiter has it at once |
+//! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within a second | as above |
+//! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
+//! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
+//! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in the order in which they reconnect |
+//! | the server restarts and has forgotten the lock | lost at the next renewal; until then another owner may hold it too | may be granted the lock at once |
+//! | a replica is promoted that does not know the grant | lost at the next renewal, which is sent at once; until then another owner may hold it too | as above |
+//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Held::lost) returns the [reason](Loss) if it is known | the first waiter has the lock at once |
 //! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next waiter has the lock |
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
-//! | a script keeps the server busy | answers of `BUSY` are sat out; held locks last as long as their leases | as soon as the script has ended |
-//! | an answer is lost | the command is repeated over a new connection, and counts once | |
+//! | a script keeps the server busy | commands that are answered with `BUSY` are retried; held locks last as long as their leases | served as soon as the script has ended |
+//! | an answer is lost | the command is repeated over a new connection; both together have the effect of one | |
 //!
 //! # Failover
 //!
 //! With an [`Address`] of Sentinels the client asks them for the primary, subscribes to their messages, and
-//! leaves a server as soon as it is deposed. Commands without an answer are sent to the new primary,
-//! waits begin anew there in order of their return, and every held lock is renewed there
-//! at once; a [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does
-//! not know is [lost](Held::lost) within that round trip, not a third of a lease later. Redis replicates
-//! asynchronously, so grants of the moment before the failover can be lost. A release of that moment can be
-//! lost too: then the lock is free when its lease ends.
+//! leaves a server as soon as it is deposed. It sends unanswered commands to the new primary. Waits start
+//! again there, in the order in which the clients arrive, and every held lock is renewed there at once. A
+//! [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does not
+//! know is [lost](Held::lost) within that round trip, not a third of a lease later.
+//!
+//! Redis replicates asynchronously, so grants of the moment before the failover can be lost. A release of
+//! that moment can be lost too: then the lock is free when its lease ends.
 //!
 //! [`Builder::patience`] must be longer than a failover takes, which is mostly the Sentinels'
-//! `down-after-milliseconds`: 30 s unless configured.
+//! `down-after-milliseconds`: 30 s by default.
 //!
 //! To survive a failover without losing a grant, require acknowledgement by replicas with
-//! [`Builder::min_replicas`]: an acquire or a renewal that too few replicas have received does not count. That is
-//! enough if the promoted replica is one that has acknowledged. To be sure, require all of them
-//! with [`Builder::all_replicas`]; then one replica that is down stops all locks. Even then a
-//! primary that dies must not come back without its data before it is replaced: its replicas would
-//! copy the empty data set, and all locks would be free. The
-//! server's `kvlock.quarantine-ms` needs no replicas, but no new lock is granted for that time after each
-//! failover: an acquire waits in the queue until then.
+//! [`Builder::min_replicas`]. An acquire or a renewal that too few replicas have received does not count.
+//! That is enough if the promoted replica is one that has acknowledged. To be sure, require all of them
+//! with [`Builder::all_replicas`]; then one replica that is down stops all locks. Even then a primary that
+//! dies must not come back without its data before it is replaced: its replicas would copy the empty data
+//! set, and all locks would be free.
+//!
+//! The server's `kvlock.quarantine-ms` needs no replicas. With it, no new lock is granted for that time
+//! after each failover: acquires wait in the queue until then.
 //!
 //! # Cluster
 //!
-//! With an [`Address`] of a cluster each lock is kept by the node that has the slot of its name, and
-//! everything here is as with one server: locks, semaphores and latches of any names at the same
-//! time, [`MultiLock`] over several nodes, [`Client::list`] of all of them. There is one connection
-//! for commands to each node that is needed, and one more to those where anything is waited for.
+//! With an [`Address`] of a cluster each lock is kept by the node that serves the slot of its name.
+//! Everything works as with one server: locks, semaphores and latches with any names at the same time,
+//! [`MultiLock`] over several nodes, [`Client::list`] of all of them. The client has one connection for
+//! commands to each node that it needs, and one more to each node where it waits.
 //!
 //! | when | then |
 //! |---|---|
-//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; the old node dismisses waiters, and they wait in the queue at the new one, in order of arrival there |
-//! | a slot is half moved | it is asked for where it is (`ASK`). The new node may have to refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) gives the error |
-//! | a replica takes over | as after a [failover](#failover): waits begin anew there, all locks that are held are renewed at once, and one that the new node does not know is lost within that round trip |
-//! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map; else it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. Once another node has taken over, no call waits for the old one |
-//! | a node has lost all its slots | calls in flight there end, and are repeated at the new owners of the slots |
-//! | the cluster is down, or a slot is not served | acquires that wait put up with it for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
+//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once. The old node ends the waits, and the clients wait in the queue of the new node, in order of arrival there |
+//! | a slot is migrating | each lock is requested from the node that has it (`ASK`). The new node may refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) returns the error |
+//! | a replica takes over | as after a [failover](#failover): waits start again there, all held locks are renewed at once, and a lock that the new node does not know is lost within that round trip |
+//! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map. Otherwise it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. When another node has taken over, no call waits for the old one |
+//! | a node has lost all its slots | calls in flight there end, and are repeated at the nodes that serve the slots |
+//! | the cluster is down, or a slot is not served | waiting acquires retry for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
 //!
 //! [`min_replicas`](Builder::min_replicas) counts the replicas of the node that has the lock. A
 //! master without slots becomes, by default, a replica of the node that took its last one
@@ -159,12 +161,12 @@
 //!
 //! # For users of Redisson
 //!
-//! A lock excludes an `RLock` of Redisson with the same name. The counterparts:
+//! A lock excludes a Redisson `RLock` with the same name. The counterparts:
 //!
 //! | `RLock` | here |
 //! |---|---|
 //! | `lock()`, `lockAsync()` | [`lock.acquire()`](Lock::acquire) |
-//! | `lockInterruptibly()` | the same; dropping the future interrupts it |
+//! | `lockInterruptibly()` | [`lock.acquire()`](Lock::acquire); dropping the future interrupts it |
 //! | `lock(lease)` | [`lock.fixed_lease(lease)`](Lock::fixed_lease)`.acquire()` |
 //! | `tryLock()` | [`lock.try_acquire()`](Lock::try_acquire) |
 //! | `tryLock(wait)` | [`lock.acquire_within(wait)`](Lock::acquire_within) |
@@ -184,25 +186,26 @@
 //! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `RedissonRedLock` | `Quorum` of the crate `kvlock-quorum` |
-//! | `newCondition()` | none, as there |
+//! | `newCondition()` | none; Redisson does not support it either |
 //! | none | [`guard.lost()`](Held::lost), [`guard.watch()`](Held::watch), [`guard.run_until_lost(work)`](Held::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
 //! # Traces and metrics
 //!
-//! Acquires and releases are spans of [`tracing`], `kvlock.acquire` and `kvlock.release`, with the `key` and
-//! the `token`, at the level `DEBUG`: what collects spans, as `tracing-opentelemetry` does, shows them inside the
-//! program's own. Grants, waits, renewals, losses and troubles are events, of which losses and troubles are warnings.
+//! Acquires and releases are spans of [`tracing`], `kvlock.acquire` and `kvlock.release`, with the `key`
+//! and the `token`, at the level `DEBUG`. A collector of spans, such as `tracing-opentelemetry`, shows them
+//! inside the program's own spans. Grants, waits, renewals, losses and retried errors are events. Losses
+//! and retried errors are warnings.
 //!
-//! With the feature `metrics` there are histograms and counters through the facade of that name. They begin with
-//! `kvlock_client_`, since `kvlock metrics` has the server's.
+//! With the feature `metrics` there are histograms and counters through the `metrics` facade. Their names
+//! begin with `kvlock_client_`; `kvlock metrics` has the metrics of the server.
 //!
 //! | name | |
 //! |---|---|
-//! | `kvlock_client_wait_seconds` | histogram: from the call until the lock or the permits were held. Calls that got none are not counted |
-//! | `kvlock_client_hold_seconds` | histogram: from the grant until they were given back or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
+//! | `kvlock_client_wait_seconds` | histogram: time from the call until the lock or the permits were held. Calls without a grant are not counted |
+//! | `kvlock_client_hold_seconds` | histogram: time from the grant until the lock or the permits were released or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
 //! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
 //! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that were dropped |
-//! | `kvlock_client_released_total`, `…_lost_total` | how it ended |
+//! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses |
 //! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!
 //! # Words
@@ -210,12 +213,12 @@
 //! | word | |
 //! |---|---|
 //! | **owner** | the identity that holds a lock at the server: a string, unique to one acquisition or to the acquisitions that share an [`Owner`] |
-//! | **holder**, **waiter** | an owner that has the lock; one that waits for it |
+//! | **holder**, **waiter** | an owner that has the lock; an owner that waits for it |
 //! | **grant** | the server's assignment of a lock to an owner, with a **token** larger than all earlier ones |
-//! | **hold** | one of the times that a re-entrant owner has acquired the lock; it is free when none is left |
-//! | **lease** | for how long a grant lasts unless it is renewed. A **fixed** lease is not renewed |
+//! | **hold** | one acquisition of the lock by a re-entrant owner; the lock is free when the owner has no hold left |
+//! | **lease** | the time for which a grant lasts unless it is renewed. A **fixed** lease is not renewed |
 //! | **offer** | the lease of two seconds with which a waiter is granted the lock, before the full one is set |
-//! | **margin** | how long before the end of a lease its holder stops believing in it |
+//! | **margin** | the time before the end of a lease at which its holder counts the lock as lost |
 //! | **watchdog** | the task of a client that renews its leases and notices their end |
 //! | **hand-off** | a release, or the end of a lease, that grants the lock to the first waiter in the same step |
 //! | **session** | the server's record of a client; all waits, observations and bound locks of the client at that server use it |
@@ -223,13 +226,14 @@
 //!
 //! # Features
 //!
-//! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
-//! begin with `rediss://`; with `tls-rustls`, `ring` does the cryptography unless the program has
-//! installed another provider; one that does so must do it before it makes a client, since the first
-//! such address installs `ring` for the whole process. `metrics` is described above; `serde` serializes tokens
-//! and the types that describe locks; `blocking` is for programs without a runtime. These are off by default.
-//! `sentinel` and `cluster` are on: without them there is less to build, and their addresses are
-//! [`Config`](Error::Config) errors.
+//! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are features of redis-rs, for addresses
+//! that begin with `rediss://`. With `tls-rustls`, `ring` does the cryptography unless the program has
+//! installed another provider. Install that before you make a client, since the first such address installs
+//! `ring` for the whole process.
+//!
+//! `metrics` is described above. `serde` serializes tokens and the types that describe locks. `blocking` is
+//! for programs without a runtime. These features are off by default. `sentinel` and `cluster` are on by
+//! default. Without them there is less to build, and their addresses are [`Config`](Error::Config) errors.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -256,7 +260,7 @@ pub use api::watch::LossWatch;
 pub use engine::clock::Clock;
 pub use engine::owner::Owner;
 pub use net::address::Address;
-/// The version of redis-rs that addresses, errors and connections of this crate are of.
+/// The version of redis-rs that the interface of this crate uses.
 pub use redis;
 pub use wire::command::{
     AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, ReleaseOptions,
@@ -268,14 +272,14 @@ pub use wire::info::{
 pub use wire::loss::Loss;
 pub use wire::reply::{Grant, Token};
 
-/// The door through which connections lead into a simulation. No part of the interface of this crate.
+/// Lets a simulation provide the connections. Not part of the public interface.
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation {
     pub use crate::net::simulated::{Dialling, Stream, dial_with};
 }
 
-/// What the page of the package shows is compiled.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,5 @@
-//! The locks and atomics of the types that several tasks share, in one place so that a test can put
-//! others under them: with `--cfg kvlock_shuttle` every use is a point where another task may run.
+//! Mutexes and atomics of types that several tasks share, in one place so that a test can replace them.
+//! With `--cfg kvlock_shuttle` every use is a point where another task may run.
 
 #[cfg(not(kvlock_shuttle))]
 pub(crate) use std::sync::{

@@ -1,4 +1,4 @@
-//! One try at all servers of a quorum.
+//! One attempt to acquire a lock at all servers of a quorum.
 //!
 //! ```text
 //!   ask all, for a short lease ──► granted by a majority ──► token := the largest of theirs
@@ -10,13 +10,13 @@
 //!                                       held; servers that answer later join in the background
 //! ```
 //!
-//! The token is larger than the token of every earlier majority: two majorities have a server in common, and
-//! that server has issued a larger token. To make that true with any delay, **only servers whose
-//! token is no larger than the quorum's count** for the majority. A server that issues a larger token after the
+//! The token is larger than the token of every earlier majority: two majorities have a server in common,
+//! and that server has issued a larger token. To make that true with any delay, **only servers whose token
+//! is no larger than the quorum's count** for the majority. A server that issues a larger token after the
 //! token was decided may have granted the lock to another client in between: it can join later.
 //!
-//! Each server has a limited time to answer. A failed attempt releases everything before the next one begins, so
-//! nothing is held between attempts.
+//! Each server has a limited time to answer. A failed attempt releases everything before the next one
+//! begins, so nothing is held between attempts.
 
 use crate::Servers;
 use crate::held::Held;
@@ -29,36 +29,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The least that the first lease is, if the lock's own is not shorter: if nothing comes after it,
-/// the others wait that long.
+/// Shortest first lease, unless the lock's lease is shorter. If the client dies before it sets the full
+/// lease, the other clients wait for this time.
 const OFFER: Duration = Duration::from_secs(2);
 
-/// What a try comes to.
+/// Outcome of an attempt.
 pub(crate) enum Outcome {
     Held(Arc<Held>),
-    /// Others hold it at too many servers for a majority.
+    /// Other owners hold the lock at too many servers for a majority.
     Refused,
-    /// Too many servers fail: the others are no majority.
+    /// Too many servers failed: the others are no majority.
     Trouble(Error),
 }
 
 type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>, Error>)>>;
 type Confirming = FuturesUnordered<BoxFuture<'static, (usize, Token, Confirmed)>>;
 
-/// A try under way.
+/// An attempt in progress.
 pub(crate) struct Attempt {
     servers: Arc<Servers>,
     key: Arc<[u8]>,
     term: Term,
     patience: Duration,
     asking: Asking,
-    /// Granted, before the token is decided, or waiting for another one.
+    /// Grants that wait for a token: it is not decided yet, or the server refused it.
     granted: Vec<(usize, Guard)>,
     token: Option<Token>,
-    /// Granted with a larger token, after it was decided.
+    /// Grants that came after the token was decided, with a larger token.
     late: Vec<(usize, Guard)>,
     confirming: Confirming,
-    /// Held, by server, with the token that the server itself gave.
+    /// Held guards: the server, the token that it issued itself, and the guard.
     guards: Vec<(usize, Token, Guard)>,
     /// Number of failed servers, and the error of one of them.
     failed: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Begins to ask the servers, each for so long at most.
+    /// Starts an attempt at all servers. Each has `patience` to answer a request.
     pub(crate) fn new(
         servers: &Arc<Servers>,
         key: &Arc<[u8]>,
@@ -79,7 +79,7 @@ impl Attempt {
         attempt
     }
 
-    /// Asks these servers for a lock that is held at others with this token.
+    /// Starts an attempt at these servers. A token means that other servers hold the lock with it already.
     pub(crate) fn at(
         servers: &Arc<Servers>,
         key: &Arc<[u8]>,
@@ -88,8 +88,7 @@ impl Attempt {
         token: Option<Token>,
         which: impl IntoIterator<Item = usize>,
     ) -> Self {
-        // There is a round trip before it is renewed, and one before that may have been under way
-        // for as long.
+        // Long enough for the request and for the renewal that follows, each of which may take `patience`.
         let offer = Term { length: term.length.min(OFFER.max(patience * 4)), ..term };
         let asking = which.into_iter().filter_map(|server| {
             let member = servers.members.get(server)?.clone();
@@ -112,11 +111,11 @@ impl Attempt {
         }
     }
 
-    /// Runs until a majority has granted the lock, or cannot any more.
+    /// Runs until a majority has granted the lock, or until no majority is possible any more.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any point, all grants are released in the background.
+    /// If the future is dropped at any point, all grants are released in the background.
     pub(crate) async fn run(mut self) -> Outcome {
         let wanted = self.servers.majority();
         loop {
@@ -144,12 +143,13 @@ impl Attempt {
         }
     }
 
-    /// How many hold it that count.
+    /// Number of servers that hold the lock and count for the majority.
     fn counted(&self) -> usize {
         self.guards.iter().filter(|(_, own, _)| Some(*own) <= self.token).count()
     }
 
-    /// The token is the largest of those that a majority has given. It is written to all of them.
+    /// Sets the token to the largest one of the majority that has granted the lock, and sends it to all of
+    /// these servers.
     fn decide(&mut self) {
         self.token = self.granted.iter().map(|(_, guard)| guard.token()).max();
         self.confirm();
@@ -168,9 +168,9 @@ impl Attempt {
         self.confirming.push(confirmed.map(move |confirmed| (server, own, confirmed)).boxed());
     }
 
-    /// Leaves out the server with the largest token, if there is a majority without it: other servers refuse that
-    /// token because it is too far ahead of their clocks. Tokens written so far do no harm: they only raise later
-    /// tokens.
+    /// Leaves out the server with the largest token if the others are a majority: some of them refuse that
+    /// token because it is too far ahead of their clocks. Tokens written so far do no harm: they only raise
+    /// later tokens. Returns whether the attempt can continue.
     fn do_without_the_largest(&mut self) -> bool {
         let wanted = self.servers.majority();
         let Some(largest) = self.token.filter(|_| !self.granted.is_empty()) else { return false };
@@ -188,7 +188,7 @@ impl Attempt {
         true
     }
 
-    /// Takes in one answer. `false` if there is none to come.
+    /// Processes one answer. Returns `false` if no answer is outstanding.
     async fn step(&mut self, joining: bool) -> bool {
         tokio::select! {
             Some((server, answer)) = self.asking.next(), if !self.asking.is_empty() => match answer {
@@ -222,7 +222,7 @@ impl Attempt {
         true
     }
 
-    /// Keeps the trouble that says most.
+    /// Records an error, unless one that is not retryable is recorded already.
     fn note(&mut self, trouble: Error) {
         let says_more = self.trouble.as_ref().is_none_or(|known| known.is_retryable());
         if says_more {
@@ -262,7 +262,7 @@ impl Attempt {
         }
     }
 
-    /// Gives back everything, and says why.
+    /// Releases everything, and returns the reason of the failure.
     async fn fail(mut self) -> Outcome {
         // Dropped requests are undone in the background.
         self.asking.clear();
@@ -274,7 +274,7 @@ impl Attempt {
         let servers = self.servers.members.len();
         match self.trouble {
             Some(trouble) if self.failed > servers - self.servers.majority() => {
-                // It is what was asked for, and no server.
+                // The request is invalid; no server has failed.
                 if matches!(trouble, Error::Invalid(_)) {
                     return Outcome::Trouble(trouble);
                 }

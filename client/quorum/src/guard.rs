@@ -1,4 +1,4 @@
-//! A lock of a quorum that is held.
+//! The guard of a held lock of a quorum.
 
 use crate::Servers;
 use crate::held::Held;
@@ -12,16 +12,18 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A held lock of a [`Quorum`](crate::Quorum). It is held until this is released or dropped, or until the
-/// servers that grant it are no majority any more.
+/// A guard of a held lock of a [`Quorum`](crate::Quorum). The lock is held until the guard is released or
+/// dropped, or until the servers that grant the lock are no majority any more.
 ///
-/// While this exists, each server's lease is renewed by the watchdog of its client, and servers
-/// that do not grant the lock are asked again after a tenth of the lease, at most a second.
-/// A server that has forgotten the lock counts again only if the others are a majority
-/// without it. Otherwise the lock is lost, since another client may have held it in between.
+/// While the guard exists, the watchdog of each client renews the lease at its server, and servers that do
+/// not grant the lock are asked again. The interval of that is a tenth of the lease, at most a second.
+/// Neither is done for a [fixed lease](crate::QuorumLock::fixed_lease).
 ///
-/// A guard does not prove that the lock is held: see [`Guard`]. Dropping it releases the lock at all servers in
-/// the background.
+/// A server that has forgotten the lock counts again only if the others are a majority without it.
+/// Otherwise the lock is lost, since another client may have held it in between.
+///
+/// A guard does not prove that the lock is held: see [`Guard`]. Dropping it releases the lock at all
+/// servers in the background.
 ///
 /// # Examples
 ///
@@ -50,13 +52,13 @@ impl QuorumGuard {
         self.held.token
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.held.key
     }
 
-    /// How many servers hold it for us, as far as we know.
+    /// Returns the number of servers that hold the lock, as far as this client knows.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.held.count()
@@ -69,8 +71,8 @@ impl QuorumGuard {
         self.held.left()
     }
 
-    /// Returns whether the lock is lost: no majority grants it any more. Once `true` it stays `true`. Reads the
-    /// clock and sends nothing.
+    /// Returns whether the lock is lost: no majority grants it any more. Once `true` it stays `true`. Reads
+    /// the clock and sends nothing.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock_quorum::QuorumGuard) {
@@ -84,14 +86,14 @@ impl QuorumGuard {
         self.held.is_lost()
     }
 
-    /// Why no majority holds it any more, if so: the reason of one of the servers. Asks no server.
+    /// Returns the reason of one of the servers if no majority holds the lock any more. Sends nothing.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.held.why_lost()
     }
 
-    /// Waits until no majority holds it any more, and returns the reason of one of the servers; for ever if
-    /// that never is. See [`Held::lost`](kvlock::Held::lost).
+    /// Waits until no majority holds the lock any more, and returns the reason of one of the servers. If
+    /// that never happens, it never completes. See [`Held::lost`](kvlock::Held::lost).
     ///
     /// # Cancel safety
     ///
@@ -100,7 +102,8 @@ impl QuorumGuard {
         self.held.lost().await
     }
 
-    /// Does the work, but stops as soon as the lock is lost: see [`Held::run_until_lost`](kvlock::Held::run_until_lost).
+    /// Runs the work until it is done or the lock is lost; see
+    /// [`Held::run_until_lost`](kvlock::Held::run_until_lost).
     ///
     /// # Errors
     ///
@@ -124,24 +127,23 @@ impl QuorumGuard {
         .await
     }
 
-    /// Releases the lock at all servers. Waits for each at most the
+    /// Releases the lock at all servers. Waits for each server for at most the
     /// [`server_timeout`](crate::Quorum::server_timeout). Releases that take longer continue in the
     /// background.
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if the lock was lost: the servers that still granted it were no
-    /// majority. [`NoMajority`](Error::NoMajority) if so many servers have not answered
-    /// that other clients may not get the lock until the leases end or the releases in the background
-    /// arrive.
+    /// [`Lost`](Error::Lost) if the lock was lost: the servers that still granted it were no majority.
+    /// [`NoMajority`](Error::NoMajority) if too many servers have not answered. Other clients may then not
+    /// get the lock until the leases end or the releases in the background arrive.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background.
+    /// If the future is dropped, the lock is released in the background.
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
         let patience = self.held.patience;
-        // A task that waits for a loss would borrow this guard, so there is none.
+        // Waiting for a loss borrows this guard, so no such task shares the parts.
         let guards = guards.into_iter().filter_map(Arc::into_inner);
         let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));
         let (mut released, mut unknown, mut trouble, mut why) = (0, 0, Error::Timeout, None);

@@ -72,8 +72,9 @@ impl Held {
         self.why_lost().is_some()
     }
 
-    /// Why it is lost, if it is. Makes it lost if there is no majority any more, for the reason of one of the
-    /// parts that are lost. The others are released then: they would only be in the way of others.
+    /// Returns the reason of the loss if the lock is lost. If the parts are no majority any more, marks the
+    /// lock as lost, with the reason of one of its lost parts. Then releases the other parts, which would
+    /// only block other clients.
     pub(crate) fn why_lost(&self) -> Option<Loss> {
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held && parts.alive().count() < self.majority {
@@ -94,12 +95,12 @@ impl Held {
         }
     }
 
-    /// Whether there is a guard that believes in it.
+    /// Returns whether the lock is neither lost nor released.
     pub(crate) fn is_alive(&self) -> bool {
         !self.is_lost() && lock(&self.parts).phase == Phase::Held
     }
 
-    /// Returns when it is lost, and why.
+    /// Waits until the lock is lost, and returns the reason.
     pub(crate) async fn lost(&self) -> Loss {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -131,12 +132,12 @@ impl Held {
         left.get(self.majority - 1).copied().unwrap_or_default()
     }
 
-    /// How many servers hold it.
+    /// Returns the number of servers that hold the lock.
     pub(crate) fn count(&self) -> usize {
         lock(&self.parts).alive().count()
     }
 
-    /// Which servers do not hold it.
+    /// Returns the servers that do not hold the lock.
     pub(crate) fn missing(&self) -> Vec<usize> {
         let parts = lock(&self.parts);
         let missing = parts.guards.iter().enumerate().filter(|(_, guard)| {
@@ -146,7 +147,7 @@ impl Held {
         missing.map(|(server, _)| server).collect()
     }
 
-    /// Takes a part in, if that is safe; else it is released. (Q1)
+    /// Adds a part if that is safe, else releases it. (Q1)
     pub(crate) fn join(&self, server: usize, guard: Guard) {
         if !self.is_alive() {
             return;
@@ -166,12 +167,12 @@ impl Held {
                 }
             }
         };
-        // A guard that goes releases what it holds, and needs time for that.
+        // The drop of a guard starts its release: not under the mutex.
         drop(before);
         self.changed.notify_waiters();
     }
 
-    /// Takes all parts out, to be released, and returns why it was lost by then, if it was.
+    /// Removes and returns all parts, for their release, and the reason if the lock was lost already.
     pub(crate) fn take(&self) -> (Option<Loss>, Vec<Arc<Guard>>) {
         let lost = self.why_lost();
         let mut parts = lock(&self.parts);

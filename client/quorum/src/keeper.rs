@@ -1,5 +1,5 @@
-//! The task beside a held lock of a quorum. It asks servers that do not grant the lock again, and
-//! notices a loss also if no task waits for one. The watchdogs of the servers' clients do the renewals.
+//! The task of one held lock of a quorum. It asks servers that do not grant the lock again, and notices a
+//! loss even if no task waits for one. The watchdogs of the servers' clients do the renewals.
 
 use crate::Servers;
 use crate::attempt::Attempt;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Between two looks at a lock: a tenth of its lease, within these.
+/// Range of the interval between two checks of a lock, which is a tenth of its lease.
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(1);
 
-/// Looks after it for as long as it is held, and this runtime lasts.
+/// Starts the task, on the runtime of the caller. It ends when the lock is lost or released.
 pub(crate) fn keep(servers: &Arc<Servers>, held: &Arc<Held>) {
     let every = (held.term.length / 10).clamp(LEAST, MOST);
     let (weak_servers, weak) = (Arc::downgrade(servers), Arc::downgrade(held));

@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An acquire is a span of [`tracing`], `kvlock.quorum.acquire` with the `key`. The parts at the servers have the
-//! spans and counters of the crate `kvlock`.
+//! An acquire is a span of [`tracing`], `kvlock.quorum.acquire` with the `key`. The parts at the servers
+//! have the spans and counters of the crate `kvlock`.
 #![forbid(unsafe_code)]
 
 mod attempt;
@@ -25,7 +25,7 @@ mod member;
 mod sync;
 
 pub use guard::QuorumGuard;
-/// What a quorum is made of, its locks hold, and its calls fail with.
+/// Types of the crate `kvlock` that this crate's interface uses.
 pub use kvlock::{Address, Client, Error, Token};
 pub use lock::QuorumLock;
 
@@ -36,14 +36,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// How long each server may take, unless it is said.
+/// Default time for each server to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Several independent servers, each with the module: the locks of a quorum are held while a
 /// majority of the servers grants them. This is the algorithm called Redlock.
 ///
-/// "Independent" means that none is a replica of another: they share nothing, and are best on
-/// different machines. A majority is more than half:
+/// "Independent" means that none is a replica of another: they share nothing, and should run on different
+/// machines. A majority is more than half:
 ///
 /// | servers | majority | may fail |
 /// |---|---|---|
@@ -55,16 +55,15 @@ const PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// # Guarantees, and their limits
 ///
-/// The death of a minority of servers loses no lock, and there is no failover to wait for. But a server must not
-/// **forget** its grants: a server that comes back without its data can grant a held lock
-/// again, and a second majority is possible. So let each server keep an
-/// append-only file with `appendfsync always`, or keep it down for longer than the longest lease before
-/// it comes back. As with every lock with leases, a client that is paused after its check can
-/// write too late: only a resource that checks the [token](QuorumGuard::token) refuses that.
-/// See `docs/guarantees.md`.
+/// The death of a minority of servers loses no lock, and there is no failover to wait for. But a server
+/// must not **forget** its grants. A server that comes back without its data can grant a held lock again,
+/// and a second majority is possible. So let each server keep an append-only file with `appendfsync
+/// always`, or do not restart it before the longest lease is over. As with every lock with leases, a client
+/// that is paused after its check can write too late: only a resource that checks the
+/// [token](QuorumGuard::token) refuses that. See `docs/guarantees.md`.
 ///
-/// There is no line: a quorum asks again at random intervals, so its locks are not
-/// fair. All clients of a lock must use the same servers.
+/// There is no queue: clients ask again at random intervals, so the locks of a quorum are not fair. All
+/// clients of a lock must use the same servers.
 ///
 /// # Validity
 ///
@@ -109,7 +108,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// More than half.
+    /// Number of servers that is a majority: more than half.
     pub(crate) fn majority(&self) -> usize {
         self.members.len() / 2 + 1
     }
@@ -148,18 +147,19 @@ impl Quorum {
         Self::of(clients).await
     }
 
-    /// Makes a quorum of the servers of these clients. Each keeps its own margin and interval of renewals. The
-    /// lease is the one of the first client, unless a lock sets its own.
+    /// Makes a quorum of the servers of these clients. Each client keeps its own margin and interval of
+    /// renewals. The lease is the one of the first client, unless a lock sets its own.
     ///
-    /// A majority of the servers must answer now; the others may come later. To tell servers
-    /// apart, the users of the clients need the right to `INFO`.
+    /// A majority of the servers must answer this call; the others may become reachable later. The users
+    /// (ACL) of the clients need the right to `INFO`, which identifies the servers.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are no clients, or two lead to the same server, as its run id
-    /// shows; [`Config`](Error::Config) if one of them is of a cluster; [`NoMajority`](Error::NoMajority) if too few can be reached;
+    /// [`Invalid`](Error::Invalid) if there are no clients, or if two lead to the same server, as its run
+    /// id shows; [`Config`](Error::Config) if one of them is of a cluster;
+    /// [`NoMajority`](Error::NoMajority) if too few servers can be reached;
     /// [`ModuleMissing`](Error::ModuleMissing), [`Authentication`](Error::Authentication) and
-    /// [`Denied`](Error::Denied) if one of them refuses the client. An address that could not be reached now, and
+    /// [`Denied`](Error::Denied) if a server refuses its client. An address that cannot be reached yet, and
     /// later leads to one of the other servers, does no harm: that server does not grant the lock twice.
     ///
     /// # Cancel safety
@@ -187,7 +187,7 @@ impl Quorum {
             return Err(Error::Invalid("a quorum needs at least one server".to_owned()));
         }
         let servers = Servers { members, tasks: TaskTracker::new() };
-        // It is waited for until there is nothing to be done, not until nothing can come any more.
+        // A closed tracker still accepts tasks, and its `wait` returns when none is left.
         servers.tasks.close();
         let answers = join_all(servers.clients().map(Client::run_id)).await;
         let mut known: Vec<(String, &Client)> = Vec::with_capacity(answers.len());
@@ -219,28 +219,27 @@ impl Quorum {
         }
     }
 
-    /// How long each server may take to answer a try, or to let us connect: 500 ms by default. What
-    /// takes longer does not count, and is undone. Make it small compared with the lease; a server
-    /// that hangs delays an acquire by this at most, and only if it is needed for the majority.
+    /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms.
+    /// A later answer does not count, and its grant is released. Set it to a small part of the lease. A
+    /// server that hangs delays an acquire by at most this time, and only if it is needed for the majority.
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
         self
     }
 
-    /// Returns the lock with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
-    /// nothing.
+    /// Returns the lock with this name: 1 to 65,536 bytes. Sends nothing.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> QuorumLock {
         QuorumLock::new(self.servers.clone(), self.patience, name.as_ref())
     }
 
-    /// Waits until what guards and acquires have left to be done is done, as
-    /// [`Client::settled`] does. While a server cannot be reached it takes up to half a minute: put
-    /// a timeout around it.
+    /// Waits until the background work of dropped guards and acquires is done, as [`Client::settled`] does.
+    /// While a server cannot be reached, this takes half a minute, or as long as the longest lease if that
+    /// is more: put a timeout around it.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the work goes on.
+    /// Cancel safe: the work continues.
     ///
     /// # Examples
     ///
@@ -263,7 +262,7 @@ impl fmt::Debug for Quorum {
     }
 }
 
-/// What the page of the package shows is compiled.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

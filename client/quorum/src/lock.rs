@@ -1,4 +1,4 @@
-//! A lock of a quorum by its name, and the ways to acquire it.
+//! A named lock of a quorum, and its acquisition.
 
 use crate::Servers;
 use crate::attempt::{Attempt, Outcome};
@@ -12,14 +12,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
-/// What an answer may take at least, however short the caller wants to wait.
+/// Shortest time that an answer may take, however short the caller's limit is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Between two tries, at intervals that grow from the one to the other.
+/// Range of the growing pauses between two attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 
-/// A named lock of a [`Quorum`](crate::Quorum), and how to acquire it.
+/// A named lock of a [`Quorum`](crate::Quorum).
 ///
 /// Made by [`Quorum::lock`](crate::Quorum::lock). Cheap to make and to clone; making one sends
 /// nothing. It is exclusive, and every acquisition is a separate owner.
@@ -52,42 +52,42 @@ impl QuorumLock {
         Self { servers, key: name.into(), term, patience }
     }
 
-    /// Another lease, renewed as well: 10 ms to ten years, and no more than the servers'
-    /// `kvlock.max-lease-ms`. It says how long others wait when the holder dies, and how long a
-    /// majority may be out of reach before the holder has to stop.
+    /// Sets the lease, which is renewed. Default: the lease of the first client. The range is 10 ms to ten
+    /// years, and no more than the servers' `kvlock.max-lease-ms`. When the holder dies, other clients wait
+    /// for up to this time. When a majority cannot be reached for this time, the holder loses the lock.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.term = Term { length: lease, renewed: true };
         self
     }
 
-    /// A lease that is not renewed: it ends by itself, unless the lock is released before.
+    /// Sets a lease that is not renewed. The lock is free when the lease ends, or earlier when it is
+    /// released.
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
         self.term = Term { length: lease, renewed: false };
         self
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Acquires the lock, without a time limit: asks all servers at once. If no majority
-    /// grants it, releases the grants of the others and asks again after a random pause of up to
-    /// 300 ms. Clients are not served in order.
+    /// Acquires the lock, without a time limit. Asks all servers at once. If no majority grants the lock,
+    /// releases the other grants and asks again after a random pause of up to 300 ms. Clients are not
+    /// served in order.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or a majority does not take
-    /// the lease or the token; [`NoMajority`](Error::NoMajority) if too few servers answer, after
-    /// trouble that passes by itself has lasted for the [`patience`](kvlock::Builder::patience) of
-    /// the first client.
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or a majority refuses the lease or
+    /// the token; [`NoMajority`](Error::NoMajority) if too few servers answer. Temporary errors are retried
+    /// for the [`patience`](kvlock::Builder::patience) of the first client.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any point, possible grants are released in the background. At a server that cannot be
-    /// reached a grant lasts for the rest of the first lease: 2 s, or four times the
-    /// [`server_timeout`](crate::Quorum::server_timeout) if that is more.
+    /// Cancel safe. If the future is dropped at any point, possible grants are released in the background.
+    /// At a server that cannot be reached a grant lasts for the rest of the first lease: 2 s, or four times
+    /// the [`server_timeout`](crate::Quorum::server_timeout) if that is more.
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         match self.acquire_by(None).await? {
             Some(guard) => Ok(guard),
@@ -95,7 +95,8 @@ impl QuorumLock {
         }
     }
 
-    /// Asks all servers once. `None` if others hold it, or try to, at too many of them.
+    /// Asks all servers once. `None` if other clients hold the lock, or try to acquire it, at too many of
+    /// them.
     ///
     /// # Errors
     ///
@@ -119,11 +120,11 @@ impl QuorumLock {
         self.acquire_by(Some(Instant::now())).await
     }
 
-    /// Tries repeatedly for up to `timeout`, then returns `None`. Zero tries once.
+    /// Tries repeatedly for up to `timeout`, then returns `None`. With a `timeout` of zero it tries once.
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); when the time passes while too few servers answer,
+    /// The errors of [`acquire`](Self::acquire). If the time is over while too few servers answer,
     /// [`NoMajority`](Error::NoMajority).
     ///
     /// # Cancel safety
@@ -139,7 +140,7 @@ impl QuorumLock {
         self.try_until(end).instrument(span).await
     }
 
-    /// Tries once at least.
+    /// Tries until the lock is held or `end` has passed, but at least once.
     async fn try_until(&self, end: Option<Instant>) -> Result<Option<QuorumGuard>, Error> {
         let bearable = self.servers.members.first().map(|first| first.client.patience());
         let (mut troubled, mut pause) = (None, PAUSE_MIN);
@@ -170,7 +171,7 @@ impl QuorumLock {
                     tracing::warn!(%trouble, "trouble: trying again");
                 }
             }
-            // Random, so that clients that began together spread.
+            // Random, so that clients that began together do not stay in step.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(left())).await;
             pause = PAUSE_MAX.min(2 * pause);
         }

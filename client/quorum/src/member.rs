@@ -1,7 +1,7 @@
-//! One server of a quorum: asking it for a lock, and setting what was decided.
+//! One server of a quorum: requests for a lock, and their confirmation with the decided token.
 //!
-//! An acquisition has a fresh owner at each server. So two addresses of one server, whenever they
-//! come to be that, are never counted twice: at the second one the lock is another's.
+//! An acquisition has a fresh owner at each server. So if two addresses lead to one server, also later, it
+//! never counts twice: at the second address another owner holds the lock.
 
 use kvlock::{Client, Error, Guard, Token};
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// A server that leaves this many tries in a row unanswered has to answer something else before it is
-/// asked for more. Otherwise what has to be undone would pile up while it hangs.
+/// Number of attempts in a row that a server may leave unanswered. After that it must first answer another
+/// request. Otherwise the releases to send would pile up while it hangs.
 const UNANSWERED_MAX: usize = 8;
 
-/// For how long a lock is wanted.
+/// Length of a requested lease, and whether it is renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     pub(crate) length: Duration,
-    /// Renewed while the guard lives, or left to end by itself.
+    /// `true` if the lease is renewed while the guard exists. Otherwise it ends by itself.
     pub(crate) renewed: bool,
 }
 
 pub(crate) struct Member {
     pub(crate) client: Client,
-    /// Tries that were given up without an answer, since the last answer.
+    /// Attempts that were given up without an answer, since the last answer.
     unanswered: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Member {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, a grant is released in the background.
+    /// If the future is dropped, a grant is released in the background.
     pub(crate) async fn ask(
         self: Arc<Self>,
         key: Arc<[u8]>,
@@ -58,7 +58,7 @@ impl Member {
     }
 }
 
-/// A try that is under way.
+/// A request in flight.
 struct Asked<'a> {
     member: &'a Member,
     answered: bool,
@@ -75,18 +75,18 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// What became of a granted try.
+/// Outcome of the confirmation of a grant.
 pub(crate) enum Confirmed {
     Held(Guard),
-    /// It was over, and may be another's.
+    /// The grant had ended, and another owner may hold the lock.
     Gone,
-    /// The server does not take this token; the try goes on.
+    /// The server refuses this token. The attempt continues with another one.
     Refused(Guard, Error),
     Failed(Error),
 }
 
-/// Sets the full lease, and raises the token to the quorum's token. After an error that depends on the token the
-/// attempt continues with another one.
+/// Sets the full lease, and raises the token to the quorum's token. After an error that depends on the
+/// token the attempt continues with another one.
 pub(crate) async fn confirm(
     mut guard: Guard,
     token: Token,

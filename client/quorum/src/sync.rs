@@ -1,8 +1,9 @@
-//! Locks in memory.
+//! Mutexes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a thread that has panicked left in it is whole: each change is one assignment.
+/// Locks a mutex, also after a panic of a holder: the state stays consistent, since each change is one
+/// assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

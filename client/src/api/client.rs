@@ -1,4 +1,4 @@
-//! A client: connections, a watchdog, and a name to form owners with.
+//! A client: its connections, its watchdog, and the name with which its owners begin.
 
 use crate::api::builder::Builder;
 use crate::api::election::Election;
@@ -21,11 +21,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Acquires locks of one server or cluster, and keeps them.
+/// A client of one server or cluster: acquires locks and renews them.
 ///
-/// Make one per process and clone it: clones share the connections and the watchdog. These run on
-/// the tokio runtime on which they are first needed, with its timers and I/O enabled; when it ends,
-/// on another on which the client was used.
+/// Make one per process and clone it: clones share the connections and the watchdog. Both run on the tokio
+/// runtime on which they are first needed, which must have timers and I/O enabled. When that runtime ends,
+/// they continue on another one on which the client was used.
 ///
 /// # Examples
 ///
@@ -46,17 +46,15 @@ impl Client {
     /// Connects to a server, with the default settings.
     ///
     /// Accepts the addresses of redis-rs: `redis://user:password@host:port/db`, `unix:///path`, and, with a
-    /// TLS feature, `rediss://…`; also `redis-sentinel://…` for a primary with Sentinels, and
+    /// TLS feature, `rediss://…`. Also accepts `redis-sentinel://…` for a primary with Sentinels and
     /// `redis-cluster://…` for a cluster: see [`Address`].
     ///
     /// # Errors
     ///
-    /// [`Config`](Error::Config) if the address is invalid, no Sentinel knows that name, or the
-    /// server of a cluster address is in no cluster,
-    /// [`Connection`](Error::Connection) or
-    /// [`Timeout`](Error::Timeout) if there is no answer,
-    /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
-    /// the server does not know the commands.
+    /// [`Config`](Error::Config) if the address is invalid, no Sentinel knows the name of the primary, or
+    /// the server of a cluster address is in no cluster; [`Connection`](Error::Connection) or
+    /// [`Timeout`](Error::Timeout) if no server answers; [`Authentication`](Error::Authentication);
+    /// [`ModuleMissing`](Error::ModuleMissing) if the server does not know the commands.
     ///
     /// # Cancel safety
     ///
@@ -76,12 +74,12 @@ impl Client {
         Self::builder().connect(address).await
     }
 
-    /// The same, but connects only when something is asked of the server: for programs that have to
-    /// start while it, or the Sentinels, cannot be reached. [`ready`](Self::ready) asks.
+    /// Makes a client without connecting. The first request connects. For programs that must start while
+    /// the server, or the Sentinels, cannot be reached; [`ready`](Self::ready) checks the connection.
     ///
     /// # Errors
     ///
-    /// [`Config`](Error::Config) if the address is none.
+    /// [`Config`](Error::Config) if the address is invalid.
     pub fn connect_lazy<A: TryInto<Address>>(address: A) -> Result<Self, Error>
     where
         Error: From<A::Error>,
@@ -89,8 +87,8 @@ impl Client {
         Self::builder().connect_lazy(address)
     }
 
-    /// Asks the servers whether they know the commands and let us in: what
-    /// [`connect`](Self::connect) does, for a client that was made without, or for a probe of health.
+    /// Checks that the servers know the commands and accept the login. [`connect`](Self::connect) does this
+    /// too. Use it after [`connect_lazy`](Self::connect_lazy), or as a health check.
     ///
     /// # Errors
     ///
@@ -113,12 +111,12 @@ impl Client {
         self.inner.check_module().await
     }
 
-    /// Uses the address and login of a client of redis-rs, with the default settings. Connects when
-    /// the first lock is acquired.
+    /// Makes a client with the address and login of a client of redis-rs, and with the default settings.
+    /// The first acquire connects.
     ///
     /// # Errors
     ///
-    /// [`Config`](Error::Config) if redis-rs does not take its own settings back.
+    /// [`Config`](Error::Config) if redis-rs does not accept the connection settings of `client`.
     ///
     /// # Examples
     ///
@@ -132,7 +130,7 @@ impl Client {
         Self::builder().build(client)
     }
 
-    /// Settings other than the default ones.
+    /// Returns a builder, for settings other than the default ones.
     ///
     /// # Examples
     ///
@@ -150,8 +148,8 @@ impl Client {
         Builder::default()
     }
 
-    /// Returns the lock with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
-    /// nothing.
+    /// Returns the lock with this name: 1 to 65,536 bytes, or at most 4,096 if the lock is to be waited
+    /// for. Sends nothing.
     ///
     /// # Examples
     ///
@@ -165,14 +163,14 @@ impl Client {
         Lock::new(self.inner.clone(), name.as_ref())
     }
 
-    /// Returns the election with this name, 1 to 4,096 bytes: the lock with this name, with a
-    /// value and observers. Sends nothing.
+    /// Returns the election with this name, 1 to 4,096 bytes: the lock with the same name, with a value and
+    /// observers. Sends nothing.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.lock(name))
     }
 
-    /// A result that one of many clients makes, and all get: see [`OnceKey`]. The key is where the
-    /// result is stored. Nothing is sent yet.
+    /// Returns the key of a result that one of many clients makes and all of them get: see [`OnceKey`]. The
+    /// result is stored in `key`. Sends nothing.
     ///
     /// # Examples
     ///
@@ -189,8 +187,8 @@ impl Client {
         OnceKey::new(self.inner.clone(), key.as_ref())
     }
 
-    /// Returns the semaphore with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
-    /// nothing.
+    /// Returns the semaphore with this name: 1 to 65,536 bytes, or at most 4,096 if permits are to be
+    /// waited for. Sends nothing.
     ///
     /// # Examples
     ///
@@ -205,8 +203,8 @@ impl Client {
         Semaphore::new(self.inner.clone(), name.as_ref())
     }
 
-    /// Returns the count-down latch with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
-    /// nothing.
+    /// Returns the count-down latch with this name: 1 to 65,536 bytes, or at most 4,096 if it is to be
+    /// waited for. Sends nothing.
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.inner.clone(), name.as_ref())
     }
@@ -226,8 +224,8 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
-    /// Returns at most `count` locks that have waiters at this moment, those with the most
-    /// waiters first; in a cluster from all nodes.
+    /// Returns up to `count` locks that have waiters at this moment, those with the most waiters first. In
+    /// a cluster the locks are from all nodes.
     ///
     /// # Errors
     ///
@@ -250,13 +248,13 @@ impl Client {
         let lists: Vec<Vec<LockSummary>> =
             self.inner.look_everywhere(&request::list(count), reply::read).await?;
         let mut locks: Vec<LockSummary> = lists.into_iter().flatten().collect();
-        // Each server has its own in this order.
+        // Each server's list is sorted, but not the concatenation of the lists.
         locks.sort_by_key(|lock| Reverse((lock.waiters, lock.longest_wait)));
         locks.truncate(usize::try_from(count).unwrap_or(usize::MAX));
         Ok(locks)
     }
 
-    /// Where the server is, without the login.
+    /// Returns the address of the server, without the login.
     ///
     /// ```
     /// # fn main() -> Result<(), kvlock::Error> {
@@ -269,7 +267,7 @@ impl Client {
         &self.inner.place
     }
 
-    /// What [`Builder::lease`] has set.
+    /// Returns the lease that was set with [`Builder::lease`].
     ///
     /// ```
     /// # fn main() -> Result<(), kvlock::Error> {
@@ -282,7 +280,7 @@ impl Client {
         self.inner.settings.lease
     }
 
-    /// What [`Builder::patience`] has set.
+    /// Returns the time that was set with [`Builder::patience`].
     ///
     /// ```
     /// # fn main() -> Result<(), kvlock::Error> {
@@ -295,13 +293,13 @@ impl Client {
         self.inner.settings.patience
     }
 
-    /// The `run_id` of the server's `INFO`: different at each server, and after each start. It tells whether
-    /// two addresses lead to one server.
+    /// Returns the `run_id` in the server's `INFO`. Each server has another one, and a new one after each
+    /// start, so it shows whether two addresses lead to the same server.
     ///
     /// # Errors
     ///
-    /// The errors of [`ready`](Self::ready), [`Denied`](Error::Denied) without the right to `INFO`, and
-    /// [`Config`](Error::Config) for a cluster, which is many servers.
+    /// The errors of [`ready`](Self::ready); [`Denied`](Error::Denied) without the right to `INFO`;
+    /// [`Config`](Error::Config) for a cluster, which is more than one server.
     ///
     /// # Cancel safety
     ///
@@ -319,10 +317,12 @@ impl Client {
         id.ok_or_else(|| Error::Protocol("INFO has no run_id".to_owned()))
     }
 
-    /// Waits until what guards and acquires have left to be done when they were dropped is done.
+    /// Waits until the background work of dropped guards and acquires is done: releases and cancelled
+    /// waits.
     ///
-    /// Call it before the runtime ends, so that locks are free at once and not when their leases
-    /// end. Without a connection it takes up to half a minute: put a timeout around it.
+    /// Call it before the runtime ends. Otherwise locks are free only when their leases end. While the
+    /// server cannot be reached, this takes half a minute, or as long as the longest lease if that is more:
+    /// put a timeout around it.
     ///
     /// # Cancel safety
     ///
@@ -341,11 +341,12 @@ impl Client {
         self.inner.background.wait().await;
     }
 
-    /// Finishes the work in the background before the program ends: waits for [`settled`](Self::settled), then closes
-    /// sessions without waits and bindings, all within `timeout`. Returns `false` if work is left: then a lock or a
-    /// place in the queue may last until its lease ends, or a session until its time to live ends.
+    /// Finishes the background work before the program ends: waits for [`settled`](Self::settled), then
+    /// closes sessions that have no waits and no bound locks, all within `timeout`. Returns `false` if work
+    /// is left. Then a lock or a place in the queue may last until its lease ends, or a session until its
+    /// time to live ends.
     ///
-    /// Guards that still exist are not touched: drop or release them before.
+    /// Guards that still exist are not touched: drop or release them first.
     ///
     /// # Cancel safety
     ///
@@ -375,7 +376,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// The errors of [`Client::connect`], and [`Invalid`](Error::Invalid) if a setting is out of range.
+    /// The errors of [`Client::connect`]; [`Invalid`](Error::Invalid) or [`Config`](Error::Config) if a
+    /// setting is out of range.
     ///
     /// # Cancel safety
     ///
@@ -397,11 +399,12 @@ impl Builder {
         Ok(client)
     }
 
-    /// Connects when something is asked of the server; see [`Client::connect_lazy`].
+    /// Makes a client without connecting; see [`Client::connect_lazy`].
     ///
     /// # Errors
     ///
-    /// The errors of [`Client::connect_lazy`], and if a setting is out of range.
+    /// The errors of [`Client::connect_lazy`]; [`Invalid`](Error::Invalid) or [`Config`](Error::Config) if
+    /// a setting is out of range.
     pub fn connect_lazy<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
     where
         Error: From<A::Error>,
@@ -409,11 +412,12 @@ impl Builder {
         self.client_at(address.try_into()?)
     }
 
-    /// Uses the address and login of a client of redis-rs; see [`Client::from_redis`].
+    /// Makes a client with the address and login of a client of redis-rs; see [`Client::from_redis`].
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if a setting is out of range.
+    /// The errors of [`Client::from_redis`]; [`Invalid`](Error::Invalid) or [`Config`](Error::Config) if a
+    /// setting is out of range.
     ///
     /// # Examples
     ///

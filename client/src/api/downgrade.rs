@@ -1,4 +1,4 @@
-//! From holding a lock alone to sharing it, without letting go in between.
+//! Turning an exclusive hold into a shared one, without a release in between.
 
 use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
@@ -8,21 +8,21 @@ use crate::wire::error::Error;
 use crate::wire::request::Mode;
 
 impl Guard {
-    /// Turns an exclusive hold into a [shared](crate::Lock::shared) one in one step: waiting readers at the front are
-    /// granted the lock, and no writer holds it in between.
+    /// Turns an exclusive hold into a [shared](crate::Lock::shared) one in one step. Readers at the front
+    /// of the queue are granted the lock too, and no writer holds it in between.
     ///
-    /// The token is a new, larger one: a resource that has seen it refuses late writes of the exclusive period. A
-    /// guard that already shares the lock is returned unchanged.
+    /// The token is a new, larger one: a resource that has seen it refuses late writes of the exclusive
+    /// period. A guard of a shared lock is returned unchanged.
     ///
     /// # Errors
     ///
-    /// After each of them the lock is released: [`Lost`](Error::Lost) if it was lost;
-    /// [`Invalid`](Error::Invalid) if there are further guards of the same owner and network
-    /// errors.
+    /// [`Lost`](Error::Lost) if the lock was lost; [`Invalid`](Error::Invalid) if the same owner has other
+    /// guards of the lock; network errors. After an error the guard is gone, and its hold is released in
+    /// the background.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background.
+    /// If the future is dropped, the lock is released in the background.
     ///
     /// # Examples
     ///
@@ -39,7 +39,7 @@ impl Guard {
         if held_lock.mode == Mode::Shared {
             return Ok(self);
         }
-        // From here on no other guard of this owner comes or goes.
+        // While this task has the turn, the owner gets and releases no other guard.
         let turn = self.lease().turn().await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
@@ -65,11 +65,12 @@ impl Guard {
         sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());
         self.release_in_turn(turn).await?;
-        // Only now the time of sharing begins, and with it the new token.
+        // The shared period begins with the release of the exclusive hold. Ask again, for its token.
         let granted = sharing.regain(&mut claim).await?;
         let (lease, share) = sharing.keep(claim, granted).await?;
         let reader = Self::new(inner.clone(), lease, share, slot).and(bound, observed).await?;
-        // Not earlier: for the server the lock is still bound, which the new record has to know.
+        // Other acquires of this owner may use the new lease only when it is bound: the server still has
+        // the binding, and the new record must have it too.
         if let Some(slot) = reader.slot_in(Mode::Shared) {
             slot.holds(reader.lease());
         }

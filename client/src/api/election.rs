@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// A named election: campaign for leadership, or observe the leader.
 ///
-/// Made by [`Client::election`](crate::Client::election). It is the lock with this name. The holder
-/// leads, the token is the term, and candidates lead in order of arrival.
-/// Clones are one candidate: each of them knows whether it [leads](Self::is_leader).
+/// Made by [`Client::election`](crate::Client::election). It is the lock with this name: the holder leads,
+/// the token is the term, and candidates lead in order of arrival. Clones are the same candidate:
+/// [`is_leader`](Self::is_leader) returns the same for all of them.
 ///
 /// # Examples
 ///
@@ -37,7 +37,7 @@ use std::time::Duration;
 pub struct Election {
     lock: Lock,
     value: Arc<[u8]>,
-    /// The last leadership.
+    /// Lease of the last leadership.
     standing: Arc<Mutex<Weak<Lease>>>,
 }
 
@@ -46,20 +46,20 @@ impl Election {
         Self { lock: lock.observed(), value: Arc::default(), standing: Arc::default() }
     }
 
-    /// Sets the value of this candidate as the leader, for example its address: up to
-    /// 1,024 bytes. [Observers](Self::observe) and `LOCK.INFO` return it.
+    /// Sets the value of this candidate as the leader, for example its address: up to 1,024 bytes.
+    /// [Observers](Self::observe) and `LOCK.INFO` return it.
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
         self.value = value.as_ref().into();
         self
     }
 
-    /// Sets the lease. Default: the client's. After the death of a leader there is no leader for up to this time.
+    /// Sets the lease. Default: the client's. When a leader dies, there is no leader for up to this time.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.lock.key()
@@ -69,13 +69,13 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or this candidate
-    /// or a clone of it leads already. After an error it is no candidate any more.
+    /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or if this
+    /// candidate or a clone of it leads already. After an error it is not a candidate any more.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any point, it is no candidate and does not lead. The cleanup runs in
-    /// the background: see [`Client::settled`](crate::Client::settled).
+    /// If the future is dropped at any point, the candidate leaves the queue and does not lead. The cleanup
+    /// runs in the background: see [`Client::settled`](crate::Client::settled).
     ///
     /// # Examples
     ///
@@ -93,8 +93,8 @@ impl Election {
         self.stand(Limit::Never).await?.ok_or(Error::Timeout)
     }
 
-    /// Stands for election for that long; `None` if another one led all the time. Without time, it
-    /// leads at once or not at all.
+    /// Campaigns for up to `time`. Returns `None` if other candidates led all that time. With a `time` of
+    /// zero it leads at once or not at all.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Election {
 
     async fn stand(&self, limit: Limit) -> Result<Option<Leadership>, Error> {
         check_value(&self.value)?;
-        // It would wait behind itself.
+        // It would wait for itself.
         if self.is_leader() {
             return Err(Error::Invalid(
                 "this candidate, or a clone of it, leads already".to_owned(),
@@ -132,26 +132,28 @@ impl Election {
         }))
     }
 
-    /// Campaigns, works while it leads, and campaigns again when that is lost, until the work has
-    /// ended by itself; then it resigns.
+    /// Campaigns, runs the work while this candidate leads, and campaigns again when the leadership is
+    /// lost. When the work has ended by itself, it resigns and returns the output of the work.
     ///
-    /// The work is called with the term, each time it leads. When that is lost, the work is dropped at
-    /// the point at which it waits, a [`margin`](crate::Builder::margin) before anybody else can
-    /// lead: let the margin be long enough for what its destructors do. **It resigns when the work is
-    /// gone, not earlier**, also when this is dropped. What the work has spawned is not the work: end
-    /// it yourself, or have it ask [`is_leader`](Self::is_leader).
+    /// The work is called with the term, each time this candidate becomes the leader. When the leadership
+    /// is lost, the work is dropped at its current await point, a [`margin`](crate::Builder::margin) before
+    /// another candidate can lead. Set the margin to the time that the destructors of the work need. **It
+    /// resigns only after the work has ended or was dropped**, also when this future is dropped. Tasks that
+    /// the work has spawned are not dropped: stop them yourself, or let them check
+    /// [`is_leader`](Self::is_leader).
     ///
-    /// Work that has to end in order rather than be dropped campaigns by itself, and waits for
-    /// [`lost`](crate::Held::lost) beside what it does.
+    /// For work that needs an orderly stop, call [`campaign`](Self::campaign) instead, and wait for
+    /// [`lost`](crate::Held::lost) beside the work.
     ///
     /// # Errors
     ///
-    /// The errors of [`campaign`](Self::campaign): trouble that lasts for longer than the client's
-    /// [`patience`](crate::Builder::patience). It is no candidate any more then.
+    /// The errors of [`campaign`](Self::campaign). Temporary errors are returned only after they have
+    /// lasted for the client's [`patience`](crate::Builder::patience). After an error it is not a candidate
+    /// any more.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, first the work is, and then it resigns in the background.
+    /// If the future is dropped, the work is dropped first. Then the candidate resigns in the background.
     ///
     /// # Examples
     ///
@@ -168,7 +170,7 @@ impl Election {
     ) -> Result<W::Output, Error> {
         loop {
             let leadership = self.campaign().await?;
-            // The work is inside, and gone when this has an outcome.
+            // The future owns the work, so the work has been dropped when the outcome is there.
             let outcome = leadership.run_until_lost(work(leadership.term())).await;
             let Ok(done) = outcome else { continue };
             if let Err(trouble) = leadership.resign().await {
@@ -199,8 +201,9 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// The errors of [`Lock::info`], once trouble has lasted for the client's
-    /// [`patience`](crate::Builder::patience); later ones do not end it.
+    /// The errors of [`Lock::info`]. Temporary errors are returned only after they have lasted for the
+    /// client's [`patience`](crate::Builder::patience). Errors after the first state do not end the
+    /// observer.
     ///
     /// # Cancel safety
     ///

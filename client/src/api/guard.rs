@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! The guard of a held lock.
 
 use crate::api::held::Held;
 use crate::engine::bound;
@@ -20,21 +20,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A lock that is held, until this is released or dropped, or the lock is lost.
+/// A guard of a held lock. The lock is held until the guard is released or dropped, or until the lock is
+/// lost.
 ///
-/// It dereferences to [`Held`], which tells whether and why the lock is lost.
+/// It dereferences to [`Held`], which reports whether and why the lock is lost.
 ///
-/// The watchdog renews the lease as long as this lives, unless it was acquired with a
-/// [`fixed_lease`](crate::Lock::fixed_lease). **Holding a guard does not mean holding the lock**:
-/// if the server cannot be reached for the length of the lease, or the lock is taken away, it
-/// is lost. Ask [`is_lost`](Held::is_lost) before each step that must not happen twice, wait for
-/// [`lost`](Held::lost), put the work into [`run_until_lost`](Held::run_until_lost), or give spawned tasks a
-/// [`watch`](Held::watch). Pass the [`token`](Self::token) to the resource that the lock guards, since no
-/// question that is asked beforehand protects from a pause right after it.
+/// The watchdog renews the lease as long as the guard exists, unless the lock was acquired with a
+/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**: the lock
+/// is lost if the server cannot be reached for the length of the lease, or if the lock is taken away. Check
+/// [`is_lost`](Held::is_lost) before each step that must not happen twice, wait for [`lost`](Held::lost),
+/// run the work with [`run_until_lost`](Held::run_until_lost), or give spawned tasks a
+/// [`watch`](Held::watch). Pass the [`token`](Self::token) to the resource that the lock guards: the
+/// process may be paused right after any check.
 ///
-/// Dropping it releases the lock in the background, without blocking and without an answer;
-/// [`Client::settled`](crate::Client::settled) waits for that. While the server cannot be reached the release
-/// is repeated, until the lease has ended. If the runtime has ended, the lease ends by itself.
+/// Dropping it releases the lock in the background, without blocking and without reporting errors;
+/// [`Client::settled`](crate::Client::settled) waits for that. While the server cannot be reached, the
+/// release is repeated until the lease has ended. If the runtime has ended, nothing is sent, and the lock
+/// is free when its lease ends.
 ///
 /// # Examples
 ///
@@ -52,13 +54,13 @@ use tokio::time::timeout;
 pub struct Guard {
     held: Held,
     on_drop: OnDrop,
-    /// Keeps what its owner knows of the lock.
+    /// The entry of a shared [`Owner`](crate::Owner) for this lock.
     slot: Option<OwnerSlot>,
-    /// Lets the server tell of a loss.
+    /// Observation of the lock, through which the server reports a loss.
     observation: Option<Observation>,
 }
 
-/// What a guard does when it is dropped.
+/// Action when a guard is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnDrop {
     Release,
@@ -78,8 +80,8 @@ impl Guard {
         Self { held, on_drop: OnDrop::Release, slot, observation: None }
     }
 
-    /// The guard of a lock that was detached by another process. Until it is complete a failure, or a drop,
-    /// leaves the lock as it is.
+    /// Returns the guard of a lock that was detached, after binding and observing it as requested. If that
+    /// fails or the future is dropped, the lock stays as it was.
     pub(crate) async fn adopted(
         inner: Arc<Context>,
         lease: Arc<Lease>,
@@ -94,7 +96,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Binds the lock, and observes it, if that is wanted.
+    /// Binds the lock if `bound`, and observes it if `observed`.
     pub(crate) async fn and(mut self, bound: bool, observed: bool) -> Result<Self, Error> {
         let (inner, lease) = (&self.inner, &self.lease);
         if bound && !lease.is_bound() {
@@ -118,44 +120,46 @@ impl Guard {
         &self.inner
     }
 
-    /// What this guard wants of the lease; `None` once it is released.
+    /// Returns the lease that this guard requests; `None` if the guard was released.
     pub(crate) fn term(&self) -> Option<LeaseSpec> {
         self.lease.term(self.share)
     }
 
-    /// The same owner's place for a lock that is held in that mode, if several share the owner.
+    /// Returns the entry of the same owner for this lock in `mode`; `None` if the owner is not shared.
     pub(crate) fn slot_in(&self, mode: Mode) -> Option<OwnerSlot> {
         self.slot.as_ref().map(|slot| slot.in_mode(mode))
     }
 
-    /// The fencing token of the grant. Re-entering and renewing keep it.
+    /// Returns the fencing token of the grant. Re-entry and renewals do not change it.
     #[must_use]
     pub fn token(&self) -> Token {
         self.lease.token()
     }
 
-    /// Number of guards of this [`Owner`](crate::Owner) that hold it; 1 without re-entrance.
+    /// Returns the number of guards of this [`Owner`](crate::Owner) that hold the lock; 1 without
+    /// re-entrance.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.lease.holds()
     }
 
-    /// Sets the lease to `lease` from now, longer or shorter than before, also for later
-    /// renewals. If the owner has other guards, the longest lease counts.
+    /// Sets the lease to `lease`, counted from now, longer or shorter than before. Later renewals use it
+    /// too. If the owner has other guards, the longest of their leases counts.
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the
-    /// lease is out of range for this crate or for the server. Temporary refusals of the server are
-    /// retried for the [`patience`](crate::Builder::patience) of the client, and no longer than the lease.
-    /// After a network error count on the shorter of both leases: a command whose connection broke
-    /// may still arrive, also after later ones. So until the lock is released no renewal
-    /// counts for more than the shortest one without an answer, and the lock is renewed
-    /// accordingly often.
+    /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the lease is
+    /// out of range for this crate or for the server. Temporary refusals of the server are retried for the
+    /// [`patience`](crate::Builder::patience) of the client, but no longer than the lease lasts.
+    ///
+    /// After a network error the shorter of both leases counts: a command whose connection broke may still
+    /// arrive, even after later commands. So no later renewal counts for more than the shortest unanswered
+    /// one, and the lock is renewed accordingly often. This lasts until the lock is released, or, if the
+    /// connection did not break, until a later renewal over it is answered.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lease may or may not have been set; the shorter one is counted on.
+    /// If the future is dropped, the lease may or may not have been set. The shorter one counts.
     ///
     /// # Examples
     ///
@@ -169,8 +173,8 @@ impl Guard {
         self.renew_as(lease, None).await
     }
 
-    /// [`extend`](Self::extend)s the lease, and raises the [`token`](Self::token) to this one, unless it
-    /// is larger already; renewals do so too from then on.
+    /// Sets the lease, as [`extend`](Self::extend) does, and raises the [`token`](Self::token) to `token`,
+    /// unless it is larger already. Later renewals raise it too.
     ///
     /// For locks that are held at several independent servers, whose tokens are unrelated: see
     /// [`lock_renew_with_token`](crate::AsyncLockCommands::lock_renew_with_token). The crate
@@ -178,12 +182,12 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The errors of [`extend`](Self::extend), and [`Invalid`](Error::Invalid) if the token is too far ahead of
-    /// the server's clock, or the lock is shared or a semaphore's: then everything stays as it was.
+    /// The errors of [`extend`](Self::extend); [`Invalid`](Error::Invalid) if the token is too far ahead of
+    /// the server's clock, or if this is a shared lock or a semaphore. Then nothing changes.
     ///
     /// # Cancel safety
     ///
-    /// As [`extend`](Self::extend), and the token may or may not have been raised.
+    /// As for [`extend`](Self::extend). The token may or may not have been raised.
     ///
     /// # Examples
     ///
@@ -226,19 +230,20 @@ impl Guard {
         outcome
     }
 
-    /// Releases the lock, or one hold of it, and waits until the server has done so.
+    /// Releases the lock, and waits for the server's answer. If the owner has other guards, it gives back
+    /// one hold.
     ///
     /// # Errors
     ///
     /// [`Lost`](Error::Lost) if the lock turns out to have been lost: another owner may have worked at the
     /// same time. [`Timeout`](Error::Timeout) after the client's
-    /// [`reply_timeout`](crate::Builder::reply_timeout), and other errors of the network: the lock may still be
-    /// taken, until its lease ends at the latest, and the release is repeated in the background.
-    /// In no case is the lock held after this.
+    /// [`reply_timeout`](crate::Builder::reply_timeout), and other network errors. After these the server
+    /// may hold the lock until its lease ends, and the release is repeated in the background. After an
+    /// error this guard holds nothing.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background.
+    /// If the future is dropped, the lock is released in the background.
     ///
     /// # Examples
     ///
@@ -254,19 +259,20 @@ impl Guard {
         let Held { inner, lease, share } = &self.held;
         let span = observe::release_span(&lease.held_lock);
         let work = give_back(inner, lease, *share);
-        // Unfinished, it begins anew when this is dropped.
+        // If it times out, the drop of `self` starts the release again.
         let work = pin!(timeout(inner.settings.reply_timeout, work));
         let outcome = observe::inside(&span, work).await.map_err(|_| Error::Timeout)?;
         self.on_drop = OnDrop::Nothing;
         outcome
     }
 
-    /// Releases the lock and stores a result in the same step, if the lock is still held. After an error the
-    /// lock is released without it.
+    /// Releases the lock and stores a result in the same step, if the lock is still held. After an error
+    /// the lock is released without the result.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background, and the result may or may not be stored.
+    /// If the future is dropped, the lock is released in the background, and the result may or may not be
+    /// stored.
     pub(crate) async fn release_storing(mut self, result: ToStore<'_>) -> Result<(), Error> {
         let Held { inner, lease, share } = &self.held;
         let span = observe::release_span(&lease.held_lock);
@@ -283,20 +289,19 @@ impl Guard {
         outcome
     }
 
-    /// Ends this guard, and keeps the lock held for `time` from now. So a job that many machines start at about the
-    /// same time runs once, also if it is done before another machine
-    /// starts. Less than 10 ms is a [`release`](Self::release), and so is a call while the owner has other
-    /// guards.
+    /// Ends this guard, and leaves the lock held for `time` from now. So a job that many machines start at
+    /// about the same time runs once, even if it is done before another machine starts. If `time` is less
+    /// than 10 ms, or the owner has other guards, this is a [`release`](Self::release).
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client:
-    /// it is released. The errors of [`extend`](Self::extend): after these, except
-    /// [`Lost`](Error::Lost), the lock ends with one of its earlier leases, or after `time`.
+    /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client: it
+    /// is released. The errors of [`extend`](Self::extend): after each of them except
+    /// [`Lost`](Error::Lost), the lock is free when one of its earlier leases ends, or after `time`.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background.
+    /// If the future is dropped, the lock is released in the background.
     ///
     /// # Examples
     ///
@@ -312,7 +317,7 @@ impl Guard {
     /// # async fn report() {}
     /// ```
     pub async fn release_in(mut self, time: Duration) -> Result<(), Error> {
-        // From here on no other guard of this owner comes or goes.
+        // While this task has the turn, the owner gets and releases no other guard.
         let turn = self.lease.turn().await;
         if time < LEASE_MIN || self.holds() > 1 {
             drop(turn);
@@ -320,7 +325,7 @@ impl Guard {
         }
         self.unbound()?;
         self.lease.unwatch(self.share);
-        // A renewal that arrives later would set the longer lease again.
+        // Waits for renewals in flight: one that arrives later would set the longer lease again.
         self.lease.quiet().await;
         let mut outcome = self.extend(time).await;
         if matches!(outcome, Err(Error::Connection(_))) {
@@ -333,21 +338,22 @@ impl Guard {
         outcome
     }
 
-    /// Lets go without releasing: the lock stays the owner's until its lease ends, and another process
-    /// that is told [`owner`](Held::owner) and [`token`](Self::token) takes it over by
-    /// [`Lock::adopt`](crate::Lock::adopt) before that. Says how long it has for that;
-    /// [`extend`](Self::extend) first if it needs longer.
+    /// Ends this guard without releasing the lock. The owner holds the lock until its lease ends. Before
+    /// that, another process that knows [`owner`](Held::owner) and [`token`](Self::token) can take it over
+    /// with [`Lock::adopt`](crate::Lock::adopt). Returns the time that is left for that. Call
+    /// [`extend`](Self::extend) first if it takes longer.
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if the lock is lost; [`Invalid`](Error::Invalid) with further guards of
-    /// the same owner, and for a [bound](crate::Lock::bound) lock, which ends with this client;
-    /// [`Timeout`](Error::Timeout) if a renewal was never answered, which may yet change the lease:
-    /// after the last two the lock is released.
+    /// [`Lost`](Error::Lost) if the lock is lost; [`Invalid`](Error::Invalid) if the owner has other guards
+    /// of the lock, and for a [bound](crate::Lock::bound) lock, which ends with this client;
+    /// [`Timeout`](Error::Timeout) if a renewal was never answered, since it may still change the lease.
+    /// After [`Invalid`](Error::Invalid) and [`Timeout`](Error::Timeout) the hold of this guard is
+    /// released.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background.
+    /// If the future is dropped, the lock is released in the background.
     ///
     /// # Examples
     ///
@@ -366,10 +372,10 @@ impl Guard {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
         self.unbound()?;
-        // No renewal begins from here on, not even a check after a failover.
+        // After this, no renewal starts, not even a check after a failover.
         self.lease.abandon(self.share);
         self.lease.quiet().await;
-        // A renewal of ours that arrives late could make the other's lease shorter.
+        // A renewal that arrives late could shorten the lease of the process that adopts the lock.
         if self.lease.late().counts(Duration::MAX) < Duration::MAX {
             return Err(Error::Timeout);
         }
@@ -378,7 +384,8 @@ impl Guard {
         if left.is_zero() { Err(self.lease.lost_error()) } else { Ok(left) }
     }
 
-    /// Refuses bound locks: the server releases them at the end of this client's session, also after a transfer.
+    /// Refuses bound locks: the server releases them at the end of this client's session, also after a
+    /// transfer.
     fn unbound(&self) -> Result<(), Error> {
         if self.lease.was_bound() {
             return Err(Error::Invalid("a bound lock does not outlive its client".to_owned()));
@@ -386,7 +393,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Forgets it here, and sends the server nothing.
+    /// Removes this guard's share from the lease, and sends nothing.
     fn leave(&mut self, turn: &Turn) {
         let _left_to_its_lease = self.lease.leave(turn, self.share);
         self.inner.watchdog.watch(&self.lease);
@@ -418,7 +425,7 @@ impl Drop for Guard {
         match self.on_drop {
             OnDrop::Nothing => return,
             OnDrop::Leave => {
-                // Nothing else knows of this lease.
+                // No other task uses this lease, so its turn is free.
                 if let Some(turn) = self.lease.try_turn() {
                     self.leave(&turn);
                 }
@@ -426,7 +433,7 @@ impl Drop for Guard {
             }
             OnDrop::Release => {}
         }
-        // If the runtime ends before the release, so does the lease.
+        // If the runtime ends before the release is sent, nothing renews the lease, and it ends.
         self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
         let span = observe::release_span(&lease.held_lock);

@@ -1,4 +1,4 @@
-//! What everything that is held has in common.
+//! The common part of guards, permits and leaderships.
 
 use crate::api::watch::{LossWatch, Part, run_until};
 use crate::engine::context::Context;
@@ -10,10 +10,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock, permits or a leadership that is held: whose it is, how long its lease lasts, and whether it is lost.
+/// The common part of [`Guard`](crate::Guard), [`Permits`](crate::Permits) and
+/// [`Leadership`](crate::Leadership): the owner of what is held, the rest of its lease, and whether it is
+/// lost.
 ///
-/// [`Guard`](crate::Guard), [`Permits`](crate::Permits) and [`Leadership`](crate::Leadership) dereference to it, so a
-/// function that takes `&Held` takes each of them. It cannot release what is held: they do.
+/// All three dereference to it, so a function that takes `&Held` accepts each of them. Only they can
+/// release what is held.
 ///
 /// # Examples
 ///
@@ -36,22 +38,23 @@ pub struct Held {
 }
 
 impl Held {
-    /// The name of the lock.
+    /// Returns the name of the lock.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.lease.held_lock.key
     }
 
-    /// The owner, as the server knows it: `<client uuid>:<n>`.
+    /// Returns the owner, as the server knows it: `<client uuid>:<n>`.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.lease.held_lock.owner
     }
 
-    /// Time for which the lock is surely held without a renewal; zero if it is lost.
+    /// Returns the time for which the lock is certainly held without another renewal; zero if it is lost.
     ///
-    /// This is less than what the server knows, by the time that the last renewal may have been
-    /// under way, 1 % for clocks that differ, and the [`margin`](crate::Builder::margin).
+    /// This is less than the rest of the lease at the server. The lease is counted from before the last
+    /// renewal was sent, less 1 % and 2 ms for clocks that differ, and less the
+    /// [`margin`](crate::Builder::margin).
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.lease.left()
@@ -59,8 +62,8 @@ impl Held {
 
     /// Returns whether the lock is lost. Once `true` it stays `true`.
     ///
-    /// Cheap: it reads the clock and sends nothing. So it is correct even after the machine was
-    /// suspended, before any timer has run.
+    /// Cheap: it reads the clock and sends nothing. So it is correct right after the machine was suspended,
+    /// before any timer has run.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {
@@ -74,7 +77,7 @@ impl Held {
         self.lease.is_lost()
     }
 
-    /// Returns why the lock is lost, if it is. Sends nothing, as [`is_lost`](Self::is_lost).
+    /// Returns the reason of the loss if the lock is lost. Sends nothing, as [`is_lost`](Self::is_lost).
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {
@@ -88,10 +91,10 @@ impl Held {
         self.lease.why_lost()
     }
 
-    /// Waits until the lock is lost, and says why; for ever if it never is.
+    /// Waits until the lock is lost, and returns the reason. If the lock is never lost, it never completes.
     ///
-    /// It ends a [`margin`](crate::Builder::margin) before the server can free the lock, or at once
-    /// when the server says that it is gone; after a suspend within a second of waking up.
+    /// It completes a [`margin`](crate::Builder::margin) before the server can free the lock, at once when
+    /// the server reports the loss, and within a second of waking up after a suspend.
     ///
     /// # Cancel safety
     ///
@@ -110,12 +113,12 @@ impl Held {
     pub async fn lost(&self) -> Loss {
         match self.part().ended().await {
             Some(why) => why,
-            // Not while this is borrowed.
+            // Impossible while `self` is borrowed: the guard still exists.
             None => std::future::pending().await,
         }
     }
 
-    /// Returns a handle that tells of a loss, and can be cloned and moved into tasks.
+    /// Returns a handle that reports a loss. It can be cloned and moved into tasks.
     ///
     /// ```no_run
     /// # fn example(guard: &kvlock::Guard) {
@@ -133,10 +136,11 @@ impl Held {
         Part { watchdog, lease, share: self.share }
     }
 
-    /// Does the work, but stops as soon as the lock is lost: then the work is dropped where it is.
+    /// Runs the work until it is done or the lock is lost. After a loss the work is dropped at its current
+    /// await point.
     ///
-    /// The lock is looked at before each time the work goes on, so after a suspend no line of it
-    /// runs. Between two points at which it waits the work is not interrupted.
+    /// The lock is checked before each poll of the work, so no line of it runs after a suspend in which the
+    /// lock was lost. Between two await points the work is not interrupted.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Count-down latches: waiting until N others are done.
+//! Count-down latches, to wait until N others are done.
 
 use crate::api::lock::Lock;
 use crate::engine::acquire::claim::Claim;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A named count-down latch: a number that clients count down, and waits until it is zero.
+/// A named count-down latch: clients count it down, and others wait until it is zero.
 ///
-/// Made by [`Client::latch`](crate::Client::latch). Cheap to make and to clone; making one sends nothing. At zero the latch
-/// is open, as if it had never been set: waits return at once.
+/// Made by [`Client::latch`](crate::Client::latch). Cheap to make and to clone; making one sends nothing.
+/// At zero the latch is open, as if it had never been set: waits return at once.
 ///
 /// # Examples
 ///
@@ -43,10 +43,11 @@ impl Latch {
         Self { lock: Lock::new(inner, name) }
     }
 
-    /// Sets the latch to `count`, 1 or more. `false` if it is counting already; then
-    /// nothing has changed.
+    /// Sets the latch to `count`, 1 or more. Returns `false`, and changes nothing, if it is already
+    /// counting.
     ///
-    /// It is sent once: after an error it may have been set or not, and counted down since.
+    /// The command is sent once: after an error the latch may or may not have been set, and may have been
+    /// counted down since.
     ///
     /// # Errors
     ///
@@ -56,13 +57,13 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the command may or may not be executed.
     pub async fn set(&self, count: u32) -> Result<bool, Error> {
         self.send_set(count, None).await
     }
 
-    /// [`set`](Self::set) with a time to live, after which the latch is open. For participants that may die before
-    /// they count down.
+    /// Sets the latch, as [`set`](Self::set) does, with a time to live after which the latch is open. For
+    /// participants that may die before they count down.
     ///
     /// # Errors
     ///
@@ -81,10 +82,10 @@ impl Latch {
         self.lock.send_once(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
-    /// Counts it down by one. How much is left; `None` if there was nothing to count down.
+    /// Counts down by one. Returns the rest; `None` if there is nothing to count down.
     ///
-    /// It is sent once: after an error it may have counted or not. If that matters, name the participant
-    /// with [`count_down_as`](Self::count_down_as).
+    /// The command is sent once: after an error it may or may not have counted. If that matters, name the
+    /// participant with [`count_down_as`](Self::count_down_as).
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have counted.
+    /// If the future is dropped, it may or may not have counted.
     ///
     /// # Examples
     ///
@@ -108,9 +109,9 @@ impl Latch {
         self.lock.send_once(&request, reply::read).await
     }
 
-    /// Counts down by one for a participant, named by 1 to 1,024 bytes. Each participant counts once, however
-    /// often this is called. Returns the rest; `None` if there is nothing to count down, perhaps
-    /// because this participant was the last.
+    /// Counts down by one for a participant, named by 1 to 1,024 bytes. Each participant counts once,
+    /// however often this is called. Returns the rest; `None` if there is nothing to count down, for
+    /// example because this participant was the last.
     ///
     /// # Errors
     ///
@@ -118,18 +119,18 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have counted. Call it again.
+    /// If the future is dropped, it may or may not have counted. It can be called again.
     pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
         let request = request::count_down(self.lock.key(), Some(participant.as_ref()));
         self.lock.look(&request, reply::read).await
     }
 
-    /// Waits until it is open, without a time limit.
+    /// Waits until the latch is open, without a time limit.
     ///
     /// # Errors
     ///
-    /// The errors of [`set`](Self::set); [`QueueFull`](Error::QueueFull). Trouble that passes is sat out
-    /// for the [`patience`](crate::Builder::patience) of the client.
+    /// The errors of [`set`](Self::set); [`QueueFull`](Error::QueueFull). Temporary errors are retried for
+    /// the [`patience`](crate::Builder::patience) of the client.
     ///
     /// # Cancel safety
     ///
@@ -138,7 +139,7 @@ impl Latch {
         self.wait_by(Limit::Never).await.map(|_| ())
     }
 
-    /// Waits until it is open, for up to `timeout`. `false` if it is not open by then.
+    /// Waits until the latch is open, for up to `timeout`. Returns `false` if it is not open by then.
     ///
     /// # Errors
     ///
@@ -171,7 +172,7 @@ impl Latch {
         }
     }
 
-    /// What the server knows about it at this moment.
+    /// Returns the state of the latch at this moment.
     ///
     /// # Errors
     ///

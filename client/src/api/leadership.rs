@@ -1,4 +1,4 @@
-//! The time in which one candidate leads.
+//! The leadership of a candidate.
 
 use crate::api::guard::Guard;
 use crate::api::held::Held;
@@ -8,12 +8,10 @@ use crate::wire::error::Error;
 use crate::wire::reply::Token;
 use std::ops::Deref;
 
-/// The leadership of a candidate: from its election until this is resigned or dropped, or until it is
-/// lost.
+/// The leadership of a candidate. It lasts until this is resigned or dropped, or until it is lost.
 ///
-/// It dereferences to [`Held`], with [`lost`](Held::lost), [`run_until_lost`](Held::run_until_lost) and the other
-/// methods.
-/// The server reports when the lock is taken away, so a loss is known within a round trip.
+/// It dereferences to [`Held`], with [`lost`](Held::lost), [`run_until_lost`](Held::run_until_lost) and the
+/// other methods. The server reports when the lock is taken away, so a loss is known within a round trip.
 ///
 /// # Examples
 ///
@@ -35,8 +33,8 @@ impl Leadership {
         Self { guard }
     }
 
-    /// Returns the term: larger than the term of every earlier leader. Send it with each write of the leader,
-    /// and let the receiver refuse a smaller one; see [`Token`].
+    /// Returns the term, which is larger than the terms of all earlier leaders. Send it with each write of
+    /// the leader, and let the receiver refuse a smaller one; see [`Token`].
     #[must_use]
     pub fn term(&self) -> Token {
         self.guard.token()
@@ -46,19 +44,19 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if it is longer, [`Lost`](Error::Lost) if it does not lead any more; those of
-    /// the network, after which the one value or the other is shown.
+    /// [`Invalid`](Error::Invalid) if the value is longer; [`Lost`](Error::Lost) if the candidate does not
+    /// lead any more; network errors, after which observers may see the old or the new value.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the value may or may not have been replaced.
     pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
         check_value(value.as_ref())?;
         hold::proclaim(self.guard.inner(), self.guard.lease(), value.as_ref()).await
     }
 
-    /// Leads no more: the first waiter does, at once. Returns when the server has answered, and after the
-    /// client's [`reply_timeout`](crate::Builder::reply_timeout) at the latest.
+    /// Resigns. The first waiting candidate leads at once. Returns when the server has answered, or after
+    /// the client's [`reply_timeout`](crate::Builder::reply_timeout).
     ///
     /// # Errors
     ///
@@ -66,7 +64,7 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it resigns in the background.
+    /// If the future is dropped, the candidate resigns in the background.
     pub async fn resign(self) -> Result<(), Error> {
         self.guard.release().await
     }

@@ -1,4 +1,4 @@
-//! A named lock, and how to acquire it.
+//! A named lock, and the options with which it is acquired.
 
 mod acquiring;
 mod looking;
@@ -32,7 +32,7 @@ use std::time::Duration;
 pub struct Lock {
     inner: Arc<Context>,
     key: Arc<[u8]>,
-    /// The locks that are acquired in the same step.
+    /// Locks that are acquired in the same step.
     further: Option<Arc<Further>>,
     mode: Mode,
     term: LeaseSpec,
@@ -60,14 +60,15 @@ impl Lock {
         }
     }
 
-    /// Another lease than the client's, renewed by the watchdog as well: 10 ms to ten years, and no
-    /// more than the server's `kvlock.max-lease-ms`.
+    /// Sets the lease, which the watchdog renews. Default: the client's. The range is 10 ms to ten years,
+    /// and no more than the server's `kvlock.max-lease-ms`.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.term = LeaseSpec { length: lease, watched: true };
         self
     }
 
-    /// A lease that is not renewed: it ends by itself, unless the lock is released before.
+    /// Sets a lease that is not renewed. The lock is free when the lease ends, or earlier when it is
+    /// released.
     ///
     /// # Examples
     ///
@@ -86,16 +87,17 @@ impl Lock {
         self
     }
 
-    /// Shares the lock: the read lock of a read-write lock. The lock of the same name without this is the
-    /// write lock.
+    /// Makes the lock shared: the read lock of a read-write lock. Without this, the lock with the same name
+    /// is the write lock.
     ///
-    /// Readers and writers wait in one line, and are served in order of arrival: a
-    /// waiting writer stops the readers behind it. All readers of one period have the same
-    /// [token](crate::Guard::token): larger than the token of every earlier writer, smaller than the token of every
-    /// later one.
+    /// Readers and writers wait in one queue and are served in order of arrival: a waiting writer stops the
+    /// readers behind it. All readers that hold the lock in one period have the same
+    /// [token](crate::Guard::token). It is larger than the token of every earlier writer and smaller than
+    /// the token of every later one.
     ///
-    /// An exclusive [`owner`](Self::owner) re-enters with this, and still holds the lock
-    /// exclusively. An owner that shares the lock and asks for it exclusively gets [`Upgrade`](crate::Error::Upgrade).
+    /// If an [`owner`](Self::owner) holds the lock exclusively and acquires it shared, it re-enters and
+    /// still holds the lock exclusively. An owner that shares the lock and acquires it exclusively gets
+    /// [`Upgrade`](crate::Error::Upgrade).
     ///
     /// # Examples
     ///
@@ -111,14 +113,16 @@ impl Lock {
         self
     }
 
-    /// Acquires these locks too, in the same step and in the same mode: all of them or none. While the client waits
-    /// it holds none of them, so clients that name the same locks in different orders do not block each other.
+    /// Acquires these locks too, in the same step and in the same mode: all of them or none. While the
+    /// client waits it holds none of them, so clients that name the same locks in different orders do not
+    /// block each other.
     ///
-    /// The guard is for all of them: it renews and releases them together, and is lost if one of them is. Locks that
-    /// are held alone have its [token](crate::Guard::token).
+    /// The guard renews and releases all of them together, and is lost if one of them is lost. If the locks
+    /// are exclusive, its [token](crate::Guard::token) is the token of each of them.
     ///
-    /// Up to 64 locks with those of [`under`](Self::under), none of them twice, all in the same slot of a cluster: use
-    /// a hash tag. [`MultiLock`](crate::MultiLock) is for locks of several servers or slots.
+    /// A step has at most 64 locks, including those of [`under`](Self::under), and no lock twice. In a
+    /// cluster all of them must be in the same slot: use a hash tag. For locks on several servers or in
+    /// several slots use [`MultiLock`](crate::MultiLock).
     ///
     /// # Examples
     ///
@@ -135,14 +139,16 @@ impl Lock {
         self
     }
 
-    /// Acquires the lock below these: each of them is shared, in the same step. So the holders of different parts
-    /// of a tree work beside each other, and a client that holds one of these locks alone excludes all below it.
+    /// Acquires the lock as a part of these locks: each of them is shared, in the same step. So clients can
+    /// hold different parts of a tree at the same time. A client that holds one of these locks exclusively
+    /// excludes the holders of all its parts.
     ///
-    /// The guard is for all of them: it renews and releases them together, and is lost if one of them is. Its
-    /// [token](crate::Guard::token) is that of this lock.
+    /// The guard renews and releases all of them together, and is lost if one of them is lost. Its
+    /// [token](crate::Guard::token) is the token of this lock.
     ///
-    /// Up to 63 names, all in the same slot of a cluster: use a hash tag. The user (ACL) needs to write each.
-    /// An [owner](Self::owner) that re-enters needs the same names again.
+    /// At most 63 names. In a cluster all of them must be in the same slot: use a hash tag. The user (ACL)
+    /// needs the right to write each key. An [owner](Self::owner) that re-enters must pass the same names
+    /// again.
     ///
     /// # Examples
     ///
@@ -150,7 +156,7 @@ impl Lock {
     /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
     /// let file = client.lock("repo/src/a.rs").under(["repo", "repo/src"]);
     /// let guard = file.acquire().await?;
-    /// // Others may hold repo/src/b.rs now, but nobody holds repo/src or repo alone.
+    /// // Other clients may hold repo/src/b.rs, but none holds repo/src or repo exclusively.
     /// # Ok(()) }
     /// ```
     pub fn under<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
@@ -162,18 +168,19 @@ impl Lock {
         self
     }
 
-    /// Binds the lock to this client: when it is gone, the lock is free within
-    /// [`session_ttl`](crate::Builder::session_ttl), however long the lease still is.
+    /// Binds the lock to this client: when the client is gone, the lock is free within
+    /// [`session_ttl`](crate::Builder::session_ttl), even if the lease lasts longer.
     ///
-    /// So one heartbeat keeps any number of locks, and their leases can be long: ten minutes cost a
-    /// renewal each 200 seconds. The guard is believed until the lease ends or until no heartbeat has
-    /// been answered for that time, whichever is earlier. A server that has been started anew, or
-    /// was promoted, or has taken over the lock's slot, knows of no binding. The client binds the lock there
-    /// again, and until then the lease alone counts.
+    /// One heartbeat keeps any number of locks, so their leases can be long: with a lease of ten minutes
+    /// there is one renewal every 200 seconds. The lock is lost when the lease ends, or when no heartbeat
+    /// has been answered for the `session_ttl`, whichever is earlier.
     ///
-    /// The heartbeat runs on the runtime on which the client first waited or bound a lock. If that runtime ends,
-    /// bound locks are lost, also while the program and its other runtimes continue. A bound lock can be neither
-    /// [detached](crate::Guard::detach) nor [released later](crate::Guard::release_in).
+    /// A server that has restarted, was promoted, or has taken over the slot of the lock, has no bindings.
+    /// The client binds the lock there again. Until then the lease alone counts.
+    ///
+    /// The heartbeat runs on the runtime on which the client first waited or bound a lock. If that runtime
+    /// ends, bound locks are lost, even if the program and its other runtimes continue. A bound lock can be
+    /// neither [detached](crate::Guard::detach) nor [released later](crate::Guard::release_in).
     ///
     /// The user (ACL) needs `+session.open +session.next +session.close`.
     ///
@@ -207,12 +214,13 @@ impl Lock {
     }
 
     /// Asks the server to report at once when the lock is taken away or deleted. Then
-    /// [`lost()`](crate::Held::lost) returns within a round trip, with the [reason](crate::Loss), and not with the
-    /// next renewal. Not for [fixed leases](Self::fixed_lease), which are never renewed.
+    /// [`lost()`](crate::Held::lost) returns within a round trip, with the [reason](crate::Loss). Otherwise
+    /// the loss is noticed at the next renewal, which locks with a [fixed lease](Self::fixed_lease) do not
+    /// have.
     ///
-    /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release,
-    /// and a task of this process, so do not use it for locks that are held for a moment. An
-    /// [`Election`](crate::Election) always does it.
+    /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release, and a
+    /// task in this process. So do not use it for locks that are held briefly. An
+    /// [`Election`](crate::Election) always uses it.
     ///
     /// # Examples
     ///
@@ -233,13 +241,13 @@ impl Lock {
         self
     }
 
-    /// Acquires it only while that key does not exist.
+    /// Acquires the lock only while this key does not exist.
     pub(crate) fn unless(mut self, ready_key: Arc<[u8]>) -> Self {
         self.unless = Some(ready_key);
         self
     }
 
-    /// The same name, as something else than a lock.
+    /// Returns the same name in another mode, for example as permits of a semaphore.
     pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
@@ -253,13 +261,13 @@ impl Lock {
         &self.key
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// By how much a limit may be passed.
+    /// Returns the time by which an acquire may exceed its limit.
     pub(crate) fn reply_timeout(&self) -> Duration {
         self.inner.settings.reply_timeout
     }

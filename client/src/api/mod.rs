@@ -1,4 +1,4 @@
-//! What a program sees.
+//! The public interface of the crate.
 
 pub(crate) mod builder;
 pub(crate) mod client;

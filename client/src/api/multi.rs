@@ -12,21 +12,22 @@ use futures_util::future::{join_all, select_all};
 use std::pin::pin;
 use std::time::Duration;
 
-/// Several locks as one: all are held, or none.
+/// Several locks as one: all of them are held, or none.
 ///
-/// All locks of one server, or of one slot of a cluster, are acquired in one step, renewed together and released
-/// together: one command each. While the client waits for them it holds none of them, so clients that name the same
-/// locks in different orders do not block each other.
+/// All locks of one server, or of one slot of a cluster, are acquired in one step, renewed together and
+/// released together: with one command each. While the client waits for a step it holds no lock of that
+/// step, so clients that name the same locks in different orders do not block each other.
 ///
-/// The locks may also be on different servers or in different slots. Then there is one step for each, in an order
-/// that is the same in all processes: by the address of the server, then by database, slot and name. The
-/// watchdog renews what is held already while the next step waits. Two conditions: all processes use the same server
-/// addresses, and a holder of one of the locks does not wait for another one in any other way.
+/// The locks may also be on different servers or in different slots. Then there is one step for each server
+/// or slot, in an order that is the same in all processes: by the address of the server, then by database,
+/// slot and name. While the next step waits, the watchdog renews the locks that are held already. There are
+/// two conditions: all processes use the same server addresses, and a holder of one of the locks does not
+/// wait for another of them in any other way.
 ///
-/// One step has up to 64 locks, all of the same client with the same lease. A lock with an
-/// [owner](Lock::owner), or one that is [observed](Lock::observed), has a step of its own.
+/// One step has at most 64 locks, all of the same client and with the same lease. A lock with an
+/// [owner](Lock::owner), or one that is [observed](Lock::observed), has a separate step.
 ///
-/// This is no Redlock: every one of the servers is needed, and each lock is as good as its server.
+/// This is not Redlock: every one of the servers is needed, and a lock is only as safe as its server.
 ///
 /// # Examples
 ///
@@ -42,18 +43,18 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct MultiLock {
-    /// What is acquired in one step each, in that order.
+    /// Each step's locks, in the order in which the steps are acquired.
     steps: Vec<Lock>,
 }
 
 impl MultiLock {
-    /// These locks, each with the lease and the owner that it was given.
+    /// Combines these locks. Each keeps its lease and its owner.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are none, if one is there twice, or if a lock is
-    /// [under](Lock::under) others and cannot be acquired in one step with the rest of its server: then two clients
-    /// could wait for each other.
+    /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock is
+    /// [under](Lock::under) others and cannot be acquired in one step with the rest of its server. In the
+    /// last case two clients could wait for each other.
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
@@ -80,16 +81,17 @@ impl MultiLock {
         Ok(Self { steps })
     }
 
-    /// Acquires all of them, however long it takes.
+    /// Acquires all of the locks, without a time limit.
     ///
     /// # Errors
     ///
-    /// The errors of [`Lock::acquire`], and [`Lost`](Error::Lost) if one was lost while another was
-    /// waited for. The acquired ones are released by then.
+    /// The errors of [`Lock::acquire`]; [`Lost`](Error::Lost) if a lock was lost while another one was
+    /// waited for. Before it returns an error, it releases the locks that it has acquired.
     ///
     /// # Cancel safety
     ///
-    /// As for [`Lock::acquire`]: dropped, all that was acquired is released in the background.
+    /// As for [`Lock::acquire`]: if the future is dropped, all acquired locks are released in the
+    /// background.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         match self.acquire_by(Limit::Never).await? {
             Some(guard) => Ok(guard),
@@ -97,7 +99,7 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of them if all are free. `None` if one is not.
+    /// Acquires all of the locks if all are free. `None` if one is not.
     ///
     /// # Errors
     ///
@@ -116,7 +118,8 @@ impl MultiLock {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires all of them within that time, counted once for all. `None` if that was too short.
+    /// Acquires all of the locks within `timeout`, which is the time for all of them together. `None` if
+    /// that was too short.
     ///
     /// # Errors
     ///
@@ -158,9 +161,10 @@ impl MultiLock {
     }
 }
 
-/// Several locks that are held, until this is released or dropped, or one of them is lost.
+/// A guard of several held locks. They are held until the guard is released or dropped, or until one of
+/// them is lost.
 ///
-/// Dropping it releases them all in the background, as [`Guard`] does.
+/// Dropping it releases all of them in the background, as for [`Guard`].
 ///
 /// # Examples
 ///
@@ -176,14 +180,14 @@ impl MultiLock {
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the locks"]
 pub struct MultiGuard {
-    /// One for each step.
+    /// One guard for each step.
     guards: Vec<Guard>,
 }
 
 impl MultiGuard {
-    /// The token of each lock that is held alone, with its name: it is for what that lock guards. Locks that were
-    /// acquired in one step have the same token. [Shared](Lock::shared) locks have the token of all who share them,
-    /// which [`Lock::info`] shows.
+    /// Returns the name and the token of each exclusive lock. Send the token to the resource that this lock
+    /// guards. Exclusive locks that were acquired in one step have the same token. [Shared](Lock::shared)
+    /// locks are not listed. Their token, which all sharers have, is in [`Lock::info`].
     ///
     /// ```no_run
     /// # fn example(guard: &kvlock::MultiGuard) {
@@ -204,7 +208,7 @@ impl MultiGuard {
         tokens
     }
 
-    /// Whether one of them is lost. Reads the clock, asks no server.
+    /// Returns whether one of the locks is lost. Reads the clock and sends nothing.
     ///
     /// ```no_run
     /// # fn example(guard: &kvlock::MultiGuard) {
@@ -218,13 +222,14 @@ impl MultiGuard {
         self.guards.iter().any(|guard| guard.is_lost())
     }
 
-    /// Why one of them is lost, if one is. Reads the clock, asks no server.
+    /// Returns the reason of the loss if one of the locks is lost. Reads the clock and sends nothing.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.guards.iter().find_map(|guard| guard.why_lost())
     }
 
-    /// Waits until one of them is lost, and returns why; for ever if none is.
+    /// Waits until one of the locks is lost, and returns the reason. If none is ever lost, it never
+    /// completes.
     ///
     /// # Cancel safety
     ///
@@ -236,14 +241,14 @@ impl MultiGuard {
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
     }
 
-    /// Returns a handle that tells when one of them is lost, and can be cloned and moved into tasks; see
-    /// [`Held::watch`](crate::Held::watch).
+    /// Returns a handle that reports when one of the locks is lost. It can be cloned and moved into tasks;
+    /// see [`Held::watch`](crate::Held::watch).
     #[must_use]
     pub fn watch(&self) -> LossWatch {
         LossWatch::of(self.guards.iter().map(|guard| guard.part()))
     }
 
-    /// Does the work, but stops as soon as one of the locks is lost: see
+    /// Runs the work until it is done or one of the locks is lost; see
     /// [`Held::run_until_lost`](crate::Held::run_until_lost).
     ///
     /// # Errors
@@ -257,20 +262,20 @@ impl MultiGuard {
         crate::api::watch::run_until(self.lost(), || self.why_lost(), work).await
     }
 
-    /// Releases all of them, and waits until the servers have done so.
+    /// Releases all of the locks, and waits for the servers' answers.
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if one of them was lost, else the first other error; see [`Guard::release`]. An error of
-    /// one lock does not keep the others from being released.
+    /// [`Lost`](Error::Lost) if one of the locks was lost, else the first other error; see
+    /// [`Guard::release`]. After an error of one step the other steps are released all the same.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the rest is released in the background.
+    /// If the future is dropped, the remaining locks are released in the background.
     pub async fn release(self) -> Result<(), Error> {
         let outcomes = join_all(self.guards.into_iter().map(Guard::release)).await;
         let troubles = outcomes.into_iter().filter_map(Result::err);
-        // A loss is what the caller has to know first.
+        // The caller must know of a loss first.
         match troubles.min_by_key(|trouble| !trouble.is_lost()) {
             Some(trouble) => Err(trouble),
             None => Ok(()),
@@ -306,7 +311,7 @@ mod tests {
         Lock::new(at.clone(), name.as_bytes())
     }
 
-    /// The names of the locks of each step.
+    /// Returns the names of the locks of each step.
     fn steps(locks: impl IntoIterator<Item = Lock>) -> Result<Vec<Vec<String>>, Error> {
         let names = |step: &Lock| {
             step.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
@@ -319,7 +324,7 @@ mod tests {
         let (one, other) = (context("redis://127.0.0.1:1/"), context("redis://127.0.0.1:2/"));
         let locks = [lock(&one, "b"), lock(&other, "a"), lock(&one, "a").shared()];
         assert_eq!(steps(locks).unwrap(), [vec!["b", "a"], vec!["a"]]);
-        // Another client of the same server has a step of its own, in the order of names.
+        // Locks of another client of the same server have a separate step, in the order of names.
         let (first, second) = (context("redis://127.0.0.1:1/"), lock(&one, "b"));
         assert_eq!(
             steps([lock(&one, "c"), lock(&first, "a"), second]).unwrap(),
@@ -351,7 +356,7 @@ mod tests {
         let one = context("redis://127.0.0.1:1/");
         let both = [lock(&one, "r/a").under(["r"]), lock(&one, "r/b").under(["r", "q"])];
         assert_eq!(steps(both).unwrap(), [["r/a", "r/b", "q", "r"]]);
-        // Held alone it is not shared too.
+        // "r" is held exclusively, so it is not shared too.
         assert_eq!(
             steps([lock(&one, "r/a").under(["r"]), lock(&one, "r")]).unwrap(),
             [["r", "r/a"]]

@@ -10,26 +10,29 @@ use crate::wire::reply::Token;
 use std::fmt;
 use std::sync::Arc;
 
-/// A leader, as the others see it.
+/// The leader of an election, as the server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its owner: [`owner()`](crate::Held::owner) of its leadership.
+    /// The leader's owner: [`owner()`](crate::Held::owner) of its leadership.
     pub owner: Vec<u8>,
-    /// The term: [`Leadership::term`](crate::Leadership::term). A client of Redisson has none, which
-    /// is 0 here.
+    /// The term: [`Leadership::term`](crate::Leadership::term). 0 if a Redisson client holds the lock,
+    /// which has no term.
     pub term: Token,
-    /// Value of the holder; empty if it has none.
+    /// The leader's value; empty if it has none.
     pub value: Vec<u8>,
 }
 
-/// Follows the leader of an election until it is dropped. Made by [`Election::observe`](crate::Election::observe).
+/// Follows the leader of an election until it is dropped. Made by
+/// [`Election::observe`](crate::Election::observe).
 ///
-/// The server reports each change at once. That costs the server some hundred bytes and no
-/// connection, and several observers of one client cost it as much as one. Only the newest state
-/// is kept, so a caller that looks seldom misses states in between. **Terms never go back**, also while the server
-/// is replaced by another one: the leader is read anew there, and a deposed server's report of an
-/// earlier term is ignored. While no server can be reached the last state stays.
+/// The server reports each change at once. That costs the server a few hundred bytes and no connection, and
+/// several observers of one client cost it as much as one. Only the newest state is kept, so a caller that
+/// reads rarely misses states in between.
+///
+/// **Terms never decrease**, even if another server replaces the first one: the observer reads the leader
+/// from the new server, and ignores reports of earlier terms by the deposed one. While no server can be
+/// reached, the last state remains.
 ///
 /// # Examples
 ///
@@ -44,7 +47,7 @@ pub struct Leader {
 #[derive(Clone)]
 pub struct Observer {
     observation: Observation,
-    /// What was known last.
+    /// The last known state.
     last: Known,
 }
 
@@ -68,7 +71,8 @@ impl Observer {
         Some(Leader { owner, term, value })
     }
 
-    /// Returns why the last leader stopped leading, if that was reported: [`Loss::Released`] if it resigned.
+    /// Returns why the last leader stopped leading, if the server reported a reason: [`Loss::Released`] if
+    /// it resigned.
     ///
     /// ```no_run
     /// # fn example(observer: kvlock::Observer) {
@@ -82,8 +86,8 @@ impl Observer {
         self.known().loss
     }
 
-    /// Waits for a change since the last call, or since this was made, and returns the leader
-    /// then. Skips states in between.
+    /// Waits for a change since the last call, or since the observer was made, and returns the new leader.
+    /// Skips states in between.
     ///
     /// # Cancel safety
     ///

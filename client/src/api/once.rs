@@ -1,4 +1,4 @@
-//! A result that one of many clients makes, and all get.
+//! A result that one of many clients makes and all of them get.
 
 #[cfg(feature = "json")]
 mod json;
@@ -17,22 +17,23 @@ use std::time::Duration;
 
 /// A key whose value one client computes, while all others that want it wait for that value.
 ///
-/// Made by [`Client::once`](crate::Client::once). [`get_or`](Self::get_or) returns the value of the key if it exists. Otherwise
-/// one client acquires a lock, computes the value and stores it. The clients that wait for the lock are
-/// answered when the value is stored, and read it with one `GET`.
+/// Made by [`Client::once`](crate::Client::once). [`get_or`](Self::get_or) returns the value of the key if
+/// it exists. Otherwise one client acquires a lock, computes the value and stores it. The clients that wait
+/// for the lock are answered when the value is stored, and read it with one `GET`.
 ///
-/// The key is an ordinary string of the server. The lock's name is the key with `:lock` behind it, in the same slot
-/// of a cluster: `{report}:lock` for `report`, `{user:7}:feed:lock` for `{user:7}:feed`.
+/// The key is an ordinary string of the server. The name of the lock is the key followed by `:lock`, in the
+/// same slot of a cluster: `{report}:lock` for `report`, `{user:7}:feed:lock` for `{user:7}:feed`.
 ///
-/// The work runs at most once at a time, under the [guarantees](crate#guarantees-and-their-limits) of
-/// a lock. It runs again when a value expires, is evicted or is lost in a failover, so it should be harmless to
-/// repeat.
+/// The work runs at most once at a time, under the [guarantees](crate#guarantees-and-their-limits) of a
+/// lock. It runs again when a value expires, is evicted or is lost in a failover, so it should be harmless
+/// to repeat.
 ///
 /// One server, primary or cluster keeps the key and its lock. `MultiLock` and the `Quorum` of
-/// `kvlock-quorum` have no such method: independent servers cannot store a value in the step that releases a lock.
+/// `kvlock-quorum` have no such method: independent servers cannot store a value in the step that releases
+/// a lock.
 ///
-/// The user (ACL) needs `+get +lock.acquire +lock.wait +lock.release +lock.renew +lock.cancel`, the commands of sessions, and the
-/// rights to read and write both keys.
+/// The user (ACL) needs `+get +lock.acquire +lock.wait +lock.release +lock.renew +lock.cancel`, the
+/// commands of sessions, and the rights to read and write both keys.
 ///
 /// # What happens when …
 ///
@@ -40,12 +41,12 @@ use std::time::Duration;
 /// |---|---|
 /// | the work fails | its error is returned, nothing is stored, and the next waiter works |
 /// | the holder dies | the next waiter works when the [lease](Self::lease) ends |
-/// | the lock is lost during the work | the value is returned, and [`not_stored`](Once::not_stored) says why it was not stored: another client may have worked at the same time. The [guard](crate::Held::lost) tells the work early |
+/// | the lock is lost during the work | the value is returned but not stored: another client may have worked at the same time. [`not_stored`](Once::not_stored) returns the reason. The [guard](crate::Held::lost) reports the loss to the work early |
 /// | the value expires, or is evicted, before a waiter has read it | that waiter waits again, and works if it is first |
-/// | the answer to the release is lost | it is sent again while the lease lasts. If it finds the lock released, the key is read: the value is stored if it is there |
-/// | the server is out of memory | the value is returned and not stored, and the lock is released |
-/// | the value is larger than 64 MiB | the same |
-/// | the value is empty | an empty value is a value |
+/// | the answer to the release is lost | the release is sent again while the lease lasts. If the lock turns out to be released, the key is read: if it has the value, the value was stored |
+/// | the server is out of memory | the value is returned but not stored, and the lock is released |
+/// | the value is larger than 64 MiB | as if the server were out of memory |
+/// | the value is empty | it is stored like any other value |
 ///
 /// # Examples
 ///
@@ -67,7 +68,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is asked for the value"]
 pub struct OnceKey {
-    /// Of the work.
+    /// Lock that is held during the work.
     lock: Lock,
     key: Arc<[u8]>,
     ttl: Option<Duration>,
@@ -83,14 +84,14 @@ pub struct Once<T> {
     source: Source,
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug)]
 enum Source {
-    /// The result already existed on the server.
+    /// The value already existed on the server.
     Found,
-    /// This call has computed and stored it.
+    /// This call has computed and stored the value.
     Computed,
-    /// This call has computed it, and others do not get it.
+    /// This call has computed the value, but it was not stored for others.
     NotStored(Error),
 }
 
@@ -101,11 +102,11 @@ impl<T> Once<T> {
         !matches!(self.source, Source::Found)
     }
 
-    /// Returns why a value that this call computed was not stored.
+    /// Returns the reason if this call computed the value and did not store it.
     ///
     /// [`Error::Lost`]: the lock was lost during the work, so another client may have computed a value too.
-    /// [`Error::Timeout`] and [`Error::Connection`]: the server did not answer while the lease lasted, and may
-    /// have stored it. Others: the server refused the value.
+    /// [`Error::Timeout`] and [`Error::Connection`]: the server did not answer while the lease lasted, and
+    /// may have stored the value. Other errors: the server refused the value, or it is too large.
     #[must_use]
     pub fn not_stored(&self) -> Option<&Error> {
         match &self.source {
@@ -127,14 +128,14 @@ impl OnceKey {
         Self { lock, key, ttl: None, within: None }
     }
 
-    /// Sets the lifetime of a stored value. Without this it exists until it is deleted or evicted.
+    /// Sets the lifetime of a stored value. Without it the value exists until it is deleted or evicted.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets the lease of the lock, which is renewed during the work: see [`Lock::lease`]. When the holder dies,
-    /// the next waiter works after that time.
+    /// Sets the lease of the lock, which is renewed during the work: see [`Lock::lease`]. If the holder
+    /// dies, the next waiter works after this time.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
@@ -146,8 +147,8 @@ impl OnceKey {
         self
     }
 
-    /// Limits the time until the value is there or this call's own work begins. When it passes, the call
-    /// returns [`Error::NotInTime`]. The work itself is not limited.
+    /// Limits the time until the value exists or the work of this call begins. After that time the call
+    /// returns [`Error::NotInTime`]. The time of the work itself is not limited.
     pub fn acquire_within(mut self, timeout: Duration) -> Self {
         self.within = Some(timeout);
         self
@@ -169,7 +170,7 @@ impl OnceKey {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the key holds something that is not a string; those of the network.
+    /// [`Invalid`](Error::Invalid) if the key holds something that is not a string; network errors.
     ///
     /// # Cancel safety
     ///
@@ -185,15 +186,16 @@ impl OnceKey {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`]; [`NotInTime`](Error::NotInTime) after
-    /// [`acquire_within`](Self::acquire_within); [`Invalid`](Error::Invalid) if the key or a time is out
-    /// of range, or the key holds something that is not a string. An error means that the work has not begun.
+    /// The errors of [`Lock::acquire`]; [`NotInTime`](Error::NotInTime) after
+    /// [`acquire_within`](Self::acquire_within); [`Invalid`](Error::Invalid) if the key or a time is out of
+    /// range, or the key holds something that is not a string. After an error the work has not begun.
     ///
     /// # Cancel safety
     ///
-    /// As cancel safe as the work. Dropped while it waits, the place in the queue is given up. Dropped during the
-    /// work, the work is dropped first, then the lock is released without a value and the next waiter works. Dropped
-    /// during the release, the value may or may not be stored. All of this happens in the background.
+    /// As cancel safe as the work. If the future is dropped while it waits, the place in the queue is given
+    /// up. If it is dropped during the work, the work is dropped first, then the lock is released without a
+    /// value, and the next waiter works. If it is dropped during the release, the value may or may not be
+    /// stored. The cleanup runs in the background.
     ///
     /// # Examples
     ///
@@ -215,12 +217,12 @@ impl OnceKey {
     ///
     /// # Errors
     ///
-    /// The error of the work: nothing is stored then, the lock is released, and the next waiter works. Before the
-    /// work has begun, those of [`get_or`](Self::get_or).
+    /// The error of the work: then nothing is stored, the lock is released, and the next waiter works.
+    /// Before the work has begun, the errors of [`get_or`](Self::get_or).
     ///
     /// # Cancel safety
     ///
-    /// As [`get_or`](Self::get_or).
+    /// As for [`get_or`](Self::get_or).
     ///
     /// # Examples
     ///
@@ -243,14 +245,14 @@ impl OnceKey {
         match work(&guard).await {
             Ok(value) => Ok(self.store(guard, value.into()).await),
             Err(failed) => {
-                // A release that fails is logged, and repeated in the background.
+                // If the release fails, it is logged and repeated in the background.
                 drop(guard);
                 Err(failed)
             }
         }
     }
 
-    /// Waits until the value is there, or the lock is held and the value is not there.
+    /// Waits until the value exists, or until the lock is held and the value does not exist.
     async fn find_or_acquire(&self) -> Result<Found, Error> {
         check_name(&self.key)?;
         key::check_slot(&self.key)?;
@@ -263,7 +265,7 @@ impl OnceKey {
             if let Some(guard) = self.lock.acquire_by(limit).await? {
                 return Ok(Found::Nothing(guard));
             }
-            // The value is there now, or the time has passed. It may be gone again before it is read.
+            // Either the value exists, and may be gone again before it is read, or the time has passed.
             if limit.is_over() {
                 return self.look(limit).await?.map(Found::Value).ok_or(Error::NotInTime);
             }
@@ -303,14 +305,14 @@ impl OnceKey {
     }
 }
 
-/// What [`OnceKey::find_or_acquire`] ends with.
+/// Outcome of [`OnceKey::find_or_acquire`].
 enum Found {
     Value(Vec<u8>),
-    /// The lock, and no value.
+    /// The lock is held, and there is no value.
     Nothing(Guard),
 }
 
-/// The error of work that cannot fail: an error of the lock.
+/// Error type of work that cannot fail: contains an error of the lock.
 struct Never(Error);
 
 impl From<Error> for Never {

@@ -13,14 +13,15 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A named semaphore: a number of permits, to be acquired for a lease.
+/// A named semaphore: a number of permits, which clients acquire for a lease.
 ///
-/// Made by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends nothing. Set the number
-/// of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once);
-/// before that the server answers the [code](Error::code) `UNSET`.
+/// Made by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends
+/// nothing. Set the number of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once). Before
+/// that the server answers with the error [code](Error::code) `UNSET`.
 ///
-/// Permits are held for a lease, which the watchdog renews: the permits of a dead process become free.
-/// Waiters are served in order of arrival, whatever number they want, so large requests do not starve.
+/// Permits are held for a lease, which the watchdog renews. So the permits of a dead process become free.
+/// Waiters are served in order of arrival, whatever number of permits they want, so large requests do not
+/// starve.
 ///
 /// # Examples
 ///
@@ -47,7 +48,7 @@ impl Semaphore {
         Self { lock: Lock::new(inner, name), permits: 1 }
     }
 
-    /// Number of permits to acquire at once: all of them or none. One, unless this is called.
+    /// Sets the number of permits to acquire at once: all of them or none. Default: one.
     ///
     /// # Examples
     ///
@@ -62,13 +63,13 @@ impl Semaphore {
         self
     }
 
-    /// Another lease than the client's; see [`Lock::lease`](crate::Lock::lease).
+    /// Sets the lease; see [`Lock::lease`](crate::Lock::lease).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
     }
 
-    /// A lease that is not renewed; see [`Lock::fixed_lease`](crate::Lock::fixed_lease).
+    /// Sets a lease that is not renewed; see [`Lock::fixed_lease`](crate::Lock::fixed_lease).
     ///
     /// # Examples
     ///
@@ -85,7 +86,7 @@ impl Semaphore {
         self
     }
 
-    /// Binds the permits to this client: they are free as soon as it is gone, see
+    /// Binds the permits to this client: they become free soon after the client is gone; see
     /// [`Lock::bound`](crate::Lock::bound).
     pub fn bound(mut self) -> Self {
         self.lock = self.lock.bound();
@@ -101,13 +102,14 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out. It can be repeated.
+    /// If the future is dropped, the command may or may not be executed. It can be repeated.
     pub async fn set(&self, permits: u32) -> Result<(), Error> {
         self.send_set(permits, false).await.map(|_| ())
     }
 
-    /// The same, unless it was said before: for processes that all say it when they start. `true`
-    /// if this was the first time; `false` as well if it was, but the connection broke and it was asked again.
+    /// Sets the number of permits, unless it is set already. For processes that all call it when they
+    /// start. Returns whether this call set the number. If the connection breaks, the command is repeated,
+    /// and may return `false` although this call set the number.
     ///
     /// # Errors
     ///
@@ -135,7 +137,7 @@ impl Semaphore {
         self.acquire_by(Limit::Never).await?.ok_or(Error::Timeout)
     }
 
-    /// Acquires the permits if they can be had at once. `None` if they cannot.
+    /// Acquires the permits if that is possible without waiting, else returns `None`.
     ///
     /// # Errors
     ///
@@ -155,7 +157,7 @@ impl Semaphore {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires the permits within that time. `None` if it was too short.
+    /// Acquires the permits within `timeout`. `None` if that was too short.
     ///
     /// # Errors
     ///
@@ -164,9 +166,9 @@ impl Semaphore {
         self.acquire_by(Limit::within(timeout)).await
     }
 
-    /// Acquires all permits that are free at this moment, in one step. [`permits`](Self::permits) has no effect;
-    /// [`Permits::count`] returns the number. `None` if none
-    /// are free, or if there are waiters.
+    /// Acquires all permits that are free at this moment, in one step. [`permits`](Self::permits) has no
+    /// effect; [`Permits::count`] returns the number. `None` if no permits are free, or if there are
+    /// waiters.
     ///
     /// # Errors
     ///
@@ -202,7 +204,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Server`](Error::Server) with the code `UNSET`; those of [`set`](Self::set).
+    /// [`Server`](Error::Server) with the code `UNSET`; the errors of [`set`](Self::set).
     ///
     /// # Cancel safety
     ///
@@ -221,11 +223,11 @@ impl Semaphore {
     }
 }
 
-/// Permits that are held, until this is released or dropped, or they are lost.
+/// Held permits of a semaphore. They are held until this is released or dropped, or until they are lost.
 ///
-/// It dereferences to [`Held`], with [`is_lost`](Held::is_lost), [`run_until_lost`](Held::run_until_lost) and the other
-/// methods. Permits have no fencing token, since their holders work at the same time. Dropping it gives them back in
-/// the background.
+/// It dereferences to [`Held`], with [`is_lost`](Held::is_lost), [`run_until_lost`](Held::run_until_lost)
+/// and the other methods. Permits have no fencing token, since their holders work at the same time.
+/// Dropping it releases the permits in the background.
 ///
 /// # Examples
 ///
@@ -245,7 +247,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Number of permits.
+    /// Returns the number of permits.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.guard.lease().held_lock.mode.once()
@@ -260,7 +262,7 @@ impl Permits {
         self.guard.extend(lease).await
     }
 
-    /// Gives them back, and waits until the server has them, as [`Guard::release`] does.
+    /// Releases the permits, and waits for the server's answer, as [`Guard::release`] does.
     ///
     /// # Errors
     ///

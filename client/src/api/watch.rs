@@ -1,4 +1,4 @@
-//! A handle that tells of a loss without the guard.
+//! A handle that reports a loss, independent of the guard.
 
 use crate::engine::lease::watchdog::Watchdog;
 use crate::engine::lease::{Lease, ShareId};
@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Interval at which a bound lock is checked: its session may end at any time.
+/// Interval at which the lease of a bound lock is checked: its session may end at any time.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Tells whether a lock is lost, and when, without borrowing its guard: for tasks that are spawned, and
-/// must stop when the lock is lost.
+/// Reports whether and when a lock is lost, without borrowing its guard. For spawned tasks that must stop
+/// when the lock is lost.
 ///
-/// Made by [`watch()`](crate::Held::watch) of what is held, or [`MultiGuard::watch`](crate::MultiGuard::watch). It
-/// keeps nothing: when the guard is released or dropped the watch has [ended](Self::ended).
+/// Made by [`watch()`](crate::Held::watch) of what is held, or by
+/// [`MultiGuard::watch`](crate::MultiGuard::watch). It does not keep the lock held: when the guard is
+/// released or dropped, the watch has [ended](Self::ended).
 ///
 /// # Examples
 ///
@@ -46,12 +47,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns why it is lost; or `None` when its guard is gone.
+    /// Waits until the lock is lost, and returns the reason; `None` when its guard is gone.
     pub(crate) async fn ended(&self) -> Option<Loss> {
         let mut ended = std::pin::pin!(self.lease.ended(self.share));
         loop {
             let pause = if self.lease.was_bound() { LOOK } else { Duration::MAX };
-            // The watchdog notifies, or a heartbeat does, unless their runtime is not driven.
+            // The watchdog or a heartbeat notifies of the loss. If their runtime is not driven, this timer
+            // finds it.
             match tokio::time::timeout(self.lease.left().min(pause), &mut ended).await {
                 Ok(end) => return end,
                 Err(_) => {
@@ -70,20 +72,20 @@ impl LossWatch {
         Self { parts: parts.into_iter().collect() }
     }
 
-    /// Whether the lock is lost, or one of them. Reads the clock, asks no server; see
+    /// Returns whether the lock, or one of several, is lost. Reads the clock and sends nothing; see
     /// [`Held::is_lost`](crate::Held::is_lost).
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.parts.iter().any(|part| part.lease.is_lost())
     }
 
-    /// Why the lock is lost, if it is. Asks no server.
+    /// Returns the reason of the loss if the lock is lost. Sends nothing.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.parts.iter().find_map(|part| part.lease.why_lost())
     }
 
-    /// Waits until the lock is lost, and returns why; or `None` when the guard has been released or
+    /// Waits until the lock is lost, and returns the reason; `None` when the guard has been released or
     /// dropped.
     ///
     /// # Cancel safety
@@ -110,7 +112,7 @@ impl LossWatch {
         select_all(self.parts.iter().map(|part| Box::pin(part.ended()))).await.0
     }
 
-    /// Waits until the lock is lost, and returns why; for ever if it never is.
+    /// Waits until the lock is lost, and returns the reason. If the lock is never lost, it never completes.
     ///
     /// # Cancel safety
     ///
@@ -122,7 +124,7 @@ impl LossWatch {
         }
     }
 
-    /// Does the work, but stops as soon as the lock is lost; see
+    /// Runs the work until it is done or the lock is lost; see
     /// [`Held::run_until_lost`](crate::Held::run_until_lost). The end of the guard does not stop it.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! How a lock is acquired.
+//! Acquiring a lock.
 //!
 //! ```text
 //!   LOCK.ACQUIRE, at most 30 s ──► granted ──┬── enough is left of it ───────────────► guard
@@ -8,13 +8,13 @@
 //!   2 s at most (the offer) ───► granted ────┘
 //! ```
 //!
-//! A guard that has less than the full lease counts on what it has. The watchdog sets the full lease when a third
-//! of that is over, so a lock that is released earlier needs no renewal.
+//! A guard with less than the full lease counts on the shorter one. The watchdog sets the full lease when a
+//! third of that time is over, so a lock that is released earlier needs no renewal.
 //!
-//! A lock that had to be waited for the last time is waited for at once.
+//! If the last acquire of a lock had to wait, the next one sends `LOCK.WAIT` at once.
 //!
-//! Everything that may be granted is sent under a [`Claim`], so this can be dropped at any point.
-//! All of it says `HOLDS 1`, so that after a lost answer the same can be sent again.
+//! Each command that may be granted belongs to a [`Claim`], so an acquire can be dropped at any point. Each
+//! has `HOLDS 1`, so it can be sent again after a lost answer.
 
 pub(crate) mod claim;
 pub(crate) mod wait;
@@ -36,37 +36,38 @@ use crate::wire::request::{self, Further, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lease that a waiter asks for. If the waiter has died by then, the next ones wait this much longer.
+/// Lease that a waiter requests. If the waiter has died before the grant, the next waiter waits this much
+/// longer.
 pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
 /// Shortest time that an answer may take, however short the caller's limit is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// One acquisition, for a fresh owner or one that has the lock already.
+/// One acquisition, for a fresh owner or for one that holds the lock already.
 pub(crate) struct Acquisition<'a> {
     pub(crate) inner: &'a Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: &'a Arc<[u8]>,
-    /// The locks that are acquired in the same step.
+    /// Locks that are acquired in the same step.
     pub(crate) further: Option<&'a Arc<Further>>,
     pub(crate) term: LeaseSpec,
     pub(crate) limit: Limit,
     /// The shared owner, if several acquisitions share one.
     pub(crate) slot: Option<&'a OwnerSlot>,
-    /// The value of its owner.
+    /// Value of the owner.
     pub(crate) value: Option<&'a Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
-    /// It will be bound at once, which sets the full lease.
+    /// `true` if the lock is bound right after the grant, which sets the full lease.
     pub(crate) bound: bool,
 }
 
-/// What came of one command of an acquisition.
+/// Outcome of one command of an acquisition.
 enum Step {
     Held(Held),
     /// The result exists, so the lock is not needed.
     Ready,
-    /// Not granted: asks again, unless the limit has passed.
+    /// Not granted. The acquire asks again, unless the limit has passed.
     Refused,
 }
 
@@ -77,11 +78,12 @@ impl From<Option<Held>> for Step {
 }
 
 impl Acquisition<'_> {
-    /// Acquires it, or returns `None` when the limit has passed or the result exists.
+    /// Acquires the lock. `None` if the limit has passed or the result exists.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any point, the wait is cancelled and a grant is released, in the background.
+    /// If the future is dropped at any point, the wait is cancelled and a grant is released, both in the
+    /// background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
         let asked = Stopwatch::start();
         let mut claim = Claim::new(self.inner, self.mode, self.key);
@@ -123,8 +125,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Takes over the lock that the claim's owner holds with this token, perhaps in another process. Grants
-    /// nothing: an error changes nothing.
+    /// Takes over the lock that the claim's owner holds with this token, perhaps through another process.
+    /// The command grants nothing, so an error changes nothing.
     pub(crate) async fn adopt(&self, mut claim: Claim, token: Token) -> Result<Held, Error> {
         let lease = self.term.length;
         let mut request =
@@ -138,7 +140,7 @@ impl Acquisition<'_> {
             self.inner.router.call_via(self.key, &request, patience, via).await
         };
         let answer = match ask().await {
-            // The connection may have been closed while nothing used it.
+            // The connection may have been closed while it was idle.
             Err(Error::Connection(_)) => ask().await,
             answer => answer,
         };
@@ -148,7 +150,7 @@ impl Acquisition<'_> {
         self.accept(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))
     }
 
-    /// What the claim's owner holds is granted again, in another mode.
+    /// Requests the lock that the claim's owner holds already, in another mode.
     pub(crate) async fn regain(&self, claim: &mut Claim) -> Result<Granted, Error> {
         let granted = match self.ask(claim).await {
             // The connection may have been closed while it was idle.
@@ -158,7 +160,7 @@ impl Acquisition<'_> {
         granted?.ok_or(Error::Lost(Loss::Forgotten))
     }
 
-    /// Keeps what was granted again.
+    /// Turns a grant of [`regain`](Self::regain) into a lease, and ends the claim.
     pub(crate) async fn keep(&self, mut claim: Claim, granted: Granted) -> Result<Held, Error> {
         let held = self.accept(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))?;
         claim.keep();
@@ -172,7 +174,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// `LOCK.ACQUIRE`.
+    /// Sends `LOCK.ACQUIRE`.
     async fn ask(&self, claim: &mut Claim) -> Result<Option<Granted>, Error> {
         let lease = self.term.length.min(FIRST_LEASE);
         let request =
@@ -192,7 +194,7 @@ impl Acquisition<'_> {
             };
             self.inner.router.call_via(self.key, &request, patience, via).await
         };
-        // The result exists: no grant, and the caller looks for it.
+        // If the result exists there is no grant, and the caller reads the result.
         let granted = |value| match outcome::is_ready(&value) {
             true => Ok(None),
             false => reply::granted(self.mode, value),
@@ -214,7 +216,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// `LOCK.WAIT`.
+    /// Sends `LOCK.WAIT`.
     async fn wait(
         &self,
         claim: &mut Claim,
@@ -233,13 +235,13 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Makes a lease of a grant, after it has got the full lease if that has to come first. `None`: it had ended
-    /// by then.
+    /// Turns a grant into a lease. If that is required first, sets the full lease. `None` if the grant has
+    /// ended by then.
     async fn accept(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
         if !self.is_confirmed_first(&granted) {
             return claim.hold(granted, self.term).map(Some);
         }
-        // After an error the claim stays: the lock is held until the grant ends.
+        // After an error the claim remains: the server holds the lock until the grant ends.
         let Some((since, runs)) = claim.confirm(self.term.length).await? else {
             claim.refused();
             return Ok(None);
@@ -248,11 +250,12 @@ impl Acquisition<'_> {
         claim.hold(confirmed, LeaseSpec { length: runs, ..self.term }).map(Some)
     }
 
-    /// Whether the full lease is set before there is a guard.
+    /// Returns whether the full lease is set before there is a guard.
     fn is_confirmed_first(&self, granted: &Granted) -> bool {
         let Context { settings, policy, .. } = &**self.inner;
         let Granted { since, runs, .. } = *granted;
-        // The watchdog does not renew it, or could come too late. That a server refuses a long lease is an error here.
+        // `true` if the watchdog sets the full lease in time. A lease longer than the first one is set
+        // here, so that the caller gets the error if the server refuses it.
         let by_watchdog = self.term.watched
             && policy.safety.margin <= runs / 4
             && (runs < FIRST_LEASE || self.bound);

@@ -4,14 +4,15 @@
 //!   LOCK.ACQUIRE … HOLDS n SESSION id BOUND HELD ──► binds the holds of the owner; grants nothing
 //! ```
 //!
-//! The heartbeat of the [session](crate::engine::session) keeps them. Each session with bound locks has a task
-//! that binds them again when the session is over or their slots have moved.
+//! The heartbeat of the [session](crate::engine::session) keeps them. Each session with bound locks has a
+//! task that binds them again when the session is over or their slots have moved.
 //!
-//! - **B1** A bound lease counts as held no longer than its session lasts, starting before the request is sent.
+//! - **B1** A bound lease counts as held no longer than its session lasts, from before the request is sent.
 //!   Until the server has answered, the previous session limits the lease too.
-//! - **B2** When the session is over, the locks are bound to another one. Until then only the leases count if the server
-//!   has forgotten the session. Otherwise the locks are lost when B1 no longer holds.
-//! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old one keeps the others.
+//! - **B2** When the session is over, the locks are bound to another one. If the server has forgotten the
+//!   session, only the leases count until then. Otherwise the locks are lost when the time of B1 is over.
+//! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old node keeps
+//!   the others.
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
@@ -33,11 +34,11 @@ use tokio::time::{Instant, sleep, timeout};
 /// Number of leases that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
-/// How many times per ttl the slots of bound locks are checked.
+/// Number of checks per ttl, for bound locks whose slots have moved.
 const LOOKS: u32 = 10;
 
-/// Binds a lease to the session at the server of its key, with the longest lease that one of its guards requests.
-/// Retries for at most `patience`, until the lease is known to be bound or lost.
+/// Binds a lease to the session at the server of its key, with the longest lease that one of its guards
+/// requests. Retries for at most `patience`, until the lease is known to be bound or lost.
 pub(crate) async fn bind(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -82,7 +83,8 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let answer = session.ask(&live, &request, to.asking).await;
     let grant = match answer {
         Ok(value) => reply::granted(held_lock.mode, value)?,
-        // The owner's holds differ from ours. The guards release the lock all the same.
+        // The number of holds at the server differs from the number of guards. The guards release the lock
+        // all the same.
         Err(error) if error.code() == Some("MISMATCH") => {
             lease.lose(false, Loss::Forgotten);
             return Err(lease.lost_error());
@@ -109,7 +111,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
 async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
     let begun = Instant::now();
     while !lease.is_lost() && lease.is_alive() {
-        // Not longer than the lease: its expiry is then noticed in time.
+        // Not for longer than the lease lasts, so that its expiry is noticed in time.
         match timeout(lease.left(), bind(inner, lease, Duration::ZERO)).await {
             Ok(Ok(())) => return,
             Ok(Err(_)) => sleep(pause_after(begun.elapsed()).min(lease.left())).await,
@@ -118,7 +120,8 @@ async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
     }
 }
 
-/// Binds the leases of a session again: those whose slots have moved, and all when it is over.
+/// Binds the leases of a session again: those whose slots have moved, and all of them when the session is
+/// over.
 fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()> + Send + 'static {
     let (inner, pause) = (Arc::downgrade(inner), inner.settings.session_ttl / LOOKS);
     async move {
@@ -128,7 +131,7 @@ fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()>
             moved.bind_again(&inner, &session.node, session.leases());
         }
         let Some(inner) = inner.upgrade() else { return };
-        // (B2) In a cluster another server may have them.
+        // (B2) In a cluster the locks may be at other servers.
         let bind_anew = stream::iter(session.leases()).for_each_concurrent(AT_ONCE, |lease| {
             let inner = &inner;
             async move { bind_again(inner, &lease).await }
@@ -137,7 +140,7 @@ fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()>
     }
 }
 
-/// The leases of a session that are being bound at another node, by number. (B3)
+/// Tasks that bind leases of a session at another node, by number of the lease. (B3)
 #[derive(Default)]
 struct Moved(HashMap<u64, JoinHandle<()>>);
 

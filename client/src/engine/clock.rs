@@ -1,12 +1,13 @@
-//! Time as leases see it: a clock that continues while the machine is suspended.
+//! Time for leases: a clock that continues while the machine is suspended.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What the validity of leases is measured with.
+/// The clock with which the validity of leases is measured.
 ///
-/// The default is `CLOCK_BOOTTIME` on Linux, which counts the time that the machine was suspended;
-/// [`Instant`](std::time::Instant) does not, and the wall clock jumps. Another clock is for tests.
+/// The default on Linux is `CLOCK_BOOTTIME`, which counts the time in which the machine was suspended.
+/// [`Instant`](std::time::Instant) does not count it, and the wall clock jumps. Use another clock for
+/// tests.
 ///
 /// # Examples
 ///
@@ -28,7 +29,7 @@ use std::time::Duration;
 /// # let _ = builder;
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time since a fixed moment of the clock's choice. Never goes back.
+    /// Returns the time since a fixed moment of the clock's choice. Never decreases.
     fn now(&self) -> Duration;
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Boottime;
 impl Clock for Boottime {
     fn now(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        // The kernel answers neither negative seconds nor more than a second of nanoseconds.
+        // The kernel returns neither negative seconds nor a second or more of nanoseconds.
         let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
         Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
     }
@@ -60,7 +61,7 @@ impl Clock for Boottime {
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// Before everything.
+    /// A moment before all others.
     pub(crate) const LONG_AGO: Self = Self(0);
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
@@ -69,13 +70,13 @@ impl Moment {
         Self(nanos(clock.now()))
     }
 
-    /// So much later.
+    /// Returns the moment that is later by `duration`.
     #[must_use]
     pub(crate) fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// Time from `now` to this; zero if it has passed.
+    /// Returns the time from `now` to this moment; zero if it has passed.
     #[must_use]
     pub(crate) fn left_at(self, now: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(now.0))
@@ -86,7 +87,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How much less of a lease a holder may use than the server grants.
+/// Part of each lease at the server that a holder may not use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafetyMargin {
     /// Time before the server can free the lock at which the holder learns that it is lost.
@@ -101,13 +102,14 @@ impl SafetyMargin {
         sent.after(waited - waited / Self::DRIFT)
     }
 
-    /// Clocks may differ in rate by one part in this many.
+    /// Largest difference in rate between two clocks: one part in this many.
     const DRIFT: u32 = 100;
-    /// The server counts whole milliseconds, of a clock that it reads once per turn of its loop.
+    /// Rounding of the server, which counts whole milliseconds of a clock that it reads once per turn of
+    /// its loop.
     const ROUNDING: Duration = Duration::from_millis(2);
 
-    /// Until when a holder may believe in a lease that was asked for at `sent`: the server cannot
-    /// free the lock before, and has not freed it for another [`margin`](Self::margin).
+    /// Returns the moment until which a holder may count on a lease that was requested at `sent`. The
+    /// server frees the lock no earlier than a [`margin`](Self::margin) after it.
     pub(crate) fn until(&self, sent: Moment, lease: Duration) -> Moment {
         let margin = self.margin.min(lease / 4);
         let unsure = lease / Self::DRIFT + Self::ROUNDING + margin;

@@ -1,12 +1,13 @@
-//! Locks that had to be waited for at the last acquire. The next acquire waits in the queue at once. A wrong guess
-//! costs one command or one renewal.
+//! Locks that had to be waited for at the last acquire. The next acquire waits in the queue at once. A
+//! wrong guess costs one command or one renewal.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PLACES: usize = 4096;
 
-/// Which locks share a place is the same in each process, so that a simulation can repeat it.
+/// A set of lock names, by hash. Names that share a place are the same in each process, so that a
+/// simulation can be repeated.
 #[derive(Debug)]
 pub(crate) struct Contended(Box<[AtomicBool]>);
 

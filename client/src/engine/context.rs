@@ -1,4 +1,4 @@
-//! What all parts of a client share.
+//! State that all parts of a client share.
 
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-/// What all clones, guards and tasks of a client share.
+/// State that all clones, guards and tasks of a client share.
 pub(crate) struct Context {
     pub(crate) router: Arc<Router>,
     pub(crate) renewals: Arc<Renewals>,
@@ -63,7 +63,7 @@ impl Context {
         let watchdog =
             Watchdog::new(renewals.clone(), policy.clock.clone(), settings.reply_timeout);
         let background = TaskTracker::new();
-        // It is waited for until there is nothing to be done, not until nothing can come any more.
+        // A closed tracker still accepts tasks, and its `wait` returns when none is left.
         background.close();
         Ok(Self {
             router: router.clone(),
@@ -138,8 +138,8 @@ impl Context {
         answers.into_iter().collect()
     }
 
-    /// Whether the servers know the commands and let us in. One that cannot be reached now is none
-    /// that does not, if another one can.
+    /// Checks that the servers know the commands and accept the login. Ignores a server that cannot be
+    /// reached if another one can.
     pub(crate) async fn check_module(&self) -> Result<(), Error> {
         let nodes = self.router.nodes().await?;
         let many = nodes.len() > 1;
@@ -158,7 +158,7 @@ impl Context {
             .map_or(Ok(()), Err)
     }
 
-    /// Whether a server that does not know the commands is a Sentinel.
+    /// Returns whether a server that does not know the commands is a Sentinel.
     async fn is_sentinel(&self, node: &Node) -> bool {
         let answer = node.commands().call(&redis::cmd("HELLO"), self.settings.reply_timeout).await;
         let fields = answer
@@ -170,9 +170,9 @@ impl Context {
         })
     }
 
-    /// Asks for what the server looks at before it looks at rights and keys: it refuses a command
-    /// without arguments, but only one that it knows. It does so even before a login, so that is
-    /// asked for too.
+    /// Checks one server, with a command without arguments and with `PING`. The server checks the name of a
+    /// command and the number of its arguments before keys and rights (ACL), so it refuses a known command
+    /// for its arguments. It does so even without a login, which `PING` checks.
     async fn check_module_of(&self, node: &Node) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
         let open = redis::cmd("SESSION.OPEN");

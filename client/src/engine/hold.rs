@@ -20,8 +20,8 @@ use tokio::time::timeout;
 /// Renews a lease for the length that is computed when it is sent, with the owner's value if there is one,
 /// and records the outcome. Returns when it was sent.
 ///
-/// Errors without an effect at the server are retried while the lease lasts. With `repeatable` the command is also
-/// retried once after a broken connection, since a repetition has the same effect.
+/// Errors without an effect at the server are retried while the lease lasts. With `repeatable` the command
+/// is also retried once after a broken connection, since a repetition has the same effect.
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -47,7 +47,8 @@ pub(crate) async fn renew(
     }
 }
 
-/// The watchdog continues during this, and the answer is waited for while there is time for another try.
+/// Sends one renewal. The watchdog continues during this. The wait for the answer leaves time for another
+/// attempt before the lease ends.
 async fn renew_once(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -66,7 +67,7 @@ async fn renew_once(
             lease.refused(refused);
         }
         renewal.renewal = Some(lease.renewing(sent, length, via));
-        // Should this be dropped, the watchdog knows what may happen.
+        // If this future is dropped, the lease already counts with a late renewal.
         inner.watchdog.watch(lease);
     };
     let answer = inner.renewals.send_one(to, &request, left(end), sending).await;
@@ -77,7 +78,7 @@ async fn renew_once(
     if lease.is_lost() { Err(lease.lost_error()) } else { Ok(sent) }
 }
 
-/// A renewal in flight. Dropped before the answer, the renewal is given up.
+/// A renewal in flight. If it is dropped before the answer, the renewal is given up.
 struct InFlight<'a> {
     lease: &'a Lease,
     renewal: Option<RenewalId>,
@@ -119,7 +120,7 @@ pub(crate) async fn give_back_in(
     share: ShareId,
 ) -> Result<(), Error> {
     let held_so_far = !lease.is_lost();
-    // What the server has ends no later.
+    // The lease at the server ends no later.
     let lasts = lease.longest_ever().max(FIRST_LEASE);
     let release = lease.leave(turn, share);
     inner.watchdog.watch(lease);
@@ -131,8 +132,8 @@ pub(crate) async fn give_back_in(
     let outcome = send(inner, lease, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(held_lock),
-        // A release of some holds that does not fit: what strayed has added one, and the last guard
-        // gives back all.
+        // A partial release that does not fit: a stray acquire has added a hold. The last guard releases
+        // all holds.
         Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),
         Err(_) => {}
     }
@@ -156,7 +157,7 @@ fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Durat
     });
 }
 
-/// Takes out the only guard's share of a lease that a release with a result has ended.
+/// Removes the share of the only guard, after a release that stored a result.
 pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, share: ShareId) {
     let lasts = lease.longest_ever().max(FIRST_LEASE);
     let release = lease.leave(turn, share);
@@ -167,8 +168,8 @@ pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, s
     }
 }
 
-/// Sends a release, twice if the connection breaks. It names the number of holds to leave, so a repetition does no
-/// harm.
+/// Sends a release, and repeats it once if the connection breaks. It names the number of holds to leave, so
+/// a repetition does no harm.
 async fn send(
     inner: &Context,
     lease: &Lease,
@@ -180,7 +181,7 @@ async fn send(
         let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
         match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
-            // Released by the first one, whose answer did not arrive.
+            // Released by the first command, whose answer did not arrive.
             Ok(None) if !again && held_so_far => return Ok(()),
             Ok(None) | Err(Error::NotALock) => {
                 lease.gone();

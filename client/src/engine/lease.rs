@@ -8,19 +8,19 @@
 //!              │◄────────────── holders may believe ──────────────►│  lost
 //! ```
 //!
-//! Nothing here waits for the network, and only [`Lease::quiet`] sets a timer. Callers report when a command
-//! was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In whatever order
-//! they arrive, `until` never exceeds what the server grants.
+//! Nothing here waits for the network, and only [`Lease::quiet`] sets a timer. Callers report when a
+//! command was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In
+//! whatever order they arrive, `until` never exceeds what the server grants.
 //!
-//! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last answered
-//!   command has set, nor the one that an unanswered command sets if it is executed later.
-//! - **I2** Lost is final. A query after `until`, or after the time until which the [`Binding`] to a session is
-//!   believed, makes it lost first.
-//! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A command that
-//!   is no longer awaited may still be executed; the release takes that into account. Renewals need no turn, so the
-//!   watchdog never waits for one.
-//! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
-//!   may be lost is checked by a renewal for the rest of its time.
+//! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last
+//!   answered command has set, nor the one that an unanswered command sets if it is executed later.
+//! - **I2** Lost is final. A query after `until`, or after the time for which the [`Binding`] to a session
+//!   counts, makes the lease lost first.
+//! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
+//!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
+//!   need no turn, so the watchdog never waits for one.
+//! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that may be lost is
+//!   checked by a renewal for the rest of its time.
 
 pub(crate) mod alive;
 pub(crate) mod belief;
@@ -52,7 +52,7 @@ use tokio::time::timeout;
 pub(crate) struct LeaseSpec {
     /// Length of the lease.
     pub(crate) length: Duration,
-    /// Whether the watchdog renews the lease while the guard lives.
+    /// `true` if the watchdog renews the lease while the guard lives.
     pub(crate) watched: bool,
 }
 
@@ -64,9 +64,11 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     safety: SafetyMargin,
     held: Stopwatch,
-    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. Read without the mutex.
+    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. Read without the
+    /// mutex.
     until: AtomicU64,
-    /// When the watchdog's agenda lists this lease, a [`Moment`]. Guarded by the mutex of the agenda.
+    /// Time at which the watchdog's agenda lists this lease, a [`Moment`]. Guarded by the mutex of the
+    /// agenda.
     pub(crate) scheduled: AtomicU64,
     /// Value that the token was raised to; 0 if it was not raised.
     raised: AtomicU64,
@@ -86,15 +88,15 @@ struct State {
     shares: Vec<Share>,
     next_share: u32,
     renew_at: Moment,
-    /// Renew even if the lease is fixed, because the lock may be lost.
+    /// `true` if the lease is renewed even if it is fixed, because the lock may be lost.
     check: bool,
-    /// An acquire of this owner may still be in flight to the server.
+    /// `true` if an acquire of this owner may still be in flight to the server.
     strays: bool,
     /// Renewals that may still be in flight.
     late: Late,
     /// The longest lease that any guard has requested. The server's lease ends within this time.
     longest_ever: Duration,
-    /// The last renewal reached the server, but too few replicas.
+    /// `true` if the last renewal reached the server, but too few replicas.
     unconfirmed: bool,
     /// A suspected loss, and the number of the last renewal that was sent before the suspicion.
     suspicion: Option<(Loss, u64)>,
@@ -103,7 +105,8 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as holder.
+    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as
+    /// holder.
     Lost {
         told: bool,
         why: Loss,
@@ -123,7 +126,7 @@ struct Share {
     term: LeaseSpec,
     /// End of a fixed lease.
     ends: Moment,
-    /// The guard was dropped, and its release is in flight.
+    /// `true` if the guard was dropped. Its release is in flight.
     abandoned: bool,
 }
 
@@ -185,7 +188,7 @@ pub(crate) struct Beginning {
     pub(crate) runs: Duration,
     /// Renewals of the same owner that may still arrive.
     pub(crate) late: Late,
-    /// Whether acquires of the same owner may still arrive.
+    /// `true` if acquires of the same owner may still arrive.
     pub(crate) strays: bool,
 }
 
@@ -268,14 +271,15 @@ impl Lease {
             if self.is_lost() || self.state().is_quiet() {
                 return;
             }
-            // The runtime of the renewals may have ended, and then nothing notifies: look again when the lease ends.
+            // The runtime of the renewals may have ended, so that nothing notifies. Look again when the
+            // lease ends.
             let _over = timeout(self.left(), answered).await;
         }
     }
 
-    /// Adds a hold that was requested at `sent`: the server's lease is now the longer of both. `None` if the lock
-    /// is lost. If it does not `count` yet, because replicas must confirm it, `until` does not change and the lease
-    /// is renewed at once.
+    /// Adds a hold that was requested at `sent`: the server's lease is the longer of both. `None` if the
+    /// lock is lost. If the hold does not `count` yet, because replicas must confirm it, `until` does not
+    /// change and the lease is renewed at once.
     pub(crate) fn reentered(
         &self,
         _turn: &Turn,
@@ -309,13 +313,13 @@ impl Lease {
         self.until.store(self.until.load(Ordering::Acquire).min(until.0), Ordering::Release);
     }
 
-    /// Whether the guard of `share` exists.
+    /// Returns whether the guard of `share` exists.
     pub(crate) fn has(&self, share: ShareId) -> bool {
         let state = self.state();
         state.shares.iter().any(|other| other.id == share && !other.abandoned)
     }
 
-    /// Whether any guard exists.
+    /// Returns whether any guard exists.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().shares.iter().any(|share| !share.abandoned)
     }
@@ -343,12 +347,12 @@ impl Lease {
         self.binding.is_to(belief)
     }
 
-    /// Whether the lease was ever bound. The server may still have the binding.
+    /// Returns whether the lease was ever bound. The server may still have the binding.
     pub(crate) fn was_bound(&self) -> bool {
         self.binding.is_any()
     }
 
-    /// Whether the lease is bound to a session that has not ended.
+    /// Returns whether the lease is bound to a session that has not ended.
     pub(crate) fn is_bound(&self) -> bool {
         self.binding.lasts(Moment::of(&*self.clock))
     }
@@ -406,7 +410,7 @@ impl Lease {
         Some(Turn(self.clone()))
     }
 
-    /// Whether a share exists, held or lost.
+    /// Returns whether a share exists, held or lost.
     pub(crate) fn is_alive(&self) -> bool {
         !self.state().shares.is_empty()
     }
@@ -457,7 +461,7 @@ impl Lease {
         ReleaseAction::Release { give_back, strays }
     }
 
-    /// The longest lease that any guard has requested so far.
+    /// Returns the longest lease that any guard has requested so far.
     pub(crate) fn longest_ever(&self) -> Duration {
         self.state().longest_ever
     }
@@ -477,7 +481,7 @@ impl State {
         !self.is_held() || self.late.is_quiet() && self.renew_at != Moment::NEVER
     }
 
-    /// Whether a guard holds the lock. A lease without shares is released.
+    /// Returns whether a guard holds the lock. A lease without shares is released.
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.shares.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Duration of an acquire: the limit of its caller, and its patience with errors.
+//! Limits of an acquire: the time limit of its caller, and the time for which errors are retried.
 
 use crate::engine::observe;
 use crate::wire::error::Error;
@@ -7,21 +7,22 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// A wait whose server still answers after this time has reached it: the patience begins anew.
-/// Some networks cut silent connections every minute.
+/// If the server still answered this long after the start of a wait, the wait has reached it, and the time
+/// for retries starts again. Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
-/// Range of the growing intervals of an acquire that cannot wait in the queue.
+/// Range of the growing pauses of an acquire that cannot wait in the queue.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
-/// Intervals of retries: this part of the time since the first error, within the limits that follow. So an acquire
-/// that waits for a failover of two seconds retries an eighth of a second after its end at the latest.
+/// Pauses between retries: this fraction of the time since the first error, within the limits that follow.
+/// So an acquire that waits for a failover of two seconds retries at most an eighth of a second after its
+/// end.
 const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Longest time for an acquire.
+/// Time limit of an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// Does not wait.
@@ -36,7 +37,7 @@ impl Limit {
         if timeout.is_zero() {
             return Self::Now;
         }
-        // What a server takes for the longest time to wait, and what can be counted.
+        // No limit if the timeout is longer than a server accepts, or too long for the clock.
         let end = Instant::now().checked_add(timeout).filter(|_| timeout <= LONGEST);
         end.map_or(Self::Never, Self::Until)
     }
@@ -53,7 +54,7 @@ impl Limit {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Waits for a future until the limit has passed.
+    /// Waits for a future, but no longer than the limit. `None` if the limit passes first.
     pub(crate) async fn wait_for<T>(self, what: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -62,8 +63,8 @@ impl Limit {
         }
     }
 
-    /// Does something, but not for longer than an answer may take after the limit, whatever it waits
-    /// for. It is large, so it stays where it is.
+    /// Runs `what`, but for at most `reply_timeout` after the limit, whatever it waits for. The caller pins
+    /// `what`, since it is too large to move.
     pub(crate) async fn hold<T>(
         self,
         reply_timeout: Duration,
@@ -82,18 +83,18 @@ impl Limit {
     }
 }
 
-/// Sleeps before a client that cannot wait in the queue, or was withdrawn from it, asks again.
+/// Pauses before a client that cannot wait in the queue, or whose wait was cancelled, asks again.
 pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
     let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
     *polls += 1;
     limit.wait_for(sleep(between_half_and(longest))).await;
 }
 
-/// Transient errors, and how long they have lasted.
+/// Temporary errors of a call, and how long they have lasted.
 pub(crate) struct Trouble {
     limit: Limit,
     since: Option<Instant>,
-    /// Whether an attempt has failed.
+    /// `true` if an attempt has failed.
     failed: bool,
 }
 
@@ -106,8 +107,9 @@ impl Trouble {
         *self = Self::new(self.limit);
     }
 
-    /// Records the failure of a wait that was in the queue since `since`. The errors count from when the server
-    /// was last `heard`, or from the first error if the wait had just begun then.
+    /// Records the failure of a wait that was in the queue since `since`. The errors count from `heard`,
+    /// when the server last answered. If that was right after the start of the wait, earlier errors count
+    /// too.
     pub(crate) fn was_in_line(&mut self, since: Instant, heard: Instant) {
         if heard.saturating_duration_since(since) >= REACHED {
             self.over();
@@ -115,8 +117,7 @@ impl Trouble {
         self.since.get_or_insert_with(|| heard.max(since));
     }
 
-    /// Pauses before the next try, until there is `news` at most; returns the error when there is to
-    /// be none.
+    /// Pauses before the next attempt, or returns the error if there is to be none. `news` ends the pause.
     pub(crate) async fn bear(
         &mut self,
         error: Error,
@@ -158,7 +159,7 @@ pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output =
     }
 }
 
-/// Random, so that tasks that began together spread.
+/// Returns a random duration, so that tasks that began together do not stay in step.
 fn between_half_and(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

@@ -1,9 +1,8 @@
-//! Observed locks: their holders, and changes of them.
+//! Observation of locks: their holders, and changes of holder.
 //!
-//! One task for each observed lock, for any number of observers. It sends `LOCK.OBSERVE`, gets
-//! changes through the session at that server, and starts again at the current server of the lock when that
-//! session ends.
-//! What is known of a lock is in [`Observed`], with the invariants O1 and O2.
+//! Each observed lock has one task, for any number of observers. The task sends `LOCK.OBSERVE` and gets
+//! changes through the session at that server. When the session ends, it starts again at the server that
+//! has the lock then. The state of a lock is in [`Observed`], with the invariants O1 and O2.
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
@@ -47,7 +46,7 @@ pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
 pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
     let observation = observe(context, &lease.held_lock.key);
     observation.observed.held_by(lease);
-    // What was seen before it was granted does no harm. (O2)
+    // A report from before the grant does no harm. (O2)
     let known = match &*observation.view.borrow() {
         View::Known(known) => Some(known.clone()),
         View::Unknown | View::Failed(_) => None,
@@ -58,7 +57,7 @@ pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observ
     observation
 }
 
-/// Makes leases check themselves.
+/// Makes a renewal of each suspect due, whose answer decides.
 fn check(context: &Context, suspects: Suspects) {
     let Suspects { leases, why } = suspects;
     for lease in leases {
@@ -94,14 +93,15 @@ impl Observation {
 }
 
 impl Drop for Observation {
-    /// Its task ends when nothing observes any more. If the task has ended with its runtime, this does so.
+    /// Leaves the observers. If the task has ended with its runtime, it cannot remove the lock, so this
+    /// does.
     fn drop(&mut self) {
         self.context.observers.leave(&self.observed);
     }
 }
 
 impl Drop for Running {
-    /// The same the other way round: the runtime may end when nothing observes any more.
+    /// Removes an unobserved lock, in case the runtime ends before the task can do so.
     fn drop(&mut self) {
         self.context.observers.forget_unused(&self.observed);
     }
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Observation {
     }
 }
 
-/// The task.
+/// The task of an observed lock.
 struct Running {
     context: Arc<Context>,
     observed: Arc<Observed>,
@@ -146,7 +146,7 @@ impl Running {
             let pause = if trouble.is_retryable() {
                 pause_after(lasts)
             } else {
-                // An administrator may change that. Twice as long each time.
+                // An administrator may allow it later. Each pause is as long as the time so far.
                 lasts.clamp(REFUSED_MIN, REFUSED_MAX)
             };
             if !trouble.is_retryable() || lasts >= context.settings.patience {
@@ -157,7 +157,7 @@ impl Running {
         }
     }
 
-    /// Observes it until something goes wrong.
+    /// Observes the lock until an error. Resets `trouble`, the time of the first error, after a success.
     async fn observe(&self, trouble: &mut Option<Instant>) -> Result<Infallible, Error> {
         let router = &self.context.router;
         let mut route = router.route(&self.observed.key).await?;
@@ -187,7 +187,7 @@ impl Running {
         *trouble = None;
         loop {
             let seen = changes.next().await?;
-            // It may have been told before the answer was read.
+            // A change may arrive before the answer to `LOCK.OBSERVE` is read.
             if seen.version > newest {
                 newest = seen.version;
                 check(context, this.see(seen));
@@ -195,7 +195,7 @@ impl Running {
         }
     }
 
-    /// Ends the observation after its last observer. A later observer begins anew.
+    /// Ends the observation after its last observer. A later observer starts it again.
     async fn end(&self) -> Result<(), Error> {
         let Self { context, observed } = self;
         observed.view.send_replace(View::Unknown);

@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 /// Makes acquisitions re-entrant: those that share an owner share the lock.
 ///
-/// Without one, each acquisition is an owner of its own, and a task that acquires a lock that it
-/// holds already waits for itself. With one, the second acquisition re-enters: it is granted at
-/// once, has the same token, and the lock is free when the guards of both are gone. Hand a clone to
-/// whatever belongs together: a task, a request, a chain of calls.
+/// Without a shared owner, each acquisition is a separate owner, and a task that acquires a lock that it
+/// holds already waits for itself. With a shared owner the second acquisition re-enters: it is granted at
+/// once, has the same token, and the lock is free when the guards of both are gone. Give a clone of the
+/// owner to each part of one task, one request, or one chain of calls.
 ///
-/// On the wire an owner is `<client uuid>:<n>`, with a fresh `n` whenever it comes to hold a lock
-/// that it did not hold; so nothing that is late can touch what it holds next.
+/// In commands an owner is `<client uuid>:<n>`, with a fresh `n` each time it acquires a lock that it does
+/// not hold. So a late command cannot affect a later hold.
 ///
 /// # Examples
 ///
@@ -48,13 +48,13 @@ struct Visited {
     visitors: usize,
 }
 
-/// What an owner does with one lock.
+/// State of an owner for one lock.
 #[derive(Default)]
 struct Slot {
-    /// Acquires follow each other.
+    /// Held during an acquire, so that acquires of this owner follow each other.
     gate: tokio::sync::Mutex<()>,
     held: Mutex<Held>,
-    /// The acquire at the gate has to wait for others.
+    /// Notified when the acquire that has the gate starts to wait for other owners.
     waits: Notify,
 }
 
@@ -81,7 +81,7 @@ impl Owner {
         OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
     }
 
-    /// Lease that it holds in that mode under this name, or may hold.
+    /// Returns the lease of this owner for this lock and mode, if any. The lease may be lost.
     pub(crate) fn lease(&self, mode: Mode, key: &Arc<[u8]>) -> Option<Arc<Lease>> {
         lock(&self.slots).get(&(mode, key.clone()))?.slot.lease()
     }
@@ -99,7 +99,7 @@ impl Slot {
     }
 }
 
-/// An acquire or a guard of an owner. The slot is removed with the last of them.
+/// Use of a slot by an acquire or a guard. The slot is removed with the last of them.
 pub(crate) struct OwnerSlot {
     owner: Owner,
     mode: Mode,
@@ -114,12 +114,12 @@ impl fmt::Debug for OwnerSlot {
 }
 
 impl OwnerSlot {
-    /// The right to acquire for this owner.
+    /// Waits for the right to acquire for this owner.
     pub(crate) async fn gate(&self) -> MutexGuard<'_, ()> {
         self.slot.gate.lock().await
     }
 
-    /// Returns when the acquire that is at the gate waits for others to release.
+    /// Waits until the acquire that has the gate waits for other owners to release.
     pub(crate) async fn until_waiting(&self) {
         loop {
             let mut waits = pin!(self.slot.waits.notified());
@@ -135,7 +135,7 @@ impl OwnerSlot {
         self.slot.lease()
     }
 
-    /// A visit of the same owner to the same lock, in that mode.
+    /// Returns the slot of the same owner and lock in `mode`.
     pub(crate) fn in_mode(&self, mode: Mode) -> Self {
         self.owner.slot(mode, &self.key)
     }
@@ -144,7 +144,7 @@ impl OwnerSlot {
         lock(&self.slot.held).lease = Arc::downgrade(lease);
     }
 
-    /// From now on, until it is dropped, this owner waits for others.
+    /// Marks this owner as waiting for other owners, until the returned value is dropped.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
         lock(&self.slot.held).waiting = true;
         self.slot.waits.notify_waiters();

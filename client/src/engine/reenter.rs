@@ -1,4 +1,4 @@
-//! How an owner that holds a lock acquires it once more.
+//! Re-entry: an owner that holds a lock acquires it once more.
 //!
 //! The watchdog continues during it.
 
@@ -16,15 +16,15 @@ use crate::wire::reply::{self, Grant};
 use crate::wire::request::GiveBack;
 use std::sync::Arc;
 
-/// Adds a hold, for the first lease at most: the rest is set by renewal. `None` if the last guard
-/// has been released, so that there is nothing to re-enter.
+/// Adds a hold. Its lease is at most [`FIRST_LEASE`]; a renewal sets a longer one. `None` if the last guard
+/// was released, so that there is nothing to re-enter.
 ///
-/// Tries once. After trouble it can be called again: the command says how many holds there will be, so an
-/// addition counts once however often it arrives.
+/// Tries once. After an error it can be called again: the command names the resulting number of holds, so a
+/// repetition adds nothing.
 ///
 /// # Cancel safety
 ///
-/// Dropped, the server is told in the background how many holds there are.
+/// If the future is dropped, a release in the background restores the number of holds.
 pub(crate) async fn reenter(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -48,7 +48,7 @@ pub(crate) async fn reenter(
             lease.lose(false, if other.is_none() { Loss::Taken } else { Loss::Deleted });
             return Err(lease.lost_error());
         }
-        // A release that came late may have taken a hold away: what counts is that it is held.
+        // A late release may have removed a hold. The renewal shows whether the lock is still held.
         Err(trouble) if trouble.code() == Some("MISMATCH") => {
             sent = addition.renew(first).await?;
         }

@@ -13,15 +13,17 @@
 //! also with its runtime, the session is over.
 //!
 //! - **S1** A session ends once, with a reason. Its waits and observations then end with that reason and
-//!   start again through another session. If the server still has the owner in its queue, the place is kept.
+//!   start again through another session. If the server still has the owner in its queue, the place is
+//!   kept.
 //! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases
 //!   the lock if it was granted.
-//! - **S3** A wait fails when the server has not answered for the ttl, or for the patience of the wait if that
-//!   is shorter. The time since the last answer counts against the patience.
+//! - **S3** A wait fails when the server has not answered for the ttl, or for the patience of the wait if
+//!   that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
 //!   know the session: a late request would bind to it again.
-//! - **S5** Bound locks count as held until `ttl` after the last answered `SESSION.NEXT` was sent. If the server
-//!   does not know the session before that time is over, it has forgotten the bindings, and the leases alone count.
+//! - **S5** Bound locks count as held until `ttl` after the last answered `SESSION.NEXT` was sent. If the
+//!   server does not know the session before that time is over, it has forgotten the bindings, and the
+//!   leases alone count.
 //!
 //! [`Claim`]: crate::engine::acquire::claim::Claim
 
@@ -84,7 +86,7 @@ enum Phase {
     Over(Error),
 }
 
-/// What a session is used for.
+/// Uses of a session.
 #[derive(Debug)]
 struct Uses {
     /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.
@@ -186,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Returns the leases that are bound to it.
+    /// Returns the leases that are bound to this session.
     pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
         let all: Vec<_> = self.uses().bound.iter().collect();
         all.into_iter().filter(|lease| lease.is_bound_to(&self.belief)).collect()
@@ -255,8 +257,8 @@ impl Session {
 }
 
 impl Uses {
-    /// Whether there are no waits and no bound leases. A lease that is now bound at another node counts too: its
-    /// slot may come back.
+    /// Returns whether there are no waits and no bound leases. A lease that is bound at another node counts
+    /// too: its slot may come back.
     fn may_end(&mut self) -> bool {
         self.waits.is_empty() && !self.bound.any()
     }
@@ -265,8 +267,9 @@ impl Uses {
         self.may_end() && self.observed.is_empty()
     }
 
-    /// Whether the next request is sent before the last one is answered. Outcomes then follow each other without
-    /// a pause. For bound locks it is not: an answer to what was sent earlier is worth less to them.
+    /// Returns whether the next request is sent before the last one is answered. Outcomes then follow each
+    /// other without a pause. With bound locks it is not, since an answer counts from when its request was
+    /// sent.
     fn reads_ahead(&mut self) -> bool {
         let is_awaited = !self.waits.is_empty() || !self.observed.is_empty();
         is_awaited && !self.bound.any()
@@ -279,7 +282,7 @@ impl Uses {
     }
 }
 
-/// Whether the error means that the server does not know the session.
+/// Returns whether the error means that the server does not know the session.
 fn is_forgotten(why: &Error) -> bool {
     matches!(why.code(), Some("NOSESSION" | "TRYAGAIN"))
 }
@@ -321,7 +324,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Returns the next state; an error if the session is over, or the observation has to begin anew.
+    /// Returns the next state; an error if the session is over, or if the observation must start again.
     ///
     /// # Cancel safety
     ///

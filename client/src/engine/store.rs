@@ -1,8 +1,8 @@
 //! Storing the result of the work that was done under a lock, in the step that releases the lock.
 //!
-//! The server carries out `LOCK.RELEASE … STORE` only for the holder, so a result is never stored for a
-//! lease that is over. When an answer is lost, the same command is sent again: it stores the result, or it
-//! finds the lock released. Then the result itself says whether the first one has stored it.
+//! The server executes `LOCK.RELEASE … STORE` only for the holder, so a result is never stored for a lease
+//! that is over. If an answer is lost, the same command is sent again. It stores the result, or it finds
+//! the lock released. In the second case the stored value shows whether the first command has stored it.
 
 use crate::engine::context::Context;
 use crate::engine::hold::{gave_back, give_back_in};
@@ -13,8 +13,8 @@ use crate::wire::reply;
 use crate::wire::request::{self, GiveBack, ToStore};
 use std::sync::Arc;
 
-/// Releases the lock of its only guard with a result. After an error the lock is released without the
-/// result; after one that leaves the outcome unknown the result may have been stored.
+/// Releases a lock with one guard, and stores a result in the same step. After an error the lock is
+/// released without the result. If the error leaves the outcome unknown, the result may have been stored.
 pub(crate) async fn give_back_storing(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -29,13 +29,14 @@ pub(crate) async fn give_back_storing(
     if stored.is_ok() {
         gave_back(inner, lease, &turn, share);
     } else if let Err(trouble) = give_back_in(inner, lease, &turn, share).await {
-        // The caller gets the reason why the result was not stored. This release is repeated in the background.
+        // The caller gets the reason why the result was not stored. This release is repeated in the
+        // background.
         tracing::debug!(%trouble, "released without the result");
     }
     stored
 }
 
-/// Stores the result and releases the lock. Trouble that passes is sat out while the lease lasts.
+/// Stores the result and releases the lock. Temporary errors are retried while the lease lasts.
 async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<(), Error> {
     let held_lock = &lease.held_lock;
     let request = request::with_store(held_lock.release(GiveBack::DownTo(0)), result)?;

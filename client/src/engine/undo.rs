@@ -1,4 +1,4 @@
-//! Releases, and cancelled waits, of what an abandoned command may have been granted.
+//! Cleanup after an abandoned command: cancels its wait and releases what it may have been granted.
 
 use crate::engine::context::Context;
 use crate::engine::limit::{pause_after, sleep_until_news};
@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 /// sent over the next connection.
 const LATER: Duration = Duration::from_secs(3);
 
-/// Sends a release until it is answered, after the cancellation of the wait if there was one. It is first sent over
-/// the connection of the acquire, so that it is executed after it. If that connection broke, it is sent over a new
-/// one, and once more later. Gives up after `lasts`: then the lease has ended.
+/// Sends a release until it is answered, after the cancellation of the wait if there was one. It is first
+/// sent over the connection of the acquire, so that it is executed after it. If that connection broke, it
+/// is sent over a new one, and once more later. Gives up after `lasts`: then the lease has ended.
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],
@@ -51,8 +51,8 @@ pub(crate) async fn free(
 pub(crate) enum Followed {
     /// The lock was released.
     Done,
-    /// The acquire has been carried out or refused, and nothing will come of it any more; but the
-    /// lock is kept by another server now, or by this one a little later.
+    /// The acquire has been executed or refused, and cannot arrive later. The release was refused for now:
+    /// another server has the lock, or this one accepts the release a little later.
     Elsewhere,
     /// Unknown: the acquire may still be executed.
     Unknown,
@@ -78,11 +78,11 @@ async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Ins
             if Instant::now() >= over {
                 return;
             }
-            // A command that is refused for good is no reason to leave out the next one.
+            // A permanent refusal of one command does not stop the next one.
             if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) {
                 break;
             }
-            // Others may be waiting for it.
+            // Other clients may wait for the lock, so a new primary ends the pause.
             sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
         }
     }

@@ -1,4 +1,4 @@
-//! The ways to acquire a lock, or to take it over.
+//! Acquiring a lock, and taking over one that was detached.
 
 use super::Lock;
 use crate::api::guard::Guard;
@@ -20,22 +20,21 @@ use std::time::Duration;
 impl Lock {
     /// Acquires the lock. Waits in the queue behind earlier waiters, without a time limit.
     ///
-    /// Tasks of one client are served in order of this call, and all processes
-    /// in order of arrival at the server. With an
-    /// [`owner`](Self::owner) that holds the lock this re-enters at once.
+    /// Tasks of one client are served in the order of their calls, and all processes in order of arrival at
+    /// the server. With an [`owner`](Self::owner) that holds the lock, this re-enters at once.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the name or lease is out of range or the owner of another client,
-    /// [`Lost`](Error::Lost) on re-entering a lock that was lost, [`NotALock`](Error::NotALock),
-    /// [`QueueFull`](Error::QueueFull), and what the server or network make impossible. Trouble
-    /// that passes is sat out for the [`patience`](crate::Builder::patience) of the client.
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or if the owner belongs to another
+    /// client; [`Lost`](Error::Lost) on re-entry into a lost lock; [`Upgrade`](Error::Upgrade);
+    /// [`NotALock`](Error::NotALock); [`QueueFull`](Error::QueueFull); errors of the server or the network.
+    /// Temporary errors are retried for the [`patience`](crate::Builder::patience) of the client.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when the future is dropped at any point, the
-    /// place in the queue is given up, and a lock that was granted in that moment is released, both in
-    /// the background. A later call waits at the end of the line.
+    /// Cancel safe. When the future is dropped at any point, the place in the queue is given up, and a lock
+    /// that was granted at that moment is released. Both happen in the background. A later call waits at
+    /// the end of the queue.
     ///
     /// # Examples
     ///
@@ -51,17 +50,17 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock if it can be had at once. `None` if it cannot: another owner holds it, or
-    /// other clients wait.
+    /// Acquires the lock if that is possible without waiting. `None` if another owner holds the lock, or if
+    /// other clients wait for it.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but temporary errors are not retried, except once
-    /// over a new connection if the old one was closed.
+    /// As for [`acquire`](Self::acquire), but temporary errors are not retried, except once over a new
+    /// connection if the old one was closed.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire): nothing is left.
+    /// As for [`acquire`](Self::acquire): nothing is left behind.
     ///
     /// # Examples
     ///
@@ -77,16 +76,17 @@ impl Lock {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires the lock. Waits in the queue for up to `timeout`, then returns `None`.
-    /// Zero does not wait, as [`try_acquire`](Self::try_acquire).
+    /// Acquires the lock. Waits in the queue for up to `timeout`, then returns `None`. With a `timeout` of
+    /// zero it does not wait, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); when the time passes during trouble, that trouble.
+    /// As for [`acquire`](Self::acquire). If the time is over while an error is retried, it returns that
+    /// error.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire): nothing is left.
+    /// As for [`acquire`](Self::acquire): nothing is left behind.
     ///
     /// # Examples
     ///
@@ -104,14 +104,14 @@ impl Lock {
         self.acquire_by(Limit::within(timeout)).await
     }
 
-    /// Acquires the lock, does the work for as long as it is held, and releases it.
+    /// Acquires the lock, runs the work while the lock is held, and releases the lock.
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire), before the work has begun; [`Lost`](Error::Lost) if the lock was
-    /// lost before the work was done, or is found lost at its release. Without an error the lock was
-    /// held from the first line of the work to its last. That the release has another error is logged, and it is
-    /// repeated in the background: the work was done.
+    /// The errors of [`acquire`](Self::acquire), before the work has begun; [`Lost`](Error::Lost) if the
+    /// lock was lost before the work was done, or is found lost at its release. Without an error, the lock
+    /// was held from the start of the work to its end. Another error of the release is only logged, since
+    /// the work was done, and the release is repeated in the background.
     ///
     /// # Cancel safety
     ///
@@ -138,18 +138,18 @@ impl Lock {
         Ok(done)
     }
 
-    /// Takes over a lock that another process, or this one, has [detached](crate::Guard::detach). The returned guard
-    /// renews and releases it.
+    /// Takes over a lock that another process, or this one, has [detached](crate::Guard::detach). The
+    /// returned guard renews and releases it.
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; those of
-    /// [`try_acquire`](Self::try_acquire). After each of them the lock is as it was, perhaps with a longer
-    /// lease: it can be tried again.
+    /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; the errors of
+    /// [`try_acquire`](Self::try_acquire). After an error the lock is as it was, perhaps with a longer
+    /// lease, and the call can be repeated.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock stays as it was, perhaps with a longer lease.
+    /// If the future is dropped, the lock stays as it was, perhaps with a longer lease.
     ///
     /// # Examples
     ///
@@ -162,7 +162,7 @@ impl Lock {
         self.check()?;
         check_lease(self.term.length)?;
         let inner = &self.inner;
-        // It is sent nothing that could be granted, so there is nothing to undo.
+        // The claim sends no command that can be granted, so there is nothing to undo.
         let mut claim = Claim::of(inner, self.mode, &self.key, &owner.into());
         claim.further = self.further.clone();
         let acquisition = self.acquisition(Limit::Now, None);
@@ -170,7 +170,8 @@ impl Lock {
         Guard::adopted(inner.clone(), lease, share, self.bound, self.observed).await
     }
 
-    /// `None` when the limit has passed, or the result exists that makes the lock unnecessary.
+    /// Acquires the lock. `None` if the limit has passed, or if the result exists that makes the lock
+    /// unnecessary.
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
         self.check()?;
         check_lease(self.term.length)?;
@@ -217,14 +218,15 @@ impl Lock {
         if self.mode == Mode::Alone && owner.lease(Mode::Shared, &self.key).is_some() {
             return Err(Error::Upgrade);
         }
-        // An exclusive owner may share it too, without a request.
+        // An exclusive hold includes the shared one: re-enters it.
         let mode = match owner.lease(Mode::Alone, &self.key) {
             Some(_) => Mode::Alone,
             None => self.mode,
         };
         let slot = owner.slot(mode, &self.key);
         let gate = match limit {
-            // The gate is free in a moment, or its holder waits for others, which this call must not.
+            // The gate is free in a moment, or the acquire that has it waits in the queue. This call must
+            // not wait for that one.
             Limit::Now => tokio::select! {
                 biased;
                 gate = slot.gate() => Some(gate),

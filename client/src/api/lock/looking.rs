@@ -1,4 +1,4 @@
-//! What the server knows of a lock, and taking it away.
+//! Queries about a lock, and its forced release.
 
 use super::Lock;
 use crate::engine::owner::Owner;
@@ -10,20 +10,21 @@ use redis::{Cmd, ParsingError, Value};
 use std::time::Duration;
 
 impl Lock {
-    /// Takes the lock away from its holder, and hands it to the first waiter. `true` if
-    /// it was held.
+    /// Takes the lock away from its holder, and grants it to the first waiter. Returns whether the lock was
+    /// held.
     ///
-    /// For operators. The holder finds out with its next renewal, or at once if it
-    /// [observes](Self::observed) the lock, and works on unprotected until then. Needs the right to `LOCK.FORCERELEASE`.
+    /// For operators. The holder learns of the loss at its next renewal, or at once if it
+    /// [observes](Self::observed) the lock. Until then it works without protection. Needs the right (ACL)
+    /// to `LOCK.FORCERELEASE`.
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock) and network
-    /// errors. It is sent once: repeated, it would take the lock from the next holder.
+    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock); network errors. The
+    /// command is sent once: repeated, it would take the lock away from the next holder.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not be carried out.
+    /// If the future is dropped, the command may or may not be executed.
     pub async fn force_release(&self) -> Result<bool, Error> {
         self.send_once(&request::force_release(&*self.key), reply::read).await
     }
@@ -50,7 +51,8 @@ impl Lock {
         self.look(&request::info(&*self.key, None), reply::read).await
     }
 
-    /// [`info`](Self::info) with the first `count` waiters, in the order of the queue.
+    /// Returns the state as [`info`](Self::info) does, with the first `count` waiters in the order of the
+    /// queue.
     ///
     /// # Errors
     ///
@@ -69,7 +71,8 @@ impl Lock {
         self.look(&request::info(&*self.key, Some(count)), reply::read).await
     }
 
-    /// Returns whether it is held at this moment. To get a lock if it is free, acquire it.
+    /// Returns whether the lock is held at this moment. To get a free lock, call
+    /// [`try_acquire`](Self::try_acquire) instead.
     ///
     /// # Errors
     ///
@@ -81,7 +84,7 @@ impl Lock {
     /// Returns the number of holds of this owner at the server; 0 if it does not hold the lock.
     ///
     /// It may differ from the number of its [guards](crate::Guard::holds) after a re-entry or a release
-    /// whose answer was lost. That has no effect, since the last guard gives back all holds.
+    /// whose answer was lost. That has no effect, since the last guard releases all holds.
     ///
     /// # Errors
     ///
@@ -103,13 +106,14 @@ impl Lock {
             let held = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
             return Ok(if held { info.holds } else { 0 });
         }
-        // The server does not report the holds of one sharer. But all sharers have the token of the period.
+        // The server does not report the holds of each sharer, but all sharers of a period have the same
+        // token.
         let shared = owner.lease(Mode::Shared, &self.key);
         let shared = shared.filter(|lease| info.token == Some(lease.token()));
         Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
     }
 
-    /// Whether that owner holds it at this moment, as the server sees it.
+    /// Returns whether this owner holds the lock at this moment, according to the server.
     ///
     /// # Errors
     ///
@@ -146,7 +150,7 @@ impl Lock {
         Ok(self.info().await?.lease_left)
     }
 
-    /// Asks for something about this name that does the same if it is asked for twice.
+    /// Sends an idempotent request for this name. Repeats it once if the connection was closed.
     pub(crate) async fn look<T>(
         &self,
         request: &Cmd,
@@ -156,7 +160,7 @@ impl Lock {
         self.inner.look(&self.key, request, read).await
     }
 
-    /// Asks for something that is not to be done twice.
+    /// Sends a request that must not be repeated.
     pub(crate) async fn send_once<T>(
         &self,
         request: &Cmd,

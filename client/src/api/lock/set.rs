@@ -10,18 +10,19 @@ use std::sync::Arc;
 const SET_MAX: usize = 64;
 
 impl Lock {
-    /// Its position in an order that is the same in all processes: server, database, slot, name.
+    /// Returns the position in an order that is the same in all processes: by server, database, slot and
+    /// name.
     pub(crate) fn rank(&self) -> ((&str, i64, u16), &[u8]) {
         (self.place(), &self.key)
     }
 
-    /// What locks that are acquired in one step have in common.
+    /// Returns server, database and slot, which are the same for all locks of one step.
     fn place(&self) -> (&str, i64, u16) {
         (&self.inner.place, self.inner.database, self.inner.router.slot(&self.key))
     }
 
-    /// Adds another lock to those that are acquired in one step. Gives the lock back if that cannot be: it is on
-    /// another server or in another slot, or differs in more than its name and mode.
+    /// Adds another lock to the step. Returns the lock if that is impossible: it is on another server or in
+    /// another slot, differs in more than its name and mode, or the step would have too many locks.
     pub(crate) fn join(&mut self, other: Self) -> Option<Self> {
         let is_plain = |lock: &Self| {
             lock.owner.is_none() && lock.value.is_none() && lock.unless.is_none() && !lock.observed
@@ -42,7 +43,7 @@ impl Lock {
         } else if self.mode == Mode::Alone {
             further.under.extend(std::iter::once(other.key).chain(its.with));
         } else {
-            // The first lock says the mode of the command.
+            // The mode of the command applies to its first lock, so the exclusive one comes first.
             further.under.push(std::mem::replace(&mut self.key, other.key));
             further.under.extend(std::mem::replace(&mut further.with, its.with));
             self.mode = other.mode;
@@ -50,19 +51,19 @@ impl Lock {
         further.under.extend(its.under);
         further.under.sort();
         further.under.dedup();
-        // An exclusive holder need not share it too.
+        // A lock that is held exclusively need not be shared too.
         further.under.retain(|name| *name != self.key && !further.with.contains(name));
         self.further = Some(Arc::new(further));
         None
     }
 
-    /// Whether a client that holds these locks may wait for the others: no client waits for these while it holds one
-    /// of the others.
+    /// Returns whether a client that holds these locks may wait for `other`. In the common order of all
+    /// clients, none waits for these locks while it holds one of `other`.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.place() != other.place() || self.names().max() < other.names().min()
     }
 
-    /// The names of all locks that are acquired in one step.
+    /// Returns the names of all locks that are acquired in one step.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         let further =
             self.further.iter().flat_map(|further| further.with.iter().chain(&further.under));

@@ -11,12 +11,13 @@ impl OnceKey {
     ///
     /// # Errors
     ///
-    /// Those of [`get_or`](Self::get_or); [`Invalid`](Error::Invalid) if the value is not `T` in JSON, or `T`
-    /// has no JSON. In the second case the work was done, nothing is stored, and the lock is released.
+    /// The errors of [`get_or`](Self::get_or); [`Invalid`](Error::Invalid) if the stored value is not a `T`
+    /// in JSON, or the `T` of the work cannot be written as JSON. In the second case the work was done,
+    /// nothing is stored, and the lock is released.
     ///
     /// # Cancel safety
     ///
-    /// As [`get_or`](Self::get_or).
+    /// As for [`get_or`](Self::get_or).
     pub async fn get_or_json<T: Serialize + DeserializeOwned>(
         &self,
         work: impl AsyncFnOnce(&Guard) -> T,
@@ -29,11 +30,11 @@ impl OnceKey {
     ///
     /// # Errors
     ///
-    /// Those of [`get_or_json`](Self::get_or_json) and of the work.
+    /// The errors of [`get_or_json`](Self::get_or_json) and of the work.
     ///
     /// # Cancel safety
     ///
-    /// As [`get_or`](Self::get_or).
+    /// As for [`get_or`](Self::get_or).
     pub async fn try_get_or_json<T: Serialize + DeserializeOwned, E: From<Error>>(
         &self,
         work: impl AsyncFnOnce(&Guard) -> Result<T, E>,

@@ -2,7 +2,7 @@
 
 use crate::wire::error::Error;
 
-/// Returns the name of the lock of a key: in a cluster it is in the slot of the key.
+/// Returns the name of a key's lock, which in a cluster is in the slot of the key.
 pub(super) fn lock_name(key: &[u8]) -> Vec<u8> {
     match has_tag(key) {
         true => [key, b":lock"].concat(),
@@ -22,8 +22,8 @@ pub(super) fn check_slot(key: &[u8]) -> Result<(), Error> {
     ))
 }
 
-/// Returns whether only a part of the key decides on its slot: what is between the first `{` and the
-/// next `}`, unless that is empty.
+/// Returns whether the key has a hash tag, which alone decides on its slot: the text between the first `{`
+/// and the next `}`, unless that is empty.
 fn has_tag(key: &[u8]) -> bool {
     let mut parts = key.splitn(2, |byte| *byte == b'{');
     let rest = parts.nth(1).unwrap_or_default();

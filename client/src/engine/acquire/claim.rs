@@ -1,4 +1,4 @@
-//! Cleanup: commands that were sent for an abandoned acquire are undone.
+//! Claims: the commands that were sent for an owner, and their cleanup if no guard keeps the lock.
 
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A fresh owner that may have been granted the lock, or may be yet. Unless it is
-/// [kept](Self::keep), dropping it releases the lock in the background.
+/// An owner that may hold the lock, or may be granted it later. Unless the claim is [kept](Self::keep),
+/// dropping it releases the lock in the background.
 #[derive(Debug)]
 pub(crate) struct Claim {
     inner: Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
-    /// The locks that are acquired in the same step.
+    /// Locks that are acquired in the same step.
     pub(crate) further: Option<Arc<Further>>,
     pub(crate) owner: Arc<str>,
     /// Value of the owner.
@@ -31,9 +31,10 @@ pub(crate) struct Claim {
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<Arc<[u8]>>,
     state: State,
-    /// Whether an unanswered command may arrive after those that were sent later.
+    /// `true` if an unanswered command may arrive after those that were sent later.
     strays: bool,
-    /// Whether a command that may put the owner in the queue was sent: then the wait is cancelled before the release.
+    /// `true` if a command that may put the owner in the queue was sent. Cleanup then cancels the wait
+    /// before the release.
     lined_up: bool,
     /// Renewals that may still arrive.
     late: Late,
@@ -41,7 +42,7 @@ pub(crate) struct Claim {
     lasts: Duration,
 }
 
-/// What the server has for the owner of a claim, as far as the answers say.
+/// State of the claim's owner at the server, according to the answers.
 ///
 /// ```text
 ///                   sent             granted, or in the queue
@@ -52,8 +53,8 @@ pub(crate) struct Claim {
 ///   any ── a guard has the lock, or the claim is dropped ──► Over
 /// ```
 ///
-/// A command without an answer leaves it [`Asked`](Self::Asked). What follows over another connection may
-/// overtake that command, which then [strays](Claim::strays).
+/// While a command is unanswered the state is [`Asked`](Self::Asked). A later command over another
+/// connection may overtake it, and the unanswered one becomes a [stray](Claim::strays).
 #[derive(Debug)]
 enum State {
     /// Not queued and not granted, unless an earlier command is a stray.
@@ -71,7 +72,7 @@ impl Claim {
         Self::of(inner, mode, key, &inner.fresh_owner())
     }
 
-    /// Makes a claim for an owner that has held something.
+    /// Makes a claim for an existing owner.
     pub(crate) fn of(inner: &Arc<Context>, mode: Mode, key: &Arc<[u8]>, owner: &Arc<str>) -> Self {
         Self {
             inner: inner.clone(),
@@ -93,15 +94,15 @@ impl Claim {
         &self.inner
     }
 
-    /// The same request, for all locks of the claim and with what the owner says.
+    /// Adds the claim's further locks, ready-key and value to a request.
     pub(crate) fn with_options(&self, request: Cmd) -> Cmd {
         let request = request::with_further(request, self.further.as_deref());
         let request = request::with_unless(request, self.unless.as_deref());
         request::with_value(request, self.value.as_deref())
     }
 
-    /// Records that a command that may be granted is about to be sent over `via`. An earlier unanswered command
-    /// may arrive after it, unless both use the same connection.
+    /// Records that a command that may be granted is about to be sent over `via`. An earlier unanswered
+    /// command may arrive after it, unless both use the same connection.
     pub(crate) fn sending(&mut self, via: Arc<Live>) {
         self.strays |= matches!(&self.state, State::Asked(before) if !Arc::ptr_eq(&via, before));
         self.state = State::Asked(via);
@@ -112,7 +113,8 @@ impl Claim {
         self.lined_up = true;
     }
 
-    /// Records the node that a command was sent to. If that node redirects it, the command had no effect there.
+    /// Records the node that a command was sent to. If that node redirects it, the command had no effect
+    /// there.
     pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
         let mut sent_on = false;
         move |live| {
@@ -139,7 +141,7 @@ impl Claim {
             return self.refused();
         }
         match self.state {
-            // What follows on a connection that is merely slow is executed after it.
+            // The connection is only slow: later commands over it are executed after this one.
             State::Asked(_) if matches!(trouble, Error::Timeout) => {}
             State::Asked(_) | State::Has => self.strays = true,
             State::Nothing | State::Over => {}
@@ -206,7 +208,7 @@ impl Claim {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it continues in the background.
+    /// If the future is dropped, it continues in the background.
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));

@@ -21,7 +21,8 @@ pub(crate) enum Waited {
     Ready,
     /// The time limit has passed.
     Over,
-    /// The wait ended without a result: another client cancelled it, or the server accepts no waits. The caller asks again.
+    /// The wait ended without a result: another client cancelled it, or the server accepts no waits. The
+    /// caller asks again.
     Sent,
 }
 
@@ -30,7 +31,7 @@ pub(crate) enum Waited {
 ///
 /// # Cancel safety
 ///
-/// Dropped, the claim cancels the wait and releases a grant.
+/// If the future is dropped, the drop of the claim cancels the wait and releases a grant.
 pub(crate) async fn wait(
     claim: &mut Claim,
     offer: Duration,
@@ -115,7 +116,7 @@ async fn try_at(
     }
     match told {
         Told::Granted { grant, at } => {
-            // The outcome of an earlier wait that this client has given up.
+            // This is the outcome of an earlier wait that this client has given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
             let since = inner.policy.safety.granted(sent, waited);
             Ok(Waited::Granted(Granted { grant, since, runs: offer }))

@@ -21,7 +21,7 @@ impl Leases {
         self.list.push(Arc::downgrade(lease));
     }
 
-    /// Whether any lease is alive.
+    /// Returns whether any lease is alive.
     pub(crate) fn any(&mut self) -> bool {
         self.forget();
         while self.list.pop_if(|last| !is_alive(last)).is_some() {}

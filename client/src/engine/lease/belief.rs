@@ -29,7 +29,8 @@ impl Belief {
     }
 }
 
-/// The session that a lease is bound to, if any. Earlier sessions count too, until the server confirms the last.
+/// The session that a lease is bound to, if any. Earlier sessions count too, until the server confirms the
+/// last one.
 #[derive(Debug)]
 pub(crate) struct Binding {
     /// 1 if the lease is bound to a session. Read without the mutex.
@@ -42,7 +43,7 @@ impl Binding {
         Self { any: AtomicU64::new(0), to: Mutex::new(Vec::new()) }
     }
 
-    /// Whether the lease is bound to a session, which may have ended.
+    /// Returns whether the lease is bound to a session, which may have ended.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Acquire) != 0
     }
@@ -64,7 +65,7 @@ impl Binding {
         lock(&self.to).last().is_some_and(|to| Arc::ptr_eq(to, belief))
     }
 
-    /// Whether the lease is bound to a session that has not ended.
+    /// Returns whether the lease is bound to a session that has not ended.
     pub(crate) fn lasts(&self, now: Moment) -> bool {
         let until = self.until();
         until != Moment::NEVER && until > now

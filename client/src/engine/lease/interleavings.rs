@@ -1,5 +1,5 @@
-//! A guard, the watchdog, a re-entering task and time itself, in every order that a random scheduler
-//! comes up with, on the types that production uses.
+//! A guard, the watchdog, a re-entering task and the clock, in random orders of a scheduler, with the types
+//! of production.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
@@ -39,7 +39,8 @@ impl Clock for ByHand {
     }
 }
 
-/// State of the server: number of holds, end of the lease, and whether a single hold may change.
+/// State of the server: number of holds, end of the lease, and number of commands in flight that change the
+/// holds.
 #[derive(Debug, Default)]
 struct Held {
     holds: usize,
@@ -56,7 +57,7 @@ struct World {
 }
 
 impl World {
-    /// A lock that was just granted, and its one guard's share.
+    /// Returns a lock that was just granted, and the share of its only guard.
     fn new() -> (Arc<Self>, super::ShareId) {
         let clock = Arc::new(ByHand::default());
         clock.pass(1_000_000);
@@ -84,7 +85,7 @@ impl World {
         Moment::of(&*self.clock)
     }
 
-    /// A command that changes the number of holds goes to the server and back.
+    /// Sends a command that changes the number of holds, and returns the answer.
     fn call<T>(&self, carry_out: impl FnOnce(&mut Held, u64) -> T) -> T {
         self.server.lock().unwrap().under_way += 1;
         let answer = self.ask(|server, now| {
@@ -95,7 +96,7 @@ impl World {
         answer
     }
 
-    /// Any command; both ways take the time that the scheduler likes.
+    /// Sends any command. The scheduler decides how long the command and its answer take.
     fn ask<T>(&self, carry_out: impl FnOnce(&mut Held, u64) -> T) -> T {
         thread::yield_now();
         let answer = {
@@ -143,7 +144,7 @@ impl World {
         true
     }
 
-    /// A renewal, the answer to which may be lost. Any number may be under way.
+    /// Sends a renewal, whose answer is lost unless it `arrives`. Any number may be in flight.
     fn renew(&self, length: Duration, arrives: bool) {
         let sent = self.now();
         let renewal = self.lease.renewing(sent, length, 1);
@@ -175,7 +176,7 @@ impl World {
         drop(turn);
     }
 
-    /// Re-enters, if it is still there to be re-entered.
+    /// Re-enters if the lock is still held.
     fn reenter(&self) -> Option<super::ShareId> {
         let turn = block_on(self.lease.turn());
         if !self.lease.is_alive() || self.lease.is_lost() {
@@ -236,14 +237,14 @@ fn a_guard_that_believes_is_right_and_lost_is_final() {
             world.release(share);
             watchdog.join().unwrap();
             time.join().unwrap();
-            // A renewal that ends after the release keeps nothing.
+            // A renewal that ends after the release has no effect.
             assert_eq!(world.lease.action(world.now()), WatchdogAction::Done);
         },
         ITERATIONS,
     );
 }
 
-/// As a program does that sets the lease while the watchdog renews it.
+/// The case of a program that sets the lease while the watchdog renews it.
 #[test]
 fn renewals_of_several_lengths_overlap_and_belief_is_right() {
     shuttle::check_random(
@@ -331,7 +332,7 @@ fn whoever_waits_for_the_loss_is_woken() {
                 let world = world.clone();
                 move || world.clock.pass(2_000)
             });
-            // Until it finds out: a waiter that is missed shows as a deadlock.
+            // Loops until it sees the loss. A waiter that misses its notification shows as a deadlock.
             while !world.lease.expire(world.now()) {
                 thread::yield_now();
             }

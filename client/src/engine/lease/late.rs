@@ -1,4 +1,4 @@
-//! Renewals that the server may still carry out, although nothing here waits for their answers.
+//! Renewals that the server may still execute, although the client does not wait for their answers.
 //!
 //! A renewal sets the lease, and may shorten it. The server may execute an unanswered renewal after later
 //! ones that were sent over other connections. The lease is then only as long as the unanswered renewal
@@ -44,7 +44,8 @@ struct InFlight {
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
     via: u64,
-    /// Number of the last renewal sent before the give-up. Later renewals over the same connection arrive later.
+    /// Number of the last renewal sent before the give-up. Later renewals over the same connection arrive
+    /// later.
     before: u64,
     shortest: Duration,
 }
@@ -63,8 +64,9 @@ impl Late {
         renewal
     }
 
-    /// Records the answer to a renewal, and forgets renewals that were given up earlier on the same connection.
-    /// Returns the longest lease that may be counted, which renewals in flight at the same time limit.
+    /// Records the answer to a renewal, and forgets renewals that were given up earlier on the same
+    /// connection. Returns the longest lease that may be counted, which renewals in flight at the same time
+    /// limit.
     pub(crate) fn answered(&mut self, renewal: RenewalId) -> Duration {
         let place = self.in_flight.iter().position(|other| other.renewal == renewal);
         let most = place.map_or(Duration::MAX, |place| self.in_flight.swap_remove(place).beside);
@@ -98,7 +100,7 @@ impl Late {
         self
     }
 
-    /// Whether no renewal is in flight.
+    /// Returns whether no renewal is in flight.
     pub(crate) fn is_quiet(&self) -> bool {
         self.in_flight.is_empty()
     }
@@ -108,7 +110,7 @@ impl Late {
         self.last_number
     }
 
-    /// Returns how much of a lease counts while the others are unanswered.
+    /// Returns the part of a lease that counts while other renewals are unanswered.
     pub(crate) fn counts(&self, length: Duration) -> Duration {
         let in_flight = self.in_flight.iter().map(|other| other.length);
         let given_up = self.given_up.iter().map(|of| of.shortest);
@@ -117,7 +119,7 @@ impl Late {
 }
 
 impl RenewalId {
-    /// Whether this renewal was sent after the renewal with `number`.
+    /// Returns whether this renewal was sent after the renewal with `number`.
     pub(crate) fn is_after(self, number: u64) -> bool {
         self.number > number
     }

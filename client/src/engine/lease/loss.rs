@@ -1,7 +1,8 @@
-//! How a lease is found lost, and who is informed.
+//! Detection of lost leases, and notification of their guards.
 //!
-//! A lease expires when the clock is read after `until`, by the watchdog or by any query. A server reports a loss in the
-//! answer to a command. Each loss ends in `end`, which wakes the guards. The first reason is kept.
+//! A lease expires when the clock is read after `until`, by the watchdog or by any query. A server reports
+//! a loss in the answer to a command. Each loss ends in `end`, which wakes the guards. The first reason is
+//! kept.
 
 use super::{Lease, Phase, ShareId, State};
 use crate::engine::clock::Moment;
@@ -11,14 +12,14 @@ use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 
 impl Lease {
-    /// Whether the holder must stop. Reads the clock: after a suspend no timer has run yet.
+    /// Returns whether the holder must stop. Reads the clock, since no timer may have run after a suspend.
     pub(crate) fn is_lost(&self) -> bool {
         let now = Moment::of(&*self.clock);
         now >= self.until() && self.expire(now)
     }
 
-    /// Marks the lease as lost if it has expired, and returns whether it is lost. May call the program's log and
-    /// metrics recorders.
+    /// Marks the lease as lost if it has expired, and returns whether it is lost. May call the program's
+    /// log and metrics recorders.
     pub(crate) fn expire(&self, now: Moment) -> bool {
         let state = self.state();
         let over = state.is_held() && now >= self.until();

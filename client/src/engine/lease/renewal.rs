@@ -11,17 +11,17 @@ use std::time::Duration;
 /// The next action of the watchdog for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchdogAction {
-    /// Renew it for that long.
+    /// Renew the lease, with this length.
     Renew(Duration),
-    /// Check again at that time.
+    /// Check the lease again at this time.
     Later(Moment),
-    /// Mark it as lost: it has ended.
+    /// Mark the lease as lost: it has ended.
     Expire,
-    /// Stop watching it: it is lost or released.
+    /// Stop watching the lease: it is lost or released.
     Done,
 }
 
-/// The shortest pause before a failed renewal is tried again, and the longest.
+/// Range of the pause before a failed renewal is tried again.
 const SOON: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -43,8 +43,8 @@ impl Lease {
         }
     }
 
-    /// Makes a renewal due now, whatever was planned, unless the watchdog has one under way. A fixed
-    /// lease is checked in the same way.
+    /// Makes a renewal due now, whatever was planned, unless the watchdog has one in flight. A fixed lease
+    /// is checked in the same way.
     pub(crate) fn hurry(&self, now: Moment) {
         let mut state = self.state();
         state.check = true;
@@ -53,8 +53,8 @@ impl Lease {
         }
     }
 
-    /// Takes up the renewal that is due, and returns its length: the watchdog sends no other until that one has
-    /// ended. `None` if none is due any more, because the guard has left since it was looked at.
+    /// Starts the renewal that is due, and returns its length. The watchdog sends no other renewal until
+    /// this one has ended. `None` if none is due any more, since the guard was dropped after the check.
     pub(crate) fn take_up(&self, now: Moment) -> Option<Duration> {
         let mut state = self.state();
         let due = state.is_held() && state.renew_at <= now;
@@ -72,7 +72,8 @@ impl Lease {
         renewal
     }
 
-    /// Records the outcome of a renewal. Returns the error if the server did not, or may not, have executed it.
+    /// Records the outcome of a renewal. Returns the error if the server did not, or may not, have executed
+    /// it.
     pub(crate) fn answered(
         &self,
         renewal: RenewalId,
@@ -100,7 +101,7 @@ impl Lease {
                 return Err(trouble);
             }
         }
-        // Also for a lock that is lost.
+        // Also for a lost lock, whose renewals would stay in flight.
         self.refused(renewal);
         Ok(())
     }
@@ -111,7 +112,8 @@ impl Lease {
         self.answered.notify_waiters();
     }
 
-    /// The server has renewed it, as asked for at `sent`. Too late if the time was over by `now`.
+    /// Records that the server has executed a renewal that was sent at `sent`. No effect if the lease had
+    /// ended by `now`.
     pub(crate) fn renewed(&self, renewal: RenewalId, sent: Moment, length: Duration, now: Moment) {
         if self.expire(now) {
             return;
@@ -124,7 +126,7 @@ impl Lease {
         }
         self.believe(&mut state, sent, length);
         match state.suspicion {
-            // The suspicion is older than this answer.
+            // This renewal was sent after the suspicion.
             Some((_, before)) if renewal.is_after(before) => state.suspicion = None,
             Some(_) => state.renew_at = sent,
             None => {}
@@ -132,14 +134,15 @@ impl Lease {
         state.check = state.suspicion.is_some();
     }
 
-    /// Records the answer that the renewal had no effect.
+    /// Records that a renewal was answered or had no effect. It does not limit the lease any more.
     pub(crate) fn refused(&self, renewal: RenewalId) {
         let _nothing_counts = self.state().late.answered(renewal);
         self.answered.notify_waiters();
     }
 
-    /// The watchdog's renewal failed, or its outcome is unknown: plans the next. While the lock is held
-    /// there is time for several, whatever was wanted. If it was redirected, it is sent again at once.
+    /// Plans the next renewal, after one of the watchdog failed or was not answered. The pause leaves time
+    /// for several attempts before the lease ends, whatever length was requested. After a redirect there is
+    /// almost no pause.
     pub(crate) fn not_renewed(&self, redirected: bool, now: Moment) {
         let left = Moment(self.until.load(Ordering::Acquire)).left_at(now);
         let mut state = self.state();
@@ -152,14 +155,14 @@ impl Lease {
 
     /// Records why a renewal failed.
     pub(crate) fn failed(&self, trouble: &Error) {
-        // The later the retry, the less time is left for an answer.
+        // A timeout keeps the earlier reason: late retries have little time left for an answer.
         if !matches!(trouble, Error::Timeout) {
             self.state().unconfirmed = matches!(trouble, Error::NotReplicated { .. });
         }
     }
 
-    /// Gives a share another length, from `sent` on. Returns the length to ask for, and the previous
-    /// term of the share.
+    /// Sets the length of a share, from `sent` on. Returns the length to request, and the previous term of
+    /// the share.
     pub(crate) fn change(
         &self,
         share: ShareId,
@@ -169,7 +172,8 @@ impl Lease {
         let mut state = self.state();
         let before = state.set_length(share, sent, length);
         let longest = state.longest(sent).unwrap_or(length);
-        // A longer lease is planned for when it is there: until then the watchdog renews as before.
+        // A longer lease changes the plan only when the server has set it. Until then the watchdog renews
+        // as before.
         state.renew_at = state.renew_at.min(state.a_third_after(sent, longest));
         (longest, before)
     }
@@ -184,8 +188,8 @@ impl Lease {
 }
 
 impl State {
-    /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if all
-    /// guards let their leases end. (I4)
+    /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if
+    /// all guards let their leases end. (I4)
     fn renewal(&self, now: Moment) -> Option<Duration> {
         let watched = |share: &super::Share| share.term.watched && !share.abandoned;
         if self.check || self.shares.iter().any(watched) { self.longest(now) } else { None }
@@ -196,8 +200,8 @@ impl State {
         self.renew_at = self.a_third_after(sent, length);
     }
 
-    /// Returns when a third of it is over. Rounded down to one of 32 points in that third, so that the
-    /// renewals of a client with many locks come in batches.
+    /// Returns when a third of the lease is over. Rounded down to one of 32 points in that third, so that
+    /// the renewals of a client with many locks come in batches.
     fn a_third_after(&self, sent: Moment, length: Duration) -> Moment {
         let length = self.late.counts(length);
         let third = sent.after(length / 3);

@@ -34,7 +34,7 @@ fn fixed(length: u64) -> LeaseSpec {
     LeaseSpec { length: millis(length), watched: false }
 }
 
-/// A lock granted at time 10,000 with 30 s or another term, and a margin of 500 ms.
+/// Returns a lock that was granted at time 10,000 with this term, and a margin of 500 ms.
 fn granted(term: LeaseSpec) -> Stage {
     numbered(1, term)
 }
@@ -129,14 +129,14 @@ fn an_offer_whose_first_renewal_fails_is_tried_again_while_it_lasts() {
     let late = Late::default();
     let granted = Beginning { since: at(10_000), runs: millis(2_000), late, strays: false };
     let lease = of(1, clock, granted, watched(30_000)).lease;
-    // It is believed in for 1,478 ms, and renewed after a third of the offer.
+    // The holder counts on 1,478 ms. The watchdog renews after a third of the offer.
     let mut now = 10_667;
     let mut tries = 0;
     while now < 11_478 {
         assert_eq!(lease.action(at(now)), WatchdogAction::Renew(millis(30_000)), "{now}");
         assert!(lease.take_up(at(now)).is_some());
         tries += 1;
-        // Each is given up when half of what is left is over.
+        // Each try is given up after half of the remaining time.
         now += (11_478 - now) / 2;
         lease.not_renewed(false, at(now));
         let WatchdogAction::Later(again) = lease.action(at(now)) else { panic!("{now}") };
@@ -161,7 +161,7 @@ fn a_shorter_renewal_counts_from_when_it_is_sent() {
     let (length, before) = stage.lease.change(stage.share, at(10_000), millis(1_000));
     assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
     stage.lease.renewing(at(10_000), length, 1);
-    // Its answer may never come.
+    // The answer may never arrive.
     assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
 }
 
@@ -173,7 +173,7 @@ fn renewals_may_overlap_and_no_more_is_believed_than_the_server_grants_in_any_or
     let short = stage.lease.renewing(at(12_100), length, 1);
     let least = 2_000 - 20 - 2 - 500;
     stage.time_is(12_200);
-    // The longer one was carried out before the shorter one, of which nothing is known yet.
+    // The longer renewal was executed before the shorter one, which is still unanswered.
     stage.lease.renewed(long, at(12_000), millis(30_000), at(12_200));
     assert_eq!(stage.lease.left(), millis(least - 100));
     stage.lease.renewed(short, at(12_100), length, at(12_200));
@@ -197,7 +197,7 @@ fn a_fixed_lease_that_may_be_lost_is_checked_for_what_is_left_of_it() {
     stage.lease.suspect(Loss::Forced, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(20_000)));
     let before = stage.lease.renewing(at(20_000), millis(20_000), 1);
-    // What is seen now is newer than that renewal.
+    // This report is newer than that renewal.
     stage.lease.suspect(Loss::Taken, at(20_050));
     stage.lease.renewed(before, at(20_000), millis(20_000), at(20_100));
     let WatchdogAction::Renew(left) = stage.lease.action(at(20_100)) else { panic!("again") };
@@ -220,7 +220,7 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
     let long = stage.lease.reentered(&turn, at(10_000), fixed(60_000), true).expect("held");
     assert_eq!((stage.lease.holds(), stage.lease.left()), (2, millis(60_000 - 600 - 2 - 500)));
     drop(turn);
-    // What the fixed one has left is not taken from it.
+    // The renewal does not shorten the rest of the fixed lease.
     assert_eq!(stage.lease.action(at(30_000)), WatchdogAction::Renew(millis(40_000)));
     let turn = stage.turn();
     let release = stage.lease.leave(&turn, long);
@@ -241,7 +241,7 @@ fn many_that_are_due_are_looked_at_some_at_a_time() {
     assert!(agenda.due(at(20_000)).is_empty());
 }
 
-/// It would change the lease of the process to which the lock was handed over.
+/// A renewal would change the lease of the process that adopts the lock.
 #[test]
 fn nothing_is_renewed_for_a_guard_that_hands_its_lock_over() {
     let stage = granted(watched(30_000));
@@ -343,14 +343,14 @@ fn while_it_is_bound_anew_what_it_was_bound_to_counts_too() {
     assert!(stage.lease.is_bound_to(&second) && !stage.lease.is_bound_to(&first));
     stage.lease.bound_to(&stage.turn(), &second);
     assert_eq!(stage.lease.left(), millis(15_000));
-    // One that the server has forgotten frees nothing.
+    // A session that the server has forgotten frees no lock.
     second.forgotten();
     first.extend(at(25_000));
     stage.lease.bind(&first);
     assert_eq!(stage.lease.left(), millis(10_000));
 }
 
-/// Its own end counts if both are over, as after a suspend.
+/// If both are over, as after a suspend, the reason is the end of the lease.
 #[test]
 fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
     for (time, why) in [(20_000, Loss::SessionEnded), (610_000, Loss::Expired)] {
@@ -383,7 +383,7 @@ fn leases_that_have_ended_are_forgotten_though_a_later_one_lives() {
     ends(last);
     assert!(!leases.any());
     assert_eq!(known(), 0);
-    // All at once, where none lives.
+    // One call removes all if none is alive.
     let stages: Vec<_> = (0..1_000).map(|id| numbered(id, fixed(30_000))).collect();
     stages.iter().for_each(|stage| leases.add(&stage.lease));
     stages.iter().for_each(ends);

@@ -25,14 +25,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Longest timer, because timers stop while the machine is suspended. It is less than a
-/// third of an offer, so a lock that was waited for need not wake the task.
+/// Longest timer, because timers stop while the machine is suspended. It is less than a third of an offer,
+/// so a grant after a wait need not wake the task.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Most leases that are handled without a pause: acquires and releases have to wait for that time.
+/// Largest number of leases that are processed without a pause. Acquires and releases wait for that time.
 pub(crate) const CHUNK: usize = 5_000;
 
-/// Renewals that are sent together at most.
+/// Largest number of renewals that are sent together.
 const BATCH: usize = 500;
 
 /// Number of remembered runtimes on which the client was used.
@@ -119,7 +119,7 @@ impl Watchdog {
         }
     }
 
-    /// Looks after a lease from now on; if it has changed, at the right time; if it is over, never.
+    /// Adds a lease to the agenda. Moves it after a change, and removes it when it has ended.
     pub(crate) fn watch(self: &Arc<Self>, lease: &Arc<Lease>) {
         let oversleeps = lock(&self.agenda).place(lease, self.now());
         if oversleeps {
@@ -155,7 +155,8 @@ impl Watchdog {
         let mut task = lock(&self.task);
         let Some(runtime) = task.runtimes.last().cloned() else { return };
         if !std::mem::replace(&mut task.runs, true) {
-            // A runtime that has ended drops what it is given at once.
+            // Unlocked first: a runtime that has ended drops the task at once, and that drop locks it
+            // again.
             drop(task);
             let running = Running { watchdog: self.clone(), on: runtime.clone() };
             runtime.spawn(running.run());
@@ -167,7 +168,7 @@ impl Watchdog {
     }
 
     async fn run(self: &Arc<Self>) {
-        // Also what an earlier task did not live to see the end of.
+        // Includes leases that an earlier task has left behind.
         lock(&self.agenda).place_all(self.now());
         let mut under_way = FuturesUnordered::new();
         let mut switched = pin!(self.renewals.router.switched());
@@ -180,7 +181,8 @@ impl Watchdog {
                     return;
                 }
                 let (now, next) = (self.now(), agenda.next());
-                // One more tick after the last lock was let go: the next one may come at once.
+                // The task runs for one more tick after the last lock is gone, since another may follow at
+                // once.
                 let sleep = match next {
                     Some(next) => Some(next.left_at(now).min(TICK)),
                     None if idle => None,
@@ -205,7 +207,7 @@ impl Watchdog {
                 // After a failover: renew at once, to learn which locks the new server has.
                 () = &mut switched => {
                     switched.set(self.renewals.router.switched());
-                    // From here on the next switch is noticed, also during this one's work.
+                    // Registers for the next switch before the work for this one, so that none is missed.
                     while poll_immediate(&mut switched).await.is_some() {
                         switched.set(self.renewals.router.switched());
                     }
@@ -239,7 +241,7 @@ impl Watchdog {
         let mut renewals = Vec::new();
         for lease in &due {
             match lease.action(now) {
-                // Logs and metrics are the program's code: not under the lock of the agenda.
+                // May call the program's log and metrics recorders, so the agenda is not locked.
                 WatchdogAction::Expire => drop(lease.expire(now)),
                 WatchdogAction::Renew(_) => {
                     renewals.extend(lease.take_up(now).map(|length| Renewal {
@@ -255,7 +257,7 @@ impl Watchdog {
         }
         let mut agenda = lock(&self.agenda);
         for lease in &due {
-            // While it is being renewed its end is on the agenda.
+            // During a renewal the agenda has the end of the lease.
             agenda.place(lease, now);
         }
         drop(agenda);
@@ -266,7 +268,8 @@ impl Watchdog {
         let mut batches: Vec<Batch> = Vec::new();
         for renewal in renewals {
             let node = self.renewals.router.believed(&renewal.lease.held_lock.key);
-            // A batch waits for its answers as long as the shortest of its leases lets it.
+            // The shortest lease of a batch limits the time for its answers, so urgent leases are sent
+            // apart.
             let urgent = renewal.lease.left() / 2 < self.patience;
             let fits = |batch: &&mut Batch| {
                 batch.urgent == urgent
@@ -289,7 +292,7 @@ impl Watchdog {
             // No other task may have a reason to refresh the slot map.
             None => self.renewals.router.seek(),
         }
-        // Each ends here.
+        // The drop of a renewal records that it has ended.
         let leases: Vec<_> = renewals.into_iter().map(|renewal| renewal.lease.clone()).collect();
         let now = self.now();
         let mut agenda = lock(&self.agenda);
@@ -318,7 +321,7 @@ impl Watchdog {
                     renewal.refused();
                     elsewhere.push((renewal, route));
                 }
-                // With all the others that are there now, right away.
+                // Sent again at once, with the other renewals for the new node.
                 Some(_) => {
                     renewal.refused();
                     renewal.redirected = true;
@@ -373,7 +376,7 @@ impl Watchdog {
     }
 }
 
-/// The task. When its runtime ends, it continues with another.
+/// The running task. If its runtime ends, the drop starts it on another one.
 struct Running {
     watchdog: Arc<Watchdog>,
     on: Handle,
@@ -406,7 +409,8 @@ struct Batch {
     renewals: Vec<Renewal>,
 }
 
-/// A renewal in flight. If it is dropped without an answer, also by the end of the runtime, the next is planned.
+/// A renewal in flight. If it is dropped without an answer, also by the end of the runtime, the next one is
+/// planned.
 #[derive(Debug)]
 struct Renewal {
     lease: Arc<Lease>,

@@ -1,4 +1,4 @@
-//! What is known of an observed lock, and the leases of this process on it.
+//! State of an observed lock, and the leases of this process on it.
 //!
 //! - **O1** The reported term never decreases: older terms of a deposed server are ignored.
 //! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 pub(crate) enum View {
     /// No report yet.
     Unknown,
-    /// It cannot be observed. The task tries again while there are observers.
+    /// The lock cannot be observed. The task tries again while there are observers.
     Failed(Error),
     Known(Known),
 }
@@ -38,16 +38,16 @@ pub(crate) struct Known {
 pub(crate) struct Observers(Mutex<HashMap<Arc<[u8]>, Arc<Observed>>>);
 
 impl Observers {
-    /// One more observer of that lock.
+    /// Adds an observer of this lock.
     pub(crate) fn join(&self, key: &Arc<[u8]>) -> (Arc<Observed>, watch::Receiver<View>) {
         let mut all = lock(&self.0);
         let observed = all.entry(key.clone()).or_insert_with(|| Arc::new(Observed::new(key)));
         (observed.clone(), observed.view.subscribe())
     }
 
-    /// Takes the lock out unless it has observers, and returns whether it has none.
+    /// Removes the lock if it has no observers, and returns whether it has none.
     pub(crate) fn forget_unused(&self, observed: &Arc<Observed>) -> bool {
-        // While it is locked no other observer joins.
+        // No observer can join while this is locked.
         let all = lock(&self.0);
         let unused = observed.view.receiver_count() == 0;
         if unused {
@@ -56,8 +56,8 @@ impl Observers {
         unused
     }
 
-    /// An observer is about to leave. If it is the last one, and the task has ended with its runtime, the lock is
-    /// taken out.
+    /// Called by an observer before it leaves. Removes the lock if the observer is the last one and the
+    /// task has ended with its runtime. Otherwise the task removes the lock.
     pub(crate) fn leave(&self, observed: &Arc<Observed>) {
         let all = lock(&self.0);
         if observed.view.receiver_count() == 1 && observed.has_ended() {
@@ -71,14 +71,14 @@ impl Observers {
     }
 }
 
-/// Takes it out, unless another one has its place.
+/// Removes the lock, unless another record has taken its place.
 fn forget(mut all: MutexGuard<'_, HashMap<Arc<[u8]>, Arc<Observed>>>, observed: &Arc<Observed>) {
     if all.get(&observed.key).is_some_and(|other| Arc::ptr_eq(other, observed)) {
         all.remove(&observed.key);
     }
 }
 
-/// A lock that is observed.
+/// An observed lock.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) key: Arc<[u8]>,
@@ -90,15 +90,15 @@ pub(crate) struct Observed {
 struct State {
     /// The largest term that was seen.
     term: Option<Token>,
-    /// It was shared when last seen.
+    /// `true` if the lock was shared in the last report.
     shared: bool,
     /// Leases of this process on that lock, current and earlier ones.
     holders: Vec<Weak<Lease>>,
-    /// The task that observes it.
+    /// The task that observes the lock.
     task: Option<JoinHandle<()>>,
 }
 
-/// Leases of this process that contradict a report, and the loss that it would be.
+/// Leases of this process that contradict a report, and the reason if they are lost.
 pub(crate) struct Suspects {
     pub(crate) leases: Vec<Arc<Lease>>,
     pub(crate) why: Loss,
@@ -110,7 +110,7 @@ impl Observed {
         Self { key: key.clone(), view, state }
     }
 
-    /// Takes in what a server has said. Returns the leases that contradict it.
+    /// Processes a report of a server. Returns the leases that contradict it.
     pub(crate) fn see(&self, seen: Seen) -> Suspects {
         let Seen { holder, shared, loss, .. } = seen;
         let mut state = lock(&self.state);
@@ -138,7 +138,7 @@ impl Observed {
         suspects
     }
 
-    /// The leases of this process that contradict a report.
+    /// Returns the leases of this process that contradict a report.
     pub(crate) fn suspects(&self, known: &Known) -> Suspects {
         let holder = known.holder.as_ref();
         let mut state = lock(&self.state);
@@ -157,7 +157,7 @@ impl Observed {
         Suspects { leases: leases.into_iter().filter(contradicts).collect(), why }
     }
 
-    /// Adds a lease of this process on that lock, unless it is there.
+    /// Adds a lease of this process on the lock, unless it is listed already.
     pub(crate) fn held_by(&self, lease: &Arc<Lease>) {
         let holder = Arc::downgrade(lease);
         let mut state = lock(&self.state);
@@ -166,7 +166,7 @@ impl Observed {
         }
     }
 
-    /// Forgets that the last report was a failure.
+    /// Resets a failed view to an unknown one.
     pub(crate) fn tries_again(&self) {
         self.view.send_if_modified(|view| {
             let failed = matches!(view, View::Failed(_));
@@ -189,7 +189,7 @@ impl Observed {
         lock(&self.state).task.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// It cannot be observed. What was seen before stays.
+    /// Records that the lock cannot be observed. A known state is kept.
     pub(crate) fn failed(&self, trouble: Error) {
         self.view.send_if_modified(|view| {
             let known = matches!(view, View::Known(_));
@@ -218,7 +218,7 @@ mod tests {
         Observed::new(&Arc::from(&b"k"[..]))
     }
 
-    /// The term that is shown, and why the last one ended.
+    /// Returns the known term, and the reason for the end of the last one.
     fn shown(observed: &Observed) -> (Option<u64>, Option<Loss>) {
         match &*observed.view.borrow() {
             View::Known(Known { holder, loss }) => {
@@ -236,13 +236,13 @@ mod tests {
             (vacant(None), (None, None)),
             (held(5, "a"), (Some(5), None)),
             (vacant(forced), (None, forced)),
-            // A server that was deposed.
+            // From a deposed server.
             (held(4, "old"), (None, forced)),
             // The same term again: its slot has moved.
             (held(5, "a"), (Some(5), None)),
             (held(9, "b"), (Some(9), None)),
             (held(8, "old"), (Some(9), None)),
-            // Of a client that knows no terms.
+            // From a client without terms.
             (held(0, ""), (Some(0), None)),
             (held(8, "old"), (Some(0), None)),
         ] {

@@ -1,8 +1,8 @@
 //! The task that opens a session, reads it, connects again when its connection breaks, and is its heartbeat.
 //!
-//! It asks with `SESSION.NEXT id ack` for a tenth of the ttl, again and again. While outcomes are awaited and no
-//! lock is bound, two requests are in flight, so that the server always has one to answer: over one connection each
-//! continues where the one before ended.
+//! It sends `SESSION.NEXT id ack` in a loop; each request waits at the server for up to a tenth of the ttl.
+//! While outcomes are awaited and no lock is bound, two requests are in flight, so that the server always
+//! has one to answer. On one connection, each request continues where the one before it ended.
 
 use crate::engine::clock::Moment;
 use crate::engine::limit::pause_after;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Heartbeats in the ttl of a session. A silence of the server costs bound locks the age of the last one
-/// that was answered.
+/// Number of heartbeats in the ttl of a session. When the server stops answering, bound locks count from
+/// when the last answered heartbeat was sent.
 const BEATS: u32 = 10;
 
 /// The reader of a session. Dropped with its task, it ends the session.
@@ -115,8 +115,8 @@ impl Reader {
         }
     }
 
-    /// Returns how long the session may still be of use after that trouble. Ends waits that give up
-    /// earlier than bound locks. (S3, S4)
+    /// Returns how long the session may still be of use after this error. Ends waits that give up earlier
+    /// than bound locks. (S3, S4)
     fn left(&self, why: &Error) -> Duration {
         let (session, shared) = (&self.0, &self.0.shared);
         let is_tried_again = why.is_retryable() && !session.node.is_deposed();
@@ -148,7 +148,7 @@ impl Reader {
         let patience = pause + shared.reply_timeout.min(shared.ttl / 3);
         let (mut in_flight, mut busy) = (FuturesOrdered::new(), Instant::now());
         let sent = self.now();
-        // Where connections are cut before a `SESSION.NEXT` that waits is answered, this one is answered.
+        // Answered at once: some networks cut connections before a waiting `SESSION.NEXT` is answered.
         let look = live.probe(&request::look(id, *ack), shared.reply_timeout).await;
         self.hear(sent, look, ack)?;
         loop {

@@ -1,4 +1,4 @@
-//! The sessions of a client, one for each server at most.
+//! The sessions of a client, at most one for each server.
 
 use crate::engine::lease::LeasePolicy;
 use crate::engine::session::reader::Reader;
@@ -46,7 +46,7 @@ impl Sessions {
         }
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let session = Arc::new(Session::new(node.clone(), self.shared.clone()));
-        // A runtime that has ended drops it at once, and that ends the session.
+        // A runtime that has ended drops the task at once, which ends the session.
         runtime.spawn(Reader(session.clone()).run());
         open.push(session.clone());
         Ok(session)
