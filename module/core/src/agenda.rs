@@ -17,7 +17,7 @@ pub(crate) struct Look {
     pub(crate) due: UnixMillis,
     /// The account of the waiter that was first in the queue when it was planned.
     pub(crate) account: Account,
-    /// Whether it only checks for a change that no event may have reported.
+    /// `true` if it only checks for a change that no event may have reported.
     pub(crate) checks: bool,
 }
 

@@ -190,8 +190,8 @@ pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> 
     }
 }
 
-/// Reads the number of entries to show, and whether to start again after that: `COUNT count` and `RESET`, each if
-/// it is there, in any order.
+/// Reads the number of entries to show, and whether to start again after that: `COUNT count` and
+/// `RESET`, each if it is there, in any order.
 pub fn profile<A: AsRef<[u8]>>(options: &[A]) -> Read<(Option<usize>, bool)> {
     let (reset, options) = without(b"RESET", options);
     Ok((count(b"COUNT", options)?, reset))

@@ -9,9 +9,10 @@
 //!                                  └─────its owner has used it since─────► its lease counts
 //! ```
 //!
-//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is read
-//! from the key before a release. So a binding may outlive its grant, after a change by another client or after
-//! the end of the lease. It is checked when the lease ends, and dropped if the grant has ended.
+//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
+//! read from the key before a release. So a binding may outlive its grant, after a change by
+//! another client or after the end of the lease. It is checked when the lease ends, and dropped if
+//! the grant has ended.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
@@ -54,13 +55,14 @@ pub struct Bound {
     /// Its owner.
     pub owner: Rc<[u8]>,
     token: Token,
-    /// Whether its session has ended, so that it must be released. If not, it only has to be checked whether the
-    /// grant still exists.
+    /// `true` if its session has ended, so that it must be released. If not, it only has to be
+    /// checked whether the grant still exists.
     pub is_orphan: bool,
 }
 
 impl<P> Table<P> {
-    /// Checks that one more grant may be bound to this session. A grant that is already bound to it always may.
+    /// Checks that one more grant may be bound to this session. A grant that is already bound to it
+    /// always may.
     ///
     /// # Errors
     ///
@@ -151,8 +153,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Acquires a lock again that the owner already holds. Refused if the owner holds nothing. The lease becomes the
-    /// longer of the two.
+    /// Acquires a lock again that the owner already holds. Refused if the owner holds nothing. The
+    /// lease becomes the longer of the two.
     pub fn acquire_held(
         &mut self,
         at: &Situation<'_>,
@@ -217,7 +219,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Drops the owner's binding at this key if it is for the grant with this token. A later grant keeps its binding.
+    /// Drops the owner's binding at this key if it is for the grant with this token. A later grant
+    /// keeps its binding.
     pub(crate) fn unbind_grant(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
         let has_it = |place: &Place| {
             self.bindings.all.get(place).is_some_and(|binding| binding.token == token)
@@ -235,8 +238,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Records that the owner has used its grant. If its session has ended, the binding is dropped and the grant
-    /// lasts as long as its lease.
+    /// Records that the owner has used its grant. If its session has ended, the binding is dropped
+    /// and the grant lasts as long as its lease.
     pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
             return;
@@ -376,8 +379,8 @@ impl<P> Table<P> {
         self.drop_binding(bound.place);
     }
 
-    /// Records that the server refused the write of a release, and plans another try. With `all`, the server refuses
-    /// every write, so no other binding is tried before then.
+    /// Records that the server refused the write of a release, and plans another try. With `all`,
+    /// the server refuses every write, so no other binding is tried before then.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);
@@ -385,8 +388,8 @@ impl<P> Table<P> {
         self.bindings.refused_until = all.then_some(later);
     }
 
-    /// Releases the lock, all holds of the owner included, if the bound grant still exists. Hands it to the next
-    /// waiter.
+    /// Releases the lock, all holds of the owner included, if the bound grant still exists. Hands
+    /// it to the next waiter.
     pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
         self.drop_binding(bound.place);
         if self.is_still_bound(at, bound).is_none() {

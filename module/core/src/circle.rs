@@ -6,9 +6,10 @@
 //! LOCK.WAIT b ann …   bob holds b, and waits for a, which ann holds: DEADLOCK
 //! ```
 //!
-//! The wait that would close a circle is refused, so no circle is ever complete. The search follows, from the wanted
-//! locks on, who holds each lock and what these owners wait for. It keeps no records: the holders are in the keys,
-//! and the queues know the waits of an owner. It is limited: see [`STEPS`] and [`SHARERS`].
+//! The wait that would close a circle is refused, so no circle is ever complete. The search
+//! follows, from the wanted locks on, who holds each lock and what these owners wait for. It keeps
+//! no records: the holders are in the keys, and the queues know the waits of an owner. It is
+//! limited: see [`STEPS`] and [`SHARERS`].
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,7 +21,8 @@ use crate::outcome::{Link, WaitReply, count};
 use crate::results::{HeldBy, Results};
 use crate::table::Table;
 
-/// The most waits, locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
+/// The most waits, locks and holders that a search looks at. If there is no circle among these, the
+/// wait is allowed.
 pub const STEPS: usize = 256;
 
 /// The most owners of a shared lock that a search looks at, and the most waiters that want to share one.
@@ -106,8 +108,9 @@ impl<P> Table<P> {
         (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want))
     }
 
-    /// Adds the owners that keep a waiter from a lock: the waiter of the link `from` with its place in the queue, or the
-    /// one that wants to wait. Returns the link to the owner that wants to wait, if it holds the lock.
+    /// Adds the owners that keep a waiter from a lock: the waiter of the link `from` with its place
+    /// in the queue, or the one that wants to wait. Returns the link to the owner that wants to
+    /// wait, if it holds the lock.
     fn look_behind(
         &self,
         search: &mut Search<'_>,
@@ -143,8 +146,8 @@ impl<P> Table<P> {
         None
     }
 
-    /// The waits for sets that a waiter with this place has to let pass. Waits for this lock alone need not be followed:
-    /// they wait for the same holders and sets.
+    /// The waits for sets that a waiter with this place has to let pass. Waits for this lock alone
+    /// need not be followed: they wait for the same holders and sets.
     fn in_front(
         &self,
         search: &mut Search<'_>,
@@ -175,7 +178,7 @@ impl<P> Table<P> {
 struct Front {
     /// Waits for sets.
     sets: Vec<WaiterId>,
-    /// Whether the place itself, or one before it, wants the lock alone.
+    /// `true` if the place itself, or one before it, wants the lock alone.
     has_one_alone: bool,
 }
 

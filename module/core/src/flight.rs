@@ -94,7 +94,8 @@ impl Flights {
         self.sets.insert(id, locks);
     }
 
-    /// The locks of a granted set that are in flight, each with its token. `None` if the grant is of one lock.
+    /// The locks of a granted set that are in flight, each with its token. `None` if the grant is
+    /// of one lock.
     pub(crate) fn locks_of(&self, id: GrantId) -> Option<&[(LockKey, Token)]> {
         if self.sets.is_empty() { None } else { self.sets.get(&id).map(Vec::as_slice) }
     }

@@ -4,8 +4,8 @@
 /// Number of buckets: up to 1 ms, 2 ms, 4 ms, … 35 minutes, and longer.
 const BUCKETS: usize = 23;
 
-/// A histogram of durations. Each bucket reaches twice as far as the previous one, so a value that is read from
-/// it is between half and twice the recorded one.
+/// A histogram of durations. Each bucket reaches twice as far as the previous one, so a value that
+/// is read from it is between half and twice the recorded one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
@@ -37,8 +37,8 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum, bucket| sum.saturating_add(*bucket))
     }
 
-    /// The buckets that are not empty. Each has its upper limit in milliseconds, `None` for the last bucket, and the
-    /// number of values between the previous limit and its own.
+    /// The buckets that are not empty. Each has its upper limit in milliseconds, `None` for the
+    /// last bucket, and the number of values between the previous limit and its own.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let ends = (0..u32::try_from(BUCKETS.saturating_sub(1)).unwrap_or(0)).map(|n| Some(1 << n));
         let all = ends.chain([None]).zip(self.buckets);

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-/// What a queue of a key waits for. Each kind has its own queue. A waiter stays in the queue of its kind, also if
-/// the key becomes something else.
+/// What a queue of a key waits for. Each kind has its own queue. A waiter stays in the queue of its
+/// kind, also if the key becomes something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A lock.

@@ -28,7 +28,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether the holder in `self` no longer holds the lock in `now`.
+    /// Returns whether the holder in `self` no longer holds the lock in `now`.
     pub(crate) fn went(&self, now: &Self) -> bool {
         match (self, now) {
             (Self::Vacant, _) => false,

@@ -34,8 +34,8 @@ pub enum NotObserved {
     Draining,
 }
 
-/// Longest time between two looks at an observed lock. Needed because no event reports that a string replaced a hash,
-/// or that a slot was migrated.
+/// Longest time between two looks at an observed lock. Needed because no event reports that a
+/// string replaced a hash, or that a slot was migrated.
 const REGULARLY: Millis = Millis(1_000);
 
 /// Number of observers informed by the command or look that notices a change. The others follow.
@@ -54,7 +54,7 @@ impl<P> Table<P> {
         self.waiters_of(key.of_kind(Kind::Changes))
     }
 
-    /// Whether a lock has observers.
+    /// Returns whether a lock has observers.
     #[must_use]
     pub fn is_observed(&self, key: KeyRef<'_>) -> bool {
         !self.watches.all.is_empty() && self.queues.find(key.of_kind(Kind::Changes)).is_some()
@@ -122,9 +122,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Compares the state of a lock with its last known state. If it differs, informs some observers now and the
-    /// others later. Plans the next look. `cause` is that of a planned look; `None` if a command found or made the
-    /// change.
+    /// Compares the state of a lock with its last known state. If it differs, informs some
+    /// observers now and the others later. Plans the next look. `cause` is that of a planned look;
+    /// `None` if a command found or made the change.
     pub fn notice(
         &mut self,
         key: KeyRef<'_>,

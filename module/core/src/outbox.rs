@@ -37,7 +37,7 @@ pub enum Ending {
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
-    /// A later wait of its owner, from another caller, took its place.
+    /// A later wait of the same owner, from another caller, took its place.
     Replaced,
     /// The waiter was removed: the server cannot serve it at all, or not now.
     Dismissed(Dismissal),
@@ -86,7 +86,7 @@ pub enum Dismissal {
     Moving,
     /// The semaphore has fewer permits than requested.
     TooMany,
-    /// The semaphore is no longer set.
+    /// The semaphore is not set any more.
     Unset,
     /// A request for a set no longer fits what its owner holds. Contains the reply that it would get now.
     Misfit(AcquireReply),
@@ -222,12 +222,12 @@ impl Outbox {
         before.saturating_sub(self.kept.len())
     }
 
-    /// Whether there are acknowledged outcomes left to drop.
+    /// Returns whether there are acknowledged outcomes left to drop.
     pub(crate) fn has_acknowledged(&self) -> bool {
         self.kept.first_key_value().is_some_and(|(first, _)| *first <= self.acked)
     }
 
-    /// Outcomes with a larger number, oldest first.
+    /// Returns the outcomes with a larger number that are not acknowledged, oldest first.
     pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Outcome)> {
         let range = (Bound::Excluded(number.max(self.acked)), Bound::Unbounded);
         self.kept.range(range).map(|(number, outcome)| (*number, &**outcome))

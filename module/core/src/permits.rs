@@ -253,8 +253,8 @@ impl<P> Table<P> {
         self.look_no_later_than(key, now.unix(), cause);
     }
 
-    /// Takes back permits whose grant did not reach its client, unless the owner has sent a command for this key
-    /// since.
+    /// Takes back permits whose grant did not reach its client, unless the owner has sent a command
+    /// for this key since.
     pub fn take_permits_back(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -275,8 +275,9 @@ impl<P> Table<P> {
     }
 }
 
-/// The permits of a semaphore from which an owner may take `permits` more, as soon as they are free. Otherwise the
-/// reply. An owner that holds what `HOLDS` says repeats its command: it needs no more.
+/// The permits of a semaphore from which an owner may take `permits` more, as soon as they are
+/// free. Otherwise the reply. An owner that holds what `HOLDS` says repeats its command: it needs
+/// no more.
 fn fitting(seen: &Semaphore, permits: u64, holds: Option<u64>) -> Result<Permits, TakeReply> {
     let seen = match seen {
         Semaphore::Set(seen) => *seen,

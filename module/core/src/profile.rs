@@ -1,9 +1,9 @@
 //! The locks with the most time waited, in memory that does not grow with the number of locks.
 //!
 //! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock that has no
-//! place replaces the lock with the smallest weight and inherits that weight, which is the most that it may have
-//! had before. Every lock with a weight above the total divided by the number of places is found,
-//! and no count misses more than that.
+//! place replaces the lock with the smallest weight and inherits that weight, which is the most
+//! that it may have had before. Every lock with a weight above the total divided by the number of
+//! places is found, and no count misses more than that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ struct Place {
     cost: Cost,
 }
 
-/// The locks with the most time waited. The weight of a place is the time waited in milliseconds, plus one for
-/// each hand-off, so that short waits count too.
+/// The locks with the most time waited. The weight of a place is the time waited in milliseconds,
+/// plus one for each hand-off, so that short waits count too.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
     places: Vec<Place>,

@@ -148,7 +148,7 @@ impl<P> Table<P> {
         std::iter::from_fn(|| self.next_reader(now)).take(READERS).collect()
     }
 
-    /// Whether there are blocked readers to answer.
+    /// Returns whether there are blocked readers to answer.
     #[must_use]
     pub fn has_readers_to_tell(&self) -> bool {
         !self.sessions.ready.is_empty()

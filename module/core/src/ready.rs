@@ -8,8 +8,9 @@
 //!                     └► each group, once: is there a result? ─► "ready" for all of the group
 //! ```
 //!
-//! The caller knows whether a key exists. Before a grant the ready-key of the first waiter is checked. The groups
-//! are checked afterwards, one piece of work at a time, so that a long line delays nothing.
+//! The caller knows whether a key exists. Before a grant the ready-key of the first waiter is
+//! checked. The groups are checked afterwards, one piece of work at a time, so that a long line
+//! delays nothing.
 
 use std::rc::Rc;
 
@@ -46,7 +47,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// An owner asked and was answered `ready`: if it has a place in the queue, that wait is answered the same.
+    /// An owner asked and was answered `ready`: if it has a place in the queue, that wait is
+    /// answered the same.
     pub fn is_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         count(&mut self.counters.told_ready);
         if let Some(place) = self.place_of(key, owner) {
@@ -80,8 +82,8 @@ impl<P> Table<P> {
         self.ready_clients.pop_front()
     }
 
-    /// Removes waiters at the front whose ready-key exists, until the first one may be granted the lock. Returns
-    /// `false` if there may be more of them; then a look follows.
+    /// Removes waiters at the front whose ready-key exists, until the first one may be granted the
+    /// lock. Returns `false` if there may be more of them; then a look follows.
     pub(crate) fn tell_ready_in_front(&mut self, at: &Situation<'_>, queue: QueueId) -> bool {
         for _ in 0..STEPS {
             let front = self.front(queue).map(|(front, _)| front);

@@ -24,7 +24,7 @@ pub(crate) struct ReadyKeys {
 pub(crate) struct Round {
     /// The group that was looked at last.
     pub(crate) last: Option<Rc<[u8]>>,
-    /// Whether the lock came free again: a further round follows this one.
+    /// `true` if the lock came free again: a further round follows this one.
     again: bool,
 }
 

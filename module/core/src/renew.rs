@@ -50,8 +50,8 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), change)
     }
 
-    /// Returns the token to which a lock's token must be raised so that it is at least `at_least`; `None` if it
-    /// already is.
+    /// Returns the token to which a lock's token must be raised so that it is at least `at_least`;
+    /// `None` if it already is.
     pub(crate) fn has_to_raise(
         &self,
         at: &Situation<'_>,

@@ -78,7 +78,7 @@ impl<P> Table<P> {
         queue.map_or(0, |queue| queue.len)
     }
 
-    /// Whether an owner waits for this lock, passed over or not.
+    /// Returns whether an owner waits for this lock, passed over or not.
     #[must_use]
     pub fn waits_for(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())

@@ -7,8 +7,8 @@ pub trait Keys {
     /// Returns whether a key exists.
     fn exists(&self, name: &[u8]) -> bool;
 
-    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only locks in the slot of
-    /// the lock `asked` can be read.
+    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only
+    /// locks in the slot of the lock `asked` can be read.
     fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         let _ = (name, asked, most);
         HeldBy::default()
@@ -20,7 +20,7 @@ pub trait Keys {
 pub struct HeldBy {
     /// The owners.
     pub owners: Vec<Box<[u8]>>,
-    /// Whether they share it.
+    /// `true` if they share it.
     pub is_shared: bool,
 }
 

@@ -1,8 +1,8 @@
 //! What a change of the server's role does to the table. As a primary it begins with a quarantine.
 //!
-//! When the server becomes a replica, all waits, sessions, grants in flight and observers are moved aside in one
-//! step. No decision uses them after that, and they are freed one entry at a time. Numbering continues, so that an
-//! old number never matches anything new.
+//! When the server becomes a replica, all waits, sessions, grants in flight and observers are moved
+//! aside in one step. No decision uses them after that, and they are freed one entry at a time.
+//! Numbering continues, so that an old number never matches anything new.
 
 use crate::discarded::Discarded;
 use crate::outcome::count;

@@ -65,7 +65,8 @@ impl<P> Table<P> {
         Ok(id)
     }
 
-    /// Gives the session a bell: the first outcome after a read publishes one message. See [`crate::Work::Ring`].
+    /// Gives the session a bell: the first outcome after a read publishes one message. See
+    /// [`crate::Work::Ring`].
     pub fn add_bell(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             session.bell = Bell::Quiet;
@@ -125,7 +126,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Whether a session has waits.
+    /// Returns whether a session has waits.
     #[must_use]
     pub fn has_waits(&self, id: SessionId) -> bool {
         self.sessions.get(id).is_some_and(|session| !session.waits.is_empty())

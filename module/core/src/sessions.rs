@@ -105,12 +105,12 @@ impl<P> Sessions<P> {
         self.all.iter().map(|(id, session)| (*id, session))
     }
 
-    /// Whether the session has ended. Its waits may not have been cleaned up yet.
+    /// Returns whether the session has ended. Its waits may not have been cleaned up yet.
     pub(crate) fn is_gone(&self, id: SessionId) -> bool {
         self.get(id).is_none()
     }
 
-    /// Whether nothing may be granted through the session: it is away, or has ended.
+    /// Returns whether nothing may be granted through the session: it is away, or has ended.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
         let away = self.get(id).is_some_and(|session| session.away);
         away || self.is_gone(id)

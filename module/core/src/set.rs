@@ -25,7 +25,7 @@ use crate::token::Token;
 pub struct Member<'a> {
     /// The lock as the owner of the set sees it.
     pub at: Situation<'a>,
-    /// Whether it is a key of `UNDER`, which the set only shares.
+    /// `true` if it is a key of `UNDER`, which the set only shares.
     pub under: bool,
 }
 
@@ -57,8 +57,8 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. Without `HOLDS`, a request through a session repeats an earlier one if
-/// the first lock is held, and then adds no holds.
+/// Returns one request for each lock of a set. Without `HOLDS`, a request through a session repeats
+/// an earlier one if the first lock is held, and then adds no holds.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,
@@ -73,8 +73,8 @@ pub(crate) fn parts<'m, 'r>(
 }
 
 impl<P> Table<P> {
-    /// Takes all locks of a set, or none. Returns a change for each of them if they were granted. Each grant is
-    /// bound to the session, if there is one.
+    /// Takes all locks of a set, or none. Returns a change for each of them if they were granted.
+    /// Each grant is bound to the session, if there is one.
     pub fn acquire_set(
         &mut self,
         members: &[Member<'_>],
@@ -88,8 +88,8 @@ impl<P> Table<P> {
         self.grant_or_refuse(members, fits, bound)
     }
 
-    /// Returns the requests for the locks of a set if all can be granted now. With `through_session`, a request for a
-    /// set whose first lock is held is treated as a repetition.
+    /// Returns the requests for the locks of a set if all can be granted now. With
+    /// `through_session`, a request for a set whose first lock is held is treated as a repetition.
     pub(crate) fn fits_now<'r>(
         &self,
         members: &[Member<'_>],
@@ -113,8 +113,8 @@ impl<P> Table<P> {
         self.grant_or_refuse(members, fits, bound)
     }
 
-    /// Returns the requests for the locks of a set if all can be granted now. An error of any lock comes before a
-    /// refusal.
+    /// Returns the requests for the locks of a set if all can be granted now. An error of any lock
+    /// comes before a refusal.
     fn all_fit<'r>(
         &self,
         members: &[Member<'_>],
@@ -135,8 +135,8 @@ impl<P> Table<P> {
         if refused { Err(AcquireReply::Refused) } else { Ok(fit) }
     }
 
-    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing. A waiter for a set has a place
-    /// in line already, and so need not come behind the others.
+    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing. A waiter for
+    /// a set has a place in line already, and so need not come behind the others.
     pub(crate) fn refusal(
         &self,
         at: &Situation<'_>,
@@ -203,8 +203,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted. Returns the reply for the
-    /// set, the replies for its locks and the changes.
+    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted. Returns
+    /// the reply for the set, the replies for its locks and the changes.
     pub(crate) fn take_all(
         &mut self,
         members: &[Member<'_>],

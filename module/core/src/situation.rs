@@ -53,15 +53,16 @@ impl Situation<'_> {
         left_after(release, holds)
     }
 
-    /// Whether an owner holds the lock, but `HOLDS n` of a release does not fit what it holds.
+    /// Returns whether an owner holds the lock, but `HOLDS n` of a release does not fit what it
+    /// holds.
     #[must_use]
     pub fn mismatches(&self, owner: &[u8], want: Want, release: Release) -> bool {
         let holds = self.holds_of(owner, want).filter(|holds| *holds > 0);
         holds.is_some_and(|holds| left_after(release, holds).is_none())
     }
 
-    /// Whether a new token for this lock would be a guess. `stored` is the token in the hash, if it
-    /// is believed.
+    /// Returns whether a new token for this lock would be a guess. `stored` is the token in the
+    /// hash, if it is believed.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()
     }

@@ -50,7 +50,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Whether there is more to go through.
+    /// Returns whether there is more to go through.
     pub(crate) fn is_sweeping(&self) -> bool {
         !self.sweeps.is_empty() && self.queues.count() > 0
     }

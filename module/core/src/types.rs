@@ -7,7 +7,8 @@ pub const HOLDS_MAX: u64 = u32::MAX as u64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
-/// The shorter of two, of which there may be none. For every command: an iterator over them costs three times that.
+/// The shorter of two, of which there may be none. For every command: an iterator over them costs
+/// three times that.
 pub(crate) fn sooner(one: Option<Millis>, other: Option<Millis>) -> Option<Millis> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -111,8 +111,8 @@ const SHARE_OF_THE_REST: u64 = 4;
 const FREED: usize = 16;
 
 impl<P> Table<P> {
-    /// Returns the next piece of work, or `None` if nothing is due. Without `may_write`, skips work that may change a
-    /// key.
+    /// Returns the next piece of work, or `None` if nothing is due. Without `may_write`, skips work
+    /// that may change a key.
     pub fn next_work(&mut self, now: Now, may_write: bool) -> Option<Work<P>> {
         self.agenda.asked = now.unix();
         self.rotation.pieces = self.rotation.pieces.wrapping_add(1);

@@ -49,7 +49,8 @@ pub struct Further<'a, A> {
     pub under: &'a [A],
 }
 
-/// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None` if there is neither.
+/// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None`
+/// if there is neither.
 pub fn further<'a, A: AsRef<[u8]> + Copy>(
     key: A,
     options: &'a [A],

@@ -76,7 +76,7 @@ pub struct Wait {
     pub lease: u64,
     /// The result that it wants instead.
     pub unless: Option<ResultKey>,
-    /// Whether the lock came free, and that result has not been looked for since.
+    /// `true` if the lock came free, and that result has not been looked for since.
     pub looks_for_result: bool,
     /// The number of its place: places are numbered as they are taken, from 0.
     pub place: usize,
@@ -90,9 +90,9 @@ pub struct Lock {
     /// Expiry of the key on the wall clock.
     pub until: Option<u64>,
     pub queue: Vec<Wait>,
-    /// Whether it became free because its lease ended.
+    /// `true` if it became free because its lease ended.
     pub lapsed: bool,
-    /// Whether it was waited for in vain, because its token would have been a guess.
+    /// `true` if it was waited for in vain, because its token would have been a guess.
     pub put_off: bool,
     /// End of the moment in which it is left to Redisson.
     pub moment: Option<u64>,
@@ -107,7 +107,7 @@ pub struct Grant {
     pub key: Key,
     pub owner: Owner,
     pub token: u64,
-    /// Whether its reply was written, it was taken back, or its owner used it.
+    /// `true` if its reply was written, it was taken back, or its owner used it.
     pub settled: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct Naive {
     pub now: Now,
     /// Length of a quarantine, and the start of the current one.
     pub quarantine: (u64, Option<u64>),
-    /// Whether there are turns of Redisson, and the number of processes that listen.
+    /// `true` if there are turns of Redisson, and the number of processes that listen.
     pub turns: (bool, u64),
     /// The end of each period in which the lock was left free for Redisson, used or not.
     pub moments: Vec<u64>,
@@ -217,7 +217,7 @@ impl Naive {
         Ok(Some(at_least))
     }
 
-    /// Whether a token would be a guess, so that nothing may be granted.
+    /// Returns whether a token would be a guess, so that nothing may be granted.
     pub fn must_guess(&self, stored: Option<u64>) -> bool {
         self.floor.is_none() && stored.is_none()
     }
@@ -257,7 +257,7 @@ impl Naive {
         }
     }
 
-    /// Whether a lock that can be granted has a waiter.
+    /// Returns whether a lock that can be granted has a waiter.
     pub fn owes(&self, key: Key) -> bool {
         let stored = self.can_be_had(key);
         stored.is_some_and(|stored| !self.must_guess(stored))

@@ -80,7 +80,7 @@ pub enum Event {
     Quarantine(u64),
     /// The server grants nothing any more.
     Lift,
-    /// Whether there are turns of Redisson is set, and the number of its processes that listen.
+    /// `true` if there are turns of Redisson is set, and the number of its processes that listen.
     Turns(bool, u64),
     /// Another client stores a result in the database of a key, or deletes it.
     Result(Key, ResultKey, bool),

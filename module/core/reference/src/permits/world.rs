@@ -48,7 +48,7 @@ pub struct Flight {
     pub id: GrantId,
     pub owner: Owner,
     pub permits: u64,
-    /// Whether its owner did nothing since.
+    /// `true` if its owner did nothing since.
     pub untouched: bool,
 }
 

@@ -152,7 +152,7 @@ impl Naive {
         true
     }
 
-    /// Whether the queue has a waiter that is not passed over.
+    /// Returns whether the queue has a waiter that is not passed over.
     fn is_in_line(&self, key: usize) -> bool {
         self.queues[key].iter().any(|wait| !self.is_away(wait.whom))
     }

@@ -6,7 +6,7 @@ use super::naive::{Held, Naive, Wait};
 use super::ops::{Key, Owner};
 
 impl Naive {
-    /// Whether a new wait would wait for its own owner.
+    /// Returns whether a new wait would wait for its own owner.
     pub fn closes_circle(&self, new: &Wait) -> bool {
         let (mut met, mut todo) = (BTreeSet::new(), Vec::new());
         for (key, shared) in new.set.wants() {

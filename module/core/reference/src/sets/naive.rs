@@ -43,7 +43,7 @@ pub struct Wait {
     pub lease: u64,
     pub end: Option<u64>,
     pub client: u64,
-    /// Whether it waits through the session.
+    /// `true` if it waits through the session.
     pub through: bool,
 }
 
@@ -80,7 +80,7 @@ impl Naive {
         !(wait.through && self.away)
     }
 
-    /// Whether one of the first waits conflicts with a request for a lock.
+    /// Returns whether one of the first waits conflicts with a request for a lock.
     fn is_barred(&self, first: usize, key: Key, shared: bool) -> bool {
         self.waits[..first].iter().any(|wait| {
             let wants = |(other, its): (Key, bool)| other == key && !(its && shared);
@@ -180,7 +180,7 @@ impl Naive {
         self.take_all(owner, set, lease, self.waits.len())
     }
 
-    /// Whether the owner holds a lock in the mode, and how often.
+    /// Returns whether the owner holds a lock in the mode, and how often.
     fn holds(&self, owner: Owner, key: Key, shared: bool) -> u64 {
         match &self.locks[key].held {
             Held::Alone { owner: holder, holds, shared: beside } if *holder == owner => {
@@ -250,7 +250,7 @@ impl Naive {
         Answer::Blocked
     }
 
-    /// Whether an owner holds a lock, if it is shared in this mode.
+    /// Returns whether an owner holds a lock, if it is shared in this mode.
     fn is_known(&self, owner: Owner, (key, shared): (Key, bool)) -> bool {
         let alone = matches!(&self.locks[key].held, Held::Alone { owner: it, .. } if *it == owner);
         alone || self.holds(owner, key, shared) > 0
@@ -417,7 +417,8 @@ impl Naive {
         }
     }
 
-    /// Whether the first lock that a wait for a set cannot have is one that its owner shares, and that it wants alone.
+    /// Returns whether the first lock that a wait for a set cannot have is one that its owner
+    /// shares, and that it wants alone.
     fn is_misfit(&self, at: usize) -> bool {
         let wait = &self.waits[at];
         let mut tried = self.clone();

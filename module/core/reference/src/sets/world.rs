@@ -32,7 +32,7 @@ pub(super) struct Grant {
 #[derive(Debug)]
 pub struct World {
     pub table: Table<Client>,
-    /// Whether work is done late, and not compared with the model.
+    /// `true` if work is done late, and not compared with the model.
     pub is_late: bool,
     pub(super) space: Keyspace,
     pub(super) clock: Clock,
