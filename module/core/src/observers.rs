@@ -6,10 +6,9 @@
 //!                                          8 not sent yet, 9 comes: 9 replaces it
 //! ```
 //!
-//! An observer is in a queue of a kind of its own, like a waiter for a latch: it is never passed
-//! over, even while its session is away. Unlike a waiter it stays after an outcome. Changes are
-//! found by comparing the content of the key with its last known state, so every change is noticed,
-//! whatever made it.
+//! Observers have queues of their own kind. An observer is never passed over, even while its
+//! session is away, and it stays after an outcome. Changes are found by comparing the content of
+//! the key with its last known state, whatever caused them.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -25,7 +24,7 @@ use crate::types::{Millis, Now, UnixMillis, after};
 use crate::waiter::{Caller, Join, Via};
 use crate::watches::{Round, Watched};
 
-/// Why a lock cannot be observed.
+/// Reason for which a lock cannot be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotObserved {
     /// A limit of waiters is reached; observers count as waiters.
@@ -60,8 +59,9 @@ impl<P> Table<P> {
         !self.watches.all.is_empty() && self.queues.find(key.of_kind(Kind::Changes)).is_some()
     }
 
-    /// Makes a session an observer of a lock, whose state and key expiry are given. If it already
-    /// is one, its unread change is dropped, because the reply contains the state.
+    /// Makes a session an observer of a lock. `standing` and `until` are the state of the lock and
+    /// the expiry time of its key. If the session already is an observer, its unread change is
+    /// dropped, because the reply contains the state.
     ///
     /// # Errors
     ///

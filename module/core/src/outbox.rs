@@ -58,7 +58,8 @@ pub struct Changed {
     pub(crate) observer: WaiterId,
     /// State of the lock now.
     pub news: Rc<News>,
-    /// How the latest holder lost the lock since the change that the observer acknowledged last.
+    /// Reason for which a holder last lost the lock, since the change that the observer
+    /// acknowledged last.
     pub why: Option<Gone>,
 }
 

@@ -8,11 +8,11 @@
 
 use crate::types::{Millis, MonoMillis, Now};
 
-/// How long a quarantine lasts, and the one that is on. Counts on the clock that only goes
-/// forward: the date has no say in it.
+/// Length of quarantines, and start of the current one. Uses the monotonic clock, so that changes
+/// of the date have no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
-    /// Zero is none.
+    /// Zero disables quarantines.
     pub(crate) length: Millis,
     pub(crate) since: Option<MonoMillis>,
 }

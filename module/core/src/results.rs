@@ -1,4 +1,4 @@
-//! The keys that a decision may ask for: results of waits with `UNLESS`, and holders of other locks.
+//! Access to other keys during a decision: results of waits with `UNLESS`, and holders of other locks.
 
 use std::fmt;
 
@@ -35,10 +35,10 @@ impl<F: Fn(&[u8]) -> bool> Keys for F {
 pub struct Results<'a>(Option<&'a dyn Keys>);
 
 impl<'a> Results<'a> {
-    /// There are no results.
+    /// Access to no keys.
     pub const NONE: Self = Self(None);
 
-    /// The results among these keys.
+    /// Access to these keys.
     #[must_use]
     pub fn among(keys: &'a dyn Keys) -> Self {
         Self(Some(keys))

@@ -10,7 +10,7 @@ use crate::session::{Bell, NotOpened, Session, SessionView};
 use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now};
 
-/// Estimated memory of a session.
+/// Estimated memory of a session, in bytes.
 const SESSION_BYTES: usize = 600;
 
 impl<P> Table<P> {
@@ -83,7 +83,7 @@ impl<P> Table<P> {
         Some(unread.map(|last| (session.name, last)))
     }
 
-    /// The session of that name, if it belongs to this user.
+    /// Returns the session with this name, if it belongs to this user.
     #[must_use]
     pub fn session(&self, name: &[u8], user: &[u8]) -> Option<SessionId> {
         let id = *self.sessions.names.get(name)?;
@@ -91,7 +91,7 @@ impl<P> Table<P> {
         (*session.account.user() == *user).then_some(id)
     }
 
-    /// Ends a session and marks what is bound to it for release. Returns the blocked reader.
+    /// Ends a session and marks what is bound to it for release. Returns the reader, if it is blocked.
     pub fn close_session(&mut self, id: SessionId) -> Option<P> {
         let mut session = self.sessions.all.remove(&id)?;
         self.sessions.names.remove(&session.name);

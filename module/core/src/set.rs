@@ -30,12 +30,13 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// The request for this lock. `repeats` says whether the first lock of the set only repeats an earlier
-    /// request: then a lock of `UNDER` that is held already gets no further hold either.
+    /// Returns the request for this lock. `repeats` says whether the request for the first lock
+    /// only repeats an earlier one. If so, a lock of `UNDER` that is already held gets no further
+    /// hold either.
     pub(crate) fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
         let held = || self.at.holds_of(request.owner, request.want).filter(|holds| *holds > 0);
         if !self.under {
-            // A repetition adds no hold, also if the locks have different numbers of holds.
+            // A repetition adds no hold, even if the owner has different numbers of holds of the locks.
             let holds = request.holds.or_else(|| held().filter(|_| repeats));
             return Acquire { holds, ..*request };
         }
@@ -44,7 +45,7 @@ impl Member<'_> {
         Acquire { holds: held, ..part }
     }
 
-    /// The request for this lock, which the owner must hold already.
+    /// Returns the request for this lock, which the owner must already hold.
     fn part_held<'r>(&self, request: &Acquire<'r>) -> Result<Acquire<'r>, AcquireReply> {
         let part = self.part(request, false);
         let held = self.at.holds_of(part.owner, part.want).filter(|held| *held > 0);
@@ -89,7 +90,8 @@ impl<P> Table<P> {
     }
 
     /// Returns the requests for the locks of a set if all can be granted now. With
-    /// `through_session`, a request for a set whose first lock is held is treated as a repetition.
+    /// `through_session`, a request without `HOLDS` whose first lock is held is treated as a
+    /// repetition.
     pub(crate) fn fits_now<'r>(
         &self,
         members: &[Member<'_>],
@@ -135,8 +137,8 @@ impl<P> Table<P> {
         if refused { Err(AcquireReply::Refused) } else { Ok(fit) }
     }
 
-    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing. A waiter for
-    /// a set has a place in line already, and so need not come behind the others.
+    /// Returns the reply of [`Self::acquire`] if it would not grant the lock. Changes nothing.
+    /// `place` is the place of a waiter for a set, which has to wait only for waiters before it.
     pub(crate) fn refusal(
         &self,
         at: &Situation<'_>,
@@ -220,7 +222,7 @@ impl<P> Table<P> {
                     let token = *of_set.get_or_insert_with(|| self.token_of_set(members));
                     self.take_as(&member.at, token, part)
                 }
-                // Whether it is its turn was decided before.
+                // The caller has already checked that it is the owner's turn.
                 Observed::Shared(sharing)
                     if sharing.share_of(part.owner, member.at.now.unix()).is_none() =>
                 {
