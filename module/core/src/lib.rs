@@ -77,7 +77,8 @@
 //! - **I12** Only free permits are granted.
 //! - **I13** During a quarantine, an owner is granted a lock or permits only if it already holds
 //!   some of them.
-//! - **I14** A session lists exactly its own waiters until it ends. So each wait has one outcome.
+//! - **I14** A session lists exactly its own waiters until it ends. So each place of a session has
+//!   one outcome.
 //! - **I15** Nothing is granted through a session that is away or has ended. A waiter that is
 //!   passed over keeps its place.
 //! - **I16** A session keeps each outcome until it is acknowledged or, for an observed lock, until

@@ -92,7 +92,7 @@ pub struct Lock {
     pub queue: Vec<Wait>,
     /// `true` if the lock became free because its lease ended.
     pub lapsed: bool,
-    /// `true` if a grant to a waiter is put off until the next regular look.
+    /// `true` if a grant to a waiter is put off: see [`Naive::put_off`].
     pub put_off: bool,
     /// End of the moment in which the lock is left free for Redisson.
     pub moment: Option<u64>,
@@ -267,8 +267,9 @@ impl Naive {
             && !self.is_left_to_redisson(key)
     }
 
-    /// Updates for each lock whether its grant is put off: it could be granted to a waiter, but not
-    /// now. Only a regular look ends that.
+    /// Updates for each lock whether a grant is put off: a waiter could have the lock, but may not
+    /// be granted it yet. The grant follows with a regular look, or when the quarantine or the
+    /// moment for Redisson ends.
     pub fn put_off(&mut self) {
         for key in 0..self.locks.len() {
             let owes = self.owes(key);
