@@ -27,7 +27,7 @@ pub enum Kept {
 
 const KINDS: usize = 4;
 
-/// Estimated memory of a wait through a session, or of an outcome, beside its names.
+/// Estimated memory of a wait through a session, or of an outcome, without its names.
 pub(crate) const WAIT_BYTES: usize = 350;
 
 /// Number of accounts at which unused accounts are removed for the first time.

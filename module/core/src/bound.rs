@@ -2,7 +2,7 @@
 //! lease lasts longer.
 //!
 //! ```text
-//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound anew──► nothing
+//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound again──► nothing
 //!                                  │ its session ends
 //!                                  ▼
 //!                               orphan ──the key still holds that grant──► released, handed on
@@ -43,7 +43,7 @@ const REFUSED: Millis = Millis(100);
 /// to every slot are refused.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
-/// Estimated memory of a binding, beside its names.
+/// Estimated memory of a binding in bytes, without its names.
 const BYTES: usize = 400;
 
 /// A binding that needs work.

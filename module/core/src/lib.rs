@@ -25,22 +25,22 @@
 //! A module imports only modules of its own layer and of the layers below. There are no import cycles:
 //!
 //! ```text
-//! operations  work · report                                       what is due, and what is shown
+//! operations  work · report                                       due work, and reports
 //!             acquire · renew · share · bound · permits           locks and semaphores
 //!             set · set_wait · set_end · set_places · circle      several locks in one step, deadlocks
-//!             waiting · grant · ready · turn · count_down         waiters: their wait, and what ends it
+//!             waiting · grant · ready · turn · count_down         waits and grants
 //!             session_life · reading · presence · observers       sessions
 //!             role · sweep                                        changes of the server or of all keys
-//! table       table                                               everything that is remembered
+//! table       table                                               all remembered state
 //! stores      queue · places · sets · waiter · ready_keys         waiters, in line
-//!             session · sessions · outbox · bindings · watches    sessions, and what they have
-//!             agenda · fair · flight · turns · quarantine         what is planned and not settled yet
-//!             account · profile · histogram                       what is counted
-//!             floor · searches                                    of the caller, beside the table
+//!             session · sessions · outbox · bindings · watches    sessions and their data
+//!             agenda · fair · flight · turns · quarantine         planned work, unfinished grants
+//!             account · profile · histogram                       counts
+//!             floor · searches                                    used by the caller, next to the table
 //!             free · discarded                                    memory that is freed in small steps
 //! values      lock · observed · mode · value · semaphore · latch  the content of a key
-//!             situation · results · change · outcome · news       what is asked, answered and written
-//!             arguments                                           what commands are called with
+//!             situation · results · change · outcome · news       requests, replies and changes
+//!             arguments                                           arguments of commands
 //!             types · ids · key · token · fields · parse
 //! ```
 //!

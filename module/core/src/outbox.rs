@@ -20,11 +20,11 @@ pub struct Outcome {
     pub key: LockKey,
     /// Owner that waited.
     pub owner: Rc<[u8]>,
-    /// How the wait ended.
+    /// Result of the wait.
     pub ending: Ending,
 }
 
-/// How a wait ended.
+/// Result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The owner was granted the lock, the permits or the set.
@@ -74,11 +74,11 @@ pub struct Granted {
     pub holds: u64,
     /// Number of permits granted by a semaphore.
     pub permits: u64,
-    /// When it was granted.
+    /// Time of the grant.
     pub at: MonoMillis,
 }
 
-/// Why a waiter is removed without being served.
+/// Reason for which a waiter is removed without being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dismissal {
     /// The module is being drained.
@@ -98,7 +98,7 @@ pub enum Dismissal {
 /// A grant that was never sent to its client and must be taken back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Untold {
-    /// What was granted.
+    /// The lock or semaphore that was granted.
     pub key: LockKey,
     /// Its owner.
     pub owner: Rc<[u8]>,

@@ -48,7 +48,7 @@ pub enum WaitReply<R> {
 pub struct Link {
     /// The lock.
     pub key: LockKey,
-    /// The owner. That of the last link is the one that wanted to wait.
+    /// The owner. In the last link, this is the owner that wanted to wait.
     pub owner: Rc<[u8]>,
     /// `true` if the owner holds the lock. Otherwise it waits for several locks and is ahead in the
     /// queue of this one.
@@ -67,17 +67,17 @@ pub enum Full {
 /// Limits of waiters, sessions and bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Over all locks.
+    /// Largest number of waiters, over all locks.
     pub waiters: usize,
-    /// For one lock.
+    /// Largest number of waiters of one lock.
     pub waiters_per_key: usize,
-    /// As blocked clients, over all locks.
+    /// Largest number of blocked clients, over all locks.
     pub blocked: usize,
     /// Largest number of sessions.
     pub sessions: usize,
     /// Largest number of locks and permits that are bound to sessions.
     pub bound: usize,
-    /// Share of one user in each of these limits except the limit of a lock, in percent.
+    /// Share of one user in each of these limits except the limit of one lock, in percent.
     pub user_share: usize,
     /// `true` if new waits are refused.
     pub draining: bool,

@@ -14,11 +14,11 @@
 //! wants to share is beside the line: it holds up only requests to hold the lock alone, because
 //! sharers may pass each other.
 //!
-//! Whether a set can be granted depends on the keys of all its places, so the table cannot decide
-//! it while it looks at one of them. The caller reads all keys and calls `Table::serve_set`. If the
-//! set is not granted, the first place at which it is **held up** is recorded. The set is tried
-//! again only when that queue is looked at, because only a change there can help it. Sets that lack
-//! another lock cost nothing then.
+//! A grant of a set depends on the keys of all its places, so the table cannot decide it while it
+//! looks at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not
+//! granted, the first place at which it is **held up** is recorded. The set is tried again only
+//! when that queue is looked at, because only a change there can help it. So sets that lack another
+//! lock cost nothing.
 
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;

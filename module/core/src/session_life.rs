@@ -132,12 +132,12 @@ impl<P> Table<P> {
         self.sessions.get(id).is_some_and(|session| !session.waits.is_empty())
     }
 
-    /// All sessions, the oldest first.
+    /// Returns all sessions, the oldest first.
     pub fn sessions(&self) -> impl Iterator<Item = SessionView<'_, P>> {
         self.sessions.all.values().map(Session::view)
     }
 
-    /// One session.
+    /// Returns one session.
     #[must_use]
     pub fn view_session(&self, id: SessionId) -> Option<SessionView<'_, P>> {
         self.sessions.get(id).map(Session::view)

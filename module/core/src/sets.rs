@@ -24,7 +24,7 @@ pub(crate) struct Sets {
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
     /// Places that want the lock alone, if their waits are not passed over. They are in line.
     pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
-    /// For each set, the place at which it is held up.
+    /// The place at which each set is held up.
     pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
     /// Waiters that may be granted their sets now.
     pub(crate) due: BTreeSet<WaiterId>,

@@ -76,7 +76,7 @@ impl Turn {
 pub(crate) struct Turns {
     /// `true` if turns are enabled.
     pub(crate) on: bool,
-    /// By the hash of the lock's key.
+    /// State of each lock, by the hash of its key.
     locks: BTreeMap<u64, Turn>,
     /// The same hashes, oldest first.
     order: VecDeque<u64>,

@@ -133,7 +133,7 @@ fn hand_offs_are_forgotten_when_they_are_answered() {
     for (number, key) in keys().enumerate() {
         enqueue(&mut table, key, number);
     }
-    // All databases are emptied in one command: 100,000 grants before the first reply is written.
+    // One command empties all databases: 100,000 grants before the first reply is written.
     let free = Observed::Free { stored: None };
     let granted: Vec<_> =
         keys().map(|key| table.look(&seen(key, free), Cause::Outside)).map(handed_off).collect();

@@ -194,7 +194,7 @@ impl Stage {
             _ => Foreign::Pexpire(args.must("ms")),
         };
         let now = self.clock.now();
-        // Some servers do not report that a key is gone.
+        // Some servers do not report that a key was removed.
         if args.flag("unseen") {
             self.space.change(&lock, &what, now);
         } else {

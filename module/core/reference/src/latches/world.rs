@@ -1,4 +1,4 @@
-//! A latch beside a model of it: a number, the set of owners that have counted, and the list of waiters.
+//! A latch and a model of it: a number, the set of owners that have counted, and the list of waiters.
 
 use std::collections::BTreeSet;
 

@@ -41,7 +41,7 @@ impl World {
         self.model.set_result(key, result, there);
     }
 
-    /// Checks one group of waiters whose lock came free. Returns false if there was none.
+    /// Checks one group of waiters whose lock became free. Returns false if there was none.
     pub fn look_at_group(&mut self) -> Result<bool, TestCaseError> {
         let Some(group) = self.table.next_group() else { return Ok(false) };
         let exists = self.space.results(group.key.db).exists(&group.ready_key);
