@@ -17,8 +17,8 @@ use crate::token::Token;
 const SAMPLED: u64 = 8;
 
 impl<P> Table<P> {
-    /// Returns whether the head of the queue must be served before any other request (I8): the lock
-    /// is free although its first waiter is not held up by a set, or the lock is shared and the
+    /// Returns whether the first waiter must be served before any other request (I8). That is so if
+    /// the lock is free and no set holds up the first waiter, or if the lock is shared and the
     /// first waiter wants to share it. False during a quarantine, and while the lock is left free
     /// for Redisson (I18).
     #[must_use]

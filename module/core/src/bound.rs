@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
-//! read from the key before a release, so a binding may outlive its grant, after a change by
-//! another client or after the end of the lease. It is checked when the lease ends, and dropped if
-//! the grant has ended.
+//! read from the key before a release. So a binding may outlive its grant if another client changes
+//! the key, or if the lease ends. It is checked when the lease ends, and dropped if the grant has
+//! ended.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
