@@ -1,4 +1,4 @@
-//! What is kept for each ACL user: places and outcomes, blocked clients, sessions, bindings.
+//! Counts of what is kept for each ACL user: places and outcomes, blocked clients, sessions, bindings.
 //!
 //! ```text
 //! Accounts ─user─► Account: 3 waits, 1 session … ◄── Charge: one wait, 380 bytes ── Waiter
@@ -27,10 +27,10 @@ pub enum Kept {
 
 const KINDS: usize = 4;
 
-/// Estimated memory of a wait through a session, or of an outcome, beside its names.
+/// Estimated memory of a wait through a session, or of an outcome, without its names.
 pub(crate) const WAIT_BYTES: usize = 350;
 
-/// Number of accounts at which unused ones are removed for the first time.
+/// Number of accounts at which unused accounts are removed for the first time.
 const ROOM: usize = 64;
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ struct Entry {
     all: Rc<Counts>,
 }
 
-/// A user's account. The default is an account of no user, which is never full.
+/// A user's account. The default belongs to no user and never reaches a limit.
 #[derive(Clone, Debug, Default)]
 pub struct Account(Rc<Entry>);
 
@@ -70,7 +70,7 @@ impl Account {
         &self.0.user
     }
 
-    /// Counts one thing, which takes about this much memory, until the charge is dropped.
+    /// Counts one thing of this kind, with its estimated memory, until the charge is dropped.
     #[must_use]
     pub fn charge(&self, kept: Kept, bytes: usize) -> Charge {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -88,7 +88,7 @@ impl Account {
     }
 }
 
-/// The count of one thing that is kept. Dropping it ends the count.
+/// Charge for one thing. Dropping it ends the count.
 #[derive(Debug)]
 pub struct Charge {
     account: Account,
@@ -154,7 +154,7 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// The account of a user, opened if there is none.
+    /// Returns the account of a user. Creates it if there is none.
     pub(crate) fn of(&mut self, user: &[u8]) -> Account {
         if let Some(account) = self.by_user.get(user) {
             return account.clone();
@@ -175,7 +175,7 @@ impl Accounts {
         self.all.of(kept).map_or(0, Cell::get)
     }
 
-    /// Estimated memory of all that is charged, in bytes.
+    /// Estimated memory of everything that is charged, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.all.1.get()
     }

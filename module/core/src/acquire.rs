@@ -1,8 +1,8 @@
-//! What a command does to a lock and its holder: acquiring and releasing.
+//! Acquires and releases of a lock.
 //!
-//! Each operation takes the content of the key and returns the reply and what to write. It
-//! validates first and changes the table last, so that no change is half done. Operations on
-//! waiters are in `waiting.rs`.
+//! Each operation takes the content of the key and returns the reply and the change to write. It
+//! validates first and changes the table last, so no change is half done. Operations on waiters are
+//! in `waiting.rs`.
 
 use crate::change::Change;
 use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, left_after};
@@ -13,13 +13,14 @@ use crate::situation::Situation;
 use crate::table::Table;
 use crate::token::Token;
 
-/// One in this many releases is sampled for the hold time while there are no waiters.
+/// While there are no waiters, one in this number of releases is sampled for the hold time.
 const SAMPLED: u64 = 8;
 
 impl<P> Table<P> {
-    /// Whether the head of the queue must be served before any other request: the lock is free
-    /// although it has a waiter that can be granted by itself, or it is shared and the head wants to share it (I8). False during
-    /// a quarantine, and while the lock is left free for Redisson (I18).
+    /// Returns whether the first waiter must be served before any other request (I8). That is so if
+    /// the lock is free and no set holds up the first waiter, or if the lock is shared and the
+    /// first waiter wants to share it. False during a quarantine, and while the lock is left free
+    /// for Redisson (I18).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
         if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
@@ -32,8 +33,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Whether there are no waiters and no grants in flight. Then a release only needs the owner's
-    /// number of holds.
+    /// Returns whether there are no waiters and no grants in flight. Then a release only needs the
+    /// owner's number of holds.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.queues.waiters() == 0 && self.in_flight.is_empty()
@@ -104,8 +105,8 @@ impl<P> Table<P> {
         Ok((AcquireReply::Granted { token, holds }, change.or_none()))
     }
 
-    /// Returns the token of a lock that is already held. If it has none, issues one; the second
-    /// value is the token to write then.
+    /// Returns the token of a lock that is already held. If it has none, issues one, which is also
+    /// the second value and must be written.
     pub(crate) fn token_of(
         &mut self,
         at: &Situation<'_>,
@@ -121,8 +122,8 @@ impl<P> Table<P> {
         Ok((token, Some(token)))
     }
 
-    /// Releases one, some or all holds of a kind. The last one hands the lock to the first waiter,
-    /// or leaves it to the owner's own shared holds.
+    /// Releases one, some or all holds of a kind. With the last exclusive hold the lock goes to the
+    /// first waiter, or is kept for the owner's own shared holds.
     pub fn release(
         &mut self,
         at: &Situation<'_>,
@@ -175,9 +176,10 @@ impl<P> Table<P> {
         }
     }
 
-    /// Decides whether a release without [waiters](Self::is_quiet) records the hold time. Reading
-    /// the token for it costs a fiftieth of acquiring and releasing, so one release in eight does
-    /// and counts eight times. The choice is random, so that no lock is always sampled or never.
+    /// Decides whether a release records the hold time while there are no
+    /// [waiters](Self::is_quiet). Reading the token for it costs a fiftieth of acquiring and
+    /// releasing. So only one release in eight is recorded, and counts eight times. The choice is
+    /// random, so that no lock is always sampled or never.
     pub fn samples_this_release(&mut self) -> bool {
         // The constants of Knuth's MMIX.
         let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);
@@ -185,8 +187,8 @@ impl<P> Table<P> {
         self.samples >> 61 == 0
     }
 
-    /// Takes the lock from its holder or sharers and hands it on. Returns `None` if the key is not
-    /// a lock, otherwise whether it was held.
+    /// Takes the lock from its holder or sharers and hands it to the first waiter. Returns `None`
+    /// if the key is not a lock, otherwise whether it was held.
     pub fn force_release(&mut self, at: &Situation<'_>) -> (Option<bool>, Change<P>) {
         match &at.seen {
             Observed::NotALock { .. } => (None, Change::None),

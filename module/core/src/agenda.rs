@@ -1,4 +1,4 @@
-//! The agenda: when each wait and each session ends, and when each key with waiters is looked at.
+//! The agenda: the end of each wait and session, and the next look at each key with waiters.
 //!
 //! The entries are in ordered sets without tombstones: removing one frees its memory. An entry
 //! costs O(log n); everything else about a waiter is O(1).
@@ -17,22 +17,22 @@ pub(crate) struct Look {
     pub(crate) due: UnixMillis,
     /// The account of the waiter that was first in the queue when it was planned.
     pub(crate) account: Account,
-    /// Whether it only checks for a change that no event may have reported.
+    /// `true` if it only checks for a change that no event may have reported.
     pub(crate) checks: bool,
 }
 
 /// The ends of waits, leases and sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// By the monotonic clock: a wait is as long as the client asked.
+    /// Ends of waits, on the monotonic clock: a wait lasts as long as the client asked.
     pub(crate) waits: Fair<MonoMillis, WaiterId>,
-    /// By the wall clock, in which TTLs are counted.
+    /// Looks, on the wall clock, which TTLs use.
     pub(crate) looks: Fair<UnixMillis, QueueId>,
     /// Looks that only check for unnoticed changes.
     pub(crate) checks: Fair<UnixMillis, QueueId>,
-    /// When the timeout of a session's reader passes, or the session ends.
+    /// Times at which the timeout of a session's reader passes, or the session ends.
     alarms: BTreeSet<(MonoMillis, SessionId)>,
-    /// The time of the latest piece of work: a look that is due at once is planned at it.
+    /// Time of the latest piece of work. A look that is due at once is planned at this time.
     pub(crate) asked: UnixMillis,
 }
 
@@ -133,9 +133,9 @@ pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
 pub(crate) struct Sweep {
     /// Database of the queues; `None` for all databases.
     pub(crate) db: Option<i32>,
-    /// From after this queue
+    /// The sweep continues after this queue; `None` is the start.
     pub(crate) after: Option<QueueId>,
-    /// to this one. Later queues need no look: they were made after the change.
+    /// The sweep ends with this queue. Later queues need no look: they were created after the change.
     pub(crate) last: QueueId,
     /// The cause that is reported to observers.
     pub(crate) cause: Cause,

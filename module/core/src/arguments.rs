@@ -1,5 +1,5 @@
 //! Parses the arguments of commands, which are arbitrary bytes from a client. Numbers are strict
-//! decimals. The first invalid argument is refused. No refusal repeats the client's bytes.
+//! decimals. The first invalid argument is refused. The error never repeats the client's bytes.
 #![expect(clippy::missing_errors_doc, reason = "said above, and by `Refusal`")]
 
 mod options;
@@ -19,16 +19,16 @@ use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{HOLDS_MAX, Millis};
 use crate::value::VALUE_BYTES_MAX;
 
-/// A minute in milliseconds: the longest that a session lives unread, and that a reader waits.
+/// A minute in milliseconds: the largest ttl of a session and the largest timeout of a reader.
 const MINUTE_MS: u64 = 60_000;
 
-/// Most outcomes in one reply to a reader, unless it asks for fewer.
+/// Largest number of outcomes in one reply to a reader, unless the reader sets a limit.
 const READ_MAX: usize = 1000;
 
-/// The most entries that a report shows.
+/// Largest `COUNT` of an option.
 const COUNT_MAX: u64 = 1000;
 
-/// Refuses the name of a key that is too long to be waited for, observed or bound.
+/// Checks that the name of a key is short enough to be waited for, observed or bound.
 pub fn kept_key(name: &[u8]) -> Read<()> {
     if name.len() <= KEY_BYTES_MAX { Ok(()) } else { Err(Refusal::Key) }
 }
@@ -48,7 +48,7 @@ pub fn lease(arg: &[u8], most: u64) -> Read<Millis> {
     number("lease-ms", arg, 1, most).map(Millis)
 }
 
-/// Reads a timeout; 0 is none.
+/// Reads a timeout; 0 is no timeout.
 pub fn timeout(arg: &[u8]) -> Read<Option<Millis>> {
     let timeout = number("timeout-ms", arg, 0, TEN_YEARS_MS)?;
     Ok((timeout > 0).then_some(Millis(timeout)))
@@ -78,7 +78,7 @@ pub fn holds<A: AsRef<[u8]>>(options: &[A]) -> Read<Option<u64>> {
     }
 }
 
-/// Reads how much a release gives back.
+/// Reads the number of holds that a release gives back.
 pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
     match options {
         [] => Ok(Release::One),
@@ -90,7 +90,7 @@ pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
     }
 }
 
-/// Reads the arguments that acquiring a lock and waiting for it have in common: all but key and
+/// Reads the arguments that acquiring a lock and waiting for it have in common: all except key and
 /// timeout.
 pub fn acquire<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
@@ -103,7 +103,8 @@ pub fn acquire<'a, A: AsRef<[u8]>>(
     Ok(Acquire { owner, lease, want, holds: holds(options)? })
 }
 
-/// Reads the arguments of a renewal: the lease, and the smallest token afterwards.
+/// Reads the arguments of a renewal: the lease, and the smallest token that the lock must have
+/// afterwards.
 pub fn renewal<A: AsRef<[u8]>>(
     owner_arg: &[u8],
     lease_arg: &[u8],
@@ -148,7 +149,7 @@ pub fn permits<'a, A: AsRef<[u8]>>(
     Ok((permits, Acquire { owner, want, lease, holds }))
 }
 
-/// Reads the arguments of acquiring permits. Their number may also be `ALL`, which is `None` here.
+/// Reads the arguments of acquiring permits. `ALL` instead of their number is `None`.
 pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
@@ -190,14 +191,14 @@ pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> 
     }
 }
 
-/// Reads the number of entries to show, and whether to start again after that: `COUNT count` and `RESET`, each if
-/// it is there, in any order.
+/// Reads `COUNT count`, the number of entries to show, and `RESET`. Each is optional; the order
+/// does not matter.
 pub fn profile<A: AsRef<[u8]>>(options: &[A]) -> Read<(Option<usize>, bool)> {
     let (reset, options) = without(b"RESET", options);
     Ok((count(b"COUNT", options)?, reset))
 }
 
-/// Reads `WORD count` and `OTHER count`, each if it is there, in any order.
+/// Reads `WORD count` and `OTHER count`. Each is optional; the order does not matter.
 pub fn counts<A: AsRef<[u8]>>(
     word: &[u8],
     other: &[u8],
@@ -228,7 +229,8 @@ pub fn open<A: AsRef<[u8]>>(ttl_ms: &[u8], options: &[A]) -> Read<(Millis, bool)
     Ok((ttl(ttl_ms)?, has_bell))
 }
 
-/// Reads the arguments of a reader: the acknowledged number, its timeout, and the most outcomes of one reply.
+/// Reads the arguments of a reader: the acknowledged number, the timeout, and the largest number of
+/// outcomes in one reply.
 pub fn next<A: AsRef<[u8]>>(
     ack: &[u8],
     timeout: &[u8],

@@ -1,10 +1,10 @@
-//! The records of what is bound to sessions. `bound.rs` says what they are for.
+//! The records of locks and permits that are bound to sessions: see `bound.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-// What simulates many clients must do the same again, so nothing may depend on chance.
+// A simulation must be repeatable, so the hashes must not be random there.
 #[cfg(feature = "deterministic")]
 use foldhash::quality::FixedState as RandomState;
 #[cfg(not(feature = "deterministic"))]
@@ -17,7 +17,7 @@ use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
 use crate::types::MonoMillis;
 
-/// Names a binding: the hash of its key and owner, and a number that is never used twice.
+/// Identifies a binding: the hash of its key and owner, and a number that is never used twice.
 pub(crate) type Place = (u64, u64);
 
 #[derive(Debug)]
@@ -34,13 +34,14 @@ pub(crate) struct Binding {
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     pub(crate) all: BTreeMap<Place, Binding>,
-    /// When each is looked at, because its lease will have ended unless it was renewed.
+    /// Time of the next check of each binding: the end of its lease, if the lease is not renewed.
     pub(crate) looks: BTreeSet<(MonoMillis, Place)>,
-    /// Bindings of ended sessions, a set for each session. A place without a binding was bound anew.
+    /// Bindings of ended sessions, one set for each session. A place that has no binding any more
+    /// needs no release.
     pub(crate) orphans: VecDeque<BTreeSet<Place>>,
     /// Bindings of ended sessions whose release was refused. The next check tries again.
     pub(crate) refused: BTreeSet<Place>,
-    /// Bindings to drop: the grants last as long as their leases.
+    /// Bindings to drop; the grants last as long as their leases.
     pub(crate) forgotten: VecDeque<BTreeSet<Place>>,
     /// No work before this time.
     pub(crate) refused_until: Option<MonoMillis>,
@@ -74,7 +75,7 @@ impl Bindings {
         }
     }
 
-    /// Begins anew without bindings; returns what there was. Numbers continue.
+    /// Removes all bindings and returns them. Numbering continues.
     pub(crate) fn begin_anew(&mut self) -> Self {
         let anew = Self { last_number: self.last_number, ..Self::default() };
         std::mem::replace(self, anew)
@@ -97,12 +98,12 @@ impl Bindings {
         self.all.len()
     }
 
-    /// Cancels the pending release of these places.
+    /// Drops these bindings later, in small steps.
     pub(crate) fn forget(&mut self, places: BTreeSet<Place>) {
         self.forgotten.push_back(places);
     }
 
-    /// They are released from now on.
+    /// Adds these places to the pending releases.
     pub(crate) fn orphan(&mut self, places: BTreeSet<Place>) {
         if !places.is_empty() {
             self.orphans.push_back(places);

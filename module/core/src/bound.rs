@@ -2,16 +2,17 @@
 //! lease lasts longer.
 //!
 //! ```text
-//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound anew──► nothing
+//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound again──► nothing
 //!                                  │ its session ends
 //!                                  ▼
 //!                               orphan ──the key still holds that grant──► released, handed on
 //!                                  └─────its owner has used it since─────► its lease counts
 //! ```
 //!
-//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is read
-//! from the key before a release. So a binding may outlive its grant, after a change by another client or after
-//! the end of the lease. It is checked when the lease ends, and dropped if the grant has ended.
+//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
+//! read from the key before a release. So a binding may outlive its grant if another client changes
+//! the key, or if the lease ends. It is checked when the lease ends, and dropped if the grant has
+//! ended.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
@@ -38,11 +39,11 @@ const LOOKED_AT_AFTER: Millis = Millis(1_000);
 /// Pause after the server has refused a write.
 const REFUSED: Millis = Millis(100);
 
-/// Pause of one binding if only the writes of its slot are refused. In a cluster that is down, every slot is
-/// refused.
+/// Pause of one binding if only writes to its slot are refused. In a cluster that is down, writes
+/// to every slot are refused.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
-/// Estimated memory of a binding, beside its names.
+/// Estimated memory of a binding in bytes, without its names.
 const BYTES: usize = 400;
 
 /// A binding that needs work.
@@ -54,21 +55,18 @@ pub struct Bound {
     /// Its owner.
     pub owner: Rc<[u8]>,
     token: Token,
-    /// Whether its session has ended, so that it must be released. If not, it only has to be checked whether the
-    /// grant still exists.
+    /// `true` if its session has ended, so that it must be released. Otherwise only check whether
+    /// the grant still exists.
     pub is_orphan: bool,
 }
 
 impl<P> Table<P> {
-    /// Checks that one more grant may be bound to this session. A grant that is already bound to it always may.
+    /// Checks that one more grant may be bound to this session. This is always true for a grant
+    /// that is already bound.
     ///
     /// # Errors
     ///
     /// The limit that is reached.
-    ///
-    /// # Errors
-    ///
-    /// The limit.
     pub fn room_to_bind(
         &self,
         key: KeyRef<'_>,
@@ -82,7 +80,7 @@ impl<P> Table<P> {
     ///
     /// # Errors
     ///
-    /// The limit.
+    /// The limit that is reached.
     pub fn room_to_bind_all<'k>(
         &self,
         keys: impl Iterator<Item = KeyRef<'k>>,
@@ -151,8 +149,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Acquires a lock again that the owner already holds. Refused if the owner holds nothing. The lease becomes the
-    /// longer of the two.
+    /// Acquires a lock that the owner already holds again, without a further hold. Refused if the
+    /// owner holds nothing. The lease becomes the longer of the two.
     pub fn acquire_held(
         &mut self,
         at: &Situation<'_>,
@@ -203,7 +201,7 @@ impl<P> Table<P> {
         self.take_permits(at, holds, &Acquire { holds: Some(holds), ..*request })
     }
 
-    /// Marks a waiter whose grant will be bound to the session through which it waits.
+    /// Marks a waiter: its grant will be bound to the session through which it waits.
     pub fn bind_when_granted(&mut self, waiter: WaiterId) {
         if let Some(waiter) = self.queues.waiter_mut(waiter) {
             waiter.bound = waiter.via.session().is_some();
@@ -217,7 +215,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Drops the owner's binding at this key if it is for the grant with this token. A later grant keeps its binding.
+    /// Drops the owner's binding at this key if it is for the grant with this token. A later grant
+    /// keeps its binding.
     pub(crate) fn unbind_grant(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
         let has_it = |place: &Place| {
             self.bindings.all.get(place).is_some_and(|binding| binding.token == token)
@@ -235,8 +234,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Records that the owner has used its grant. If its session has ended, the binding is dropped and the grant
-    /// lasts as long as its lease.
+    /// Records that the owner has used its grant. If its session has ended, the binding is dropped
+    /// and the grant lasts as long as its lease.
     pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
             return;
@@ -347,7 +346,7 @@ impl<P> Table<P> {
         Some(Bound { place, key: key.clone(), owner: Rc::clone(owner), token: *token, is_orphan })
     }
 
-    /// Until when the owner has the grant that is bound; none if it has it no more.
+    /// Returns the end of the bound grant's lease. `None` if the owner no longer has that grant.
     #[must_use]
     pub fn is_still_bound(&self, at: &Situation<'_>, bound: &Bound) -> Option<UnixMillis> {
         let is_it = |token: Option<Token>| token == Some(bound.token);
@@ -371,13 +370,13 @@ impl<P> Table<P> {
         self.bindings.look_at(bound.place, now.mono.plus(lease));
     }
 
-    /// Drops a binding that has nothing left to release, or nothing on this server.
+    /// Drops a binding that has nothing left to release on this server.
     pub fn not_bound(&mut self, bound: &Bound) {
         self.drop_binding(bound.place);
     }
 
-    /// Records that the server refused the write of a release, and plans another try. With `all`, the server refuses
-    /// every write, so no other binding is tried before then.
+    /// Records that the server refused the write of a release, and plans another try. With `all`,
+    /// the server refuses every write, so no other binding is tried before then.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);
@@ -385,8 +384,8 @@ impl<P> Table<P> {
         self.bindings.refused_until = all.then_some(later);
     }
 
-    /// Releases the lock, all holds of the owner included, if the bound grant still exists. Hands it to the next
-    /// waiter.
+    /// Releases all holds of the bound lock, if the bound grant still exists. Hands the lock to the
+    /// next waiter.
     pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
         self.drop_binding(bound.place);
         if self.is_still_bound(at, bound).is_none() {
@@ -403,7 +402,7 @@ impl<P> Table<P> {
         change
     }
 
-    /// Gives back all permits of the owner.
+    /// Releases all permits of the owner.
     pub fn release_bound_permits(&mut self, at: &SemaphoreAt<'_>, bound: &Bound) -> PermitsChange {
         self.drop_binding(bound.place);
         let Semaphore::Set(seen @ Permits { own: Some(own), .. }) = at.seen else {

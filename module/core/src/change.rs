@@ -1,4 +1,4 @@
-//! What to write to the key of a lock.
+//! Changes of the key of a lock.
 
 use std::rc::Rc;
 
@@ -8,27 +8,27 @@ use crate::token::Token;
 use crate::types::UnixMillis;
 use crate::value::Value;
 
-/// What to write to the key, and which waiter gets the lock by it.
+/// Change to write to the key of a lock, with the waiters that get the lock by it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<P> {
-    /// Nothing at all.
+    /// No change.
     None,
-    /// The lock was free: the caller holds it once.
+    /// The lock was free; now the caller holds it once.
     Take {
         /// The token of the grant.
         token: Token,
-        /// When the lease ends.
+        /// End of the lease.
         until: UnixMillis,
         /// Value of the holder.
         value: Value,
     },
-    /// The holder stays. A field that is `None` does not change.
+    /// The holder stays the same. A field that is `None` does not change.
     Update {
-        /// The new number of its holds.
+        /// New number of holds.
         holds: Option<u64>,
         /// A token, for a lock that had none.
         token: Option<Token>,
-        /// When the lease ends now.
+        /// New end of the lease.
         until: Option<UnixMillis>,
         /// New value of the holder; empty removes it.
         value: Value,
@@ -40,25 +40,26 @@ pub enum Change<P> {
     /// key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
     /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
     GiveWay,
-    /// The first waiter holds the lock now. Replaces any value of the key.
+    /// The first waiter gets the lock. Replaces any value of the key.
     HandOff(HandOff<P>),
-    /// The lock is shared, by its earlier sharers and these.
+    /// These owners share the lock, together with the earlier sharers unless a new period begins.
     Share(Sharers<P>),
-    /// The caller stops sharing the lock. Others share it, or did.
+    /// The caller stops sharing the lock. Other sharers are left in the hash; their leases may have
+    /// ended.
     Leave,
-    /// Sets the number of shared holds that the exclusive holder has too.
+    /// Sets the number of shared holds of the exclusive holder.
     Beside {
-        /// Number of them; 0 is none.
+        /// Number of shared holds; may be 0.
         holds: u64,
         /// A token, for a lock that had none.
         token: Option<Token>,
-        /// When the lease ends now; if `None`, it stays as it is.
+        /// New end of the lease; `None` leaves it unchanged.
         until: Option<UnixMillis>,
     },
 }
 
 impl<P> Change<P> {
-    /// The token that was issued for it.
+    /// Returns the token that was issued for this change.
     #[must_use]
     pub fn issued(&self) -> Option<Token> {
         match self {
@@ -70,7 +71,7 @@ impl<P> Change<P> {
         }
     }
 
-    /// When the key ends after it; none if it does not say.
+    /// Returns the new expiry time of the key. `None` if the change does not set one.
     #[must_use]
     pub fn until(&self) -> Option<UnixMillis> {
         match self {
@@ -108,11 +109,11 @@ impl<P> Change<P> {
 /// Owners that begin to share a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sharers<P> {
-    /// Whether a shared period begins: the earlier content of the key is deleted.
+    /// `true` if a shared period begins: the earlier content of the key is deleted.
     pub begins: bool,
     /// The token of the period; if `None`, the key has it already.
     pub token: Option<Token>,
-    /// The share that the caller has now; if `None`, nothing changes for it.
+    /// New share of the caller; if `None`, it does not change.
     pub own: Option<Share>,
     /// Waiters that join, each with one hold.
     pub joined: Vec<HandOff<P>>,
@@ -123,15 +124,15 @@ pub struct Sharers<P> {
 /// A lock given to the waiter at the head of the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandOff<P> {
-    /// Which grant this is.
+    /// Identifies the grant.
     pub id: GrantId,
     /// The new owner.
     pub owner: Rc<[u8]>,
     /// The token of the grant.
     pub token: Token,
-    /// When the lease ends.
+    /// End of the lease.
     pub until: UnixMillis,
-    /// Its value.
+    /// Value that the new owner publishes.
     pub value: Value,
     /// The client to answer; `None` if the grant is an outcome of a session.
     pub client: Option<P>,

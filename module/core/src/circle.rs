@@ -1,4 +1,4 @@
-//! Deadlocks: owners in a circle, of which each holds a lock that the one before waits for.
+//! Deadlocks: circles of owners, each of which holds a lock that the previous one waits for.
 //!
 //! ```text
 //! ann holds a, bob holds b
@@ -6,9 +6,10 @@
 //! LOCK.WAIT b ann …   bob holds b, and waits for a, which ann holds: DEADLOCK
 //! ```
 //!
-//! The wait that would close a circle is refused, so no circle is ever complete. The search follows, from the wanted
-//! locks on, who holds each lock and what these owners wait for. It keeps no records: the holders are in the keys,
-//! and the queues know the waits of an owner. It is limited: see [`STEPS`] and [`SHARERS`].
+//! A wait that would close a circle is refused, so no circle is ever complete. The search starts at
+//! the wanted locks. It follows the holders of each lock, and the locks that these owners wait for.
+//! It keeps no records: the holders are in the keys, and the queues have the waits of each owner.
+//! It is limited: see [`STEPS`] and [`SHARERS`].
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,10 +21,12 @@ use crate::outcome::{Link, WaitReply, count};
 use crate::results::{HeldBy, Results};
 use crate::table::Table;
 
-/// The most waits, locks and holders that a search looks at. If there is no circle among these, the wait is allowed.
+/// Largest number of waits, locks and holders that a search looks at. If it finds no circle among
+/// these, the wait is allowed.
 pub const STEPS: usize = 256;
 
-/// The most owners of a shared lock that a search looks at, and the most waiters that want to share one.
+/// Largest number of owners of a shared lock that a search looks at, and of waiters before a place
+/// in a queue.
 pub const SHARERS: usize = 32;
 
 /// A link that was found, and the link that led to it.
@@ -32,7 +35,7 @@ struct Found {
     from: Option<usize>,
 }
 
-/// A search, and the number of steps that it has left.
+/// State of a search.
 struct Search<'a> {
     /// The owner that wants to wait, and a lock that it wants.
     owner: &'a [u8],
@@ -64,7 +67,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// The circle that a wait of this owner for these locks would close.
+    /// Returns the circle that a wait of this owner for these locks would close.
     fn circle(
         &self,
         wanted: &[(KeyRef<'_>, Want)],
@@ -72,7 +75,7 @@ impl<P> Table<P> {
         keys: Results<'_>,
     ) -> Option<Vec<Link>> {
         let (asked, _) = *wanted.first()?;
-        // Most often no holder waits for another lock.
+        // Usually no holder waits for another lock.
         let known = usize::from(wanted.len() == 1 && self.queues.find(asked).is_some());
         if self.queues.count() <= known {
             return None;
@@ -99,15 +102,17 @@ impl<P> Table<P> {
         None
     }
 
-    /// The lock of this database for which a place waits. Waiters that are passed over are not waiting now.
+    /// Returns the lock of this database for which a place waits. Waiters that are passed over are
+    /// ignored.
     fn wait_at(&self, place: WaiterId, db: i32) -> Option<(KeyRef<'_>, Want)> {
         let waiter = self.queues.waiter(place).filter(|_| !self.is_passed_over(place))?;
         let key = self.queues.queue(waiter.queue)?.key.borrow();
         (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want))
     }
 
-    /// Adds the owners that keep a waiter from a lock: the waiter of the link `from` with its place in the queue, or the
-    /// one that wants to wait. Returns the link to the owner that wants to wait, if it holds the lock.
+    /// Adds the owners that keep a waiter from a lock. The waiter is the owner of the link in
+    /// `from`, with its place in the queue, or the owner that wants to wait. Returns the link to
+    /// the owner that wants to wait, if that owner holds the lock.
     fn look_behind(
         &self,
         search: &mut Search<'_>,
@@ -143,7 +148,7 @@ impl<P> Table<P> {
         None
     }
 
-    /// The waits for sets that a waiter with this place has to let pass. Waits for this lock alone need not be followed:
+    /// Returns the waits for sets before a place. Waits for this lock alone need not be followed:
     /// they wait for the same holders and sets.
     fn in_front(
         &self,
@@ -160,7 +165,7 @@ impl<P> Table<P> {
         let before = || self.queues.last_alone_before(queue, place, SHARERS);
         let last_alone = if alone { Some(place) } else { before() };
         let [beside, in_line] = self.queues.sets_before(queue, place);
-        // Places beside the line only hold up those that want the lock alone.
+        // Places beside the line hold up only requests for exclusive holds.
         let beside = beside.filter(|id| last_alone.is_some_and(|last| *id < last));
         for id in beside.chain(in_line) {
             let Some(left) = search.left.checked_sub(1) else { break };
@@ -171,11 +176,11 @@ impl<P> Table<P> {
     }
 }
 
-/// What is in the queue before a place.
+/// Part of a queue before a place.
 struct Front {
     /// Waits for sets.
     sets: Vec<WaiterId>,
-    /// Whether the place itself, or one before it, wants the lock alone.
+    /// `true` if the place itself, or one before it, wants the lock exclusively.
     has_one_alone: bool,
 }
 
@@ -191,7 +196,8 @@ impl Search<'_> {
         let link = Link { key: key.keep(), owner: Rc::clone(&owner), holds };
         let found = Found { link, from };
         if *owner == *self.owner {
-            // Its own earlier wait for a set keeps others waiting, but not for the lock that it wants now.
+            // An earlier wait of the same owner for a set delays others, but not for the lock that
+            // it wants now.
             return Some(found).filter(|_| holds);
         }
         if self.met.insert(owner) {
@@ -200,7 +206,7 @@ impl Search<'_> {
         None
     }
 
-    /// All links up to this one.
+    /// Returns all links up to this one.
     fn circle_to(self, last: Found) -> Vec<Link> {
         let mut links = Vec::new();
         let (mut before, mut found) = (last.from, self.found);

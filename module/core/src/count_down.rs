@@ -1,4 +1,4 @@
-//! The effect of commands on a latch, and the release of its waiters.
+//! Operations on a latch, and the release of its waiters.
 
 use crate::key::KeyRef;
 use crate::latch::{CountDownReply, Latch, LatchAt, LatchChange, SetReply};
@@ -9,7 +9,7 @@ use crate::types::{UnixMillis, after};
 use crate::waiter::Caller;
 
 impl<P> Table<P> {
-    /// Sets a latch, unless one counts and is not to be replaced.
+    /// Sets a latch. A latch that is not open yet is replaced only with `replace`.
     pub fn set_latch(
         &mut self,
         at: &LatchAt<'_>,
@@ -22,7 +22,7 @@ impl<P> Table<P> {
             Latch::Counting { .. } if !replace => (SetReply::Counting, LatchChange::None),
             Latch::Counting { .. } | Latch::Open => {
                 if at.seen == Latch::Open && self.queues.find(at.key).is_some() {
-                    // These waited for the previous latch, whose end was not noticed yet.
+                    // These waiters waited for the previous latch, whose end was not noticed yet.
                     self.open(at.key);
                 }
                 if let Some(until) = until {
@@ -55,7 +55,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns whether a latch is open, or is none; `None` while it counts.
+    /// Returns whether a latch is open. `None` while it counts down, false if the key is not a latch.
     #[must_use]
     pub fn ask_for_latch(&self, at: &LatchAt<'_>) -> Option<bool> {
         match at.seen {
@@ -65,7 +65,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns whether a caller may wait for a latch; at once if it is open, or no latch.
+    /// Answers a wait at once if the latch is open or the key is not a latch. Otherwise decides
+    /// whether the caller may wait.
     pub fn wait_for_latch(
         &self,
         at: &LatchAt<'_>,
@@ -78,7 +79,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Looks at a latch outside any command: releases the waiters if it is open, else plans the
+    /// Looks at a latch outside a command. Releases the waiters if it is open, otherwise plans the
     /// next look.
     pub fn look_at_latch(&mut self, at: &LatchAt<'_>) {
         match at.seen {
@@ -91,7 +92,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Releases all waiters of a latch. They are answered one after the other:
+    /// Releases all waiters of a latch. They are answered one after the other: see
     /// [`Self::next_released`].
     fn open(&mut self, key: KeyRef<'_>) {
         count(&mut self.counters.latches_opened);
@@ -101,7 +102,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes out one waiter of a latch that has opened; gives it back if it is a client to answer.
+    /// Removes one waiter of a latch that has opened. Returns `None` if there is none, otherwise
+    /// the client to answer, if any.
     pub fn next_released(&mut self) -> Option<Option<P>> {
         let id = self.queues.first_released()?;
         let leaver = self.take_out(id)?;
@@ -109,7 +111,7 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Open))
     }
 
-    /// Returns whether a latch has opened whose waiters are not all answered yet.
+    /// Returns whether there may be waiters of an opened latch to answer.
     #[must_use]
     pub fn has_released(&self) -> bool {
         self.queues.has_released()

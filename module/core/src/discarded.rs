@@ -1,4 +1,4 @@
-//! What a table had when its server became a replica: freed one entry at a time, because it may be a lot.
+//! Data of a server that became a replica. Freed one entry at a time, because it may be large.
 
 use std::collections::VecDeque;
 

@@ -81,12 +81,12 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
     }
 
-    /// The earliest entry of the next account in the ring, if one is due by `now`. That account
-    /// moves to the end of the ring. The entry stays.
+    /// Returns the earliest entry of the next account in the ring, if one is due by `now`. That
+    /// account moves to the end of the ring. The entry stays.
     pub(crate) fn next(&mut self, now: M) -> Option<T> {
         loop {
-            // Two accounts join the ring for each one served: so all due accounts join soon, and no
-            // call is linear.
+            // Two accounts join the ring for each one served. So all due accounts join soon, and no
+            // call takes time in proportion to their number.
             for _ in 0..2 {
                 if self.firsts.first().is_some_and(|(moment, _)| *moment <= now)
                     && let Some((_, account)) = self.firsts.pop_first()
@@ -109,7 +109,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
     }
 
-    /// The earliest time; `now` if an account may have a due entry.
+    /// Returns the earliest time; `now` if an account may have a due entry.
     pub(crate) fn first(&self, now: M) -> Option<M> {
         if self.len == 0 || !self.ring.is_empty() {
             return (self.len > 0).then_some(now);

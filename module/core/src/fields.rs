@@ -3,15 +3,16 @@
 /// The field of the hash that keeps the fencing token.
 pub const TOKEN_FIELD: &[u8] = b"fencing-token";
 
-/// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
+/// The field of the hash that keeps the mode. Absent if one owner holds the lock exclusively and
+/// not shared too.
 pub const MODE_FIELD: &[u8] = b"lock-mode";
 
 /// Field of the hash that keeps the holder's value.
 pub const VALUE_FIELD: &[u8] = b"lock-value";
 
-/// Fields that a lock keeps for itself, and that therefore cannot be owners.
+/// Fields that a lock uses itself, so that they cannot be owners.
 pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
 
-/// The field that the module deletes to learn whether the server accepts writes to a key. No owner has
-/// this name, so no hash has this field.
+/// The field that the module deletes to learn whether the server accepts writes to a key. No owner
+/// may have this name, so no hash has this field.
 pub const PROBED_FIELD: &std::ffi::CStr = c"kvlock:probe";

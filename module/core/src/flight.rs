@@ -1,4 +1,4 @@
-//! Grants in flight: granted to waiters, but not sent to their clients yet.
+//! Grants in flight: grants to waiters that were not sent to their clients yet.
 //!
 //! A session may have a million of them, so they are kept in a tree, which grows by one node at a
 //! time.
@@ -30,7 +30,7 @@ struct Kept {
     owner: Rc<[u8]>,
 }
 
-/// Hand-offs that were not sent yet, and whose owner has not used them either.
+/// Hand-offs that were not sent yet and that their owners have not used.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
@@ -94,7 +94,8 @@ impl Flights {
         self.sets.insert(id, locks);
     }
 
-    /// The locks of a granted set that are in flight, each with its token. `None` if the grant is of one lock.
+    /// The locks of a granted set that are in flight, each with its token. `None` if the grant is
+    /// of one lock.
     pub(crate) fn locks_of(&self, id: GrantId) -> Option<&[(LockKey, Token)]> {
         if self.sets.is_empty() { None } else { self.sets.get(&id).map(Vec::as_slice) }
     }

@@ -1,5 +1,5 @@
-//! The token floor. It keeps fencing tokens growing over a restart or a failover, even if the next
-//! server's clock is behind and the lock itself is gone.
+//! The token floor. It keeps fencing tokens growing over a restart or a failover, even if the clock
+//! of the next server is behind and the lock is deleted.
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
 //! tokens below it; any other server that finds it starts above it. It is raised to a minute ahead
@@ -9,21 +9,21 @@
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{MonoMillis, Now};
 
-/// How far ahead of the clock a floor is written, in microseconds.
+/// Distance of a new floor from the clock, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
-/// Least part of the reservation that must be left, in microseconds.
+/// Smallest reservation that must be left, in microseconds.
 const LEFT_US: u64 = 30_000_000;
 
-/// The same for tokens that are ahead of the clock and grow by one with each grant. Small against
-/// [`AHEAD_US`]: [`above`] relies on reservations being about that far ahead of the clock.
+/// The same for tokens that are ahead of the clock and grow by one with each grant. Small compared
+/// with [`AHEAD_US`]: [`above`] relies on reservations being about that far ahead of the clock.
 const AHEAD_TOKENS: u64 = 20_000;
 const LEFT_TOKENS: u64 = 10_000;
 
 /// Milliseconds between two reads of a stored floor: other programs may set it without an event.
 const CHECK_MS: u64 = 100;
 
-/// Since when a server has been a primary, and how it became one.
+/// Time at which a server became a primary, and whether by a promotion.
 #[derive(Clone, Copy, Debug)]
 pub struct Reign {
     since_us: u64,
@@ -44,21 +44,21 @@ impl Reign {
     }
 }
 
-/// What a server knows about one floor.
+/// State of one floor, as a server knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
     /// Reservation of another server, as found by the first read; 0 if none.
     found: u64,
-    /// Largest token that another server may have issued, see [`above`]. Our tokens are larger.
+    /// Largest token that another server may have issued: see [`above`]. Our tokens are larger.
     others: u64,
     /// Our own reservation: our tokens are below it. 0 if none yet.
     ours: u64,
-    /// When the stored number was read last.
+    /// Time at which the stored number was last read.
     checked: MonoMillis,
 }
 
 impl Floor {
-    /// A floor after its first read. `found` is 0 if there is no valid number.
+    /// Returns a floor after its first read. `found` is 0 if there is no valid number.
     #[must_use]
     pub fn found(found: u64, now: Now, reign: Reign) -> Self {
         Self { found, others: above(found, reign), ours: 0, checked: now.mono }
@@ -76,7 +76,7 @@ impl Floor {
         self.others
     }
 
-    /// Whether it is time to read the stored number again. If so, counts it as read.
+    /// Returns whether it is time to read the stored number again. If so, counts it as read.
     pub fn is_to_be_checked(&mut self, now: Now) -> bool {
         let due = now.mono.since(self.checked).0 >= CHECK_MS;
         if due {
@@ -112,9 +112,9 @@ impl Floor {
 /// later one starts higher, as long as their clocks agree. Reservations do not add up this way,
 /// however many servers are promoted in turn.
 ///
-/// The time of the promotion counts, not the time of the first grant here: a server may grant for
-/// the first time after it was deposed, and after its successor has granted. A promoted server does
-/// this even without a reservation, because its predecessor may be about to grant its first lock.
+/// The time of the promotion counts, not the time of the first grant. A server may grant for the
+/// first time after it was deposed, and after its successor has granted. A promoted server starts
+/// ahead even without a reservation, because its predecessor may be about to grant its first lock.
 fn above(found: u64, reign: Reign) -> u64 {
     if found == 0 && !reign.promoted {
         return found;
@@ -136,7 +136,7 @@ mod tests {
         Now { unix_us, mono: MonoMillis(unix_us / 1000) }
     }
 
-    /// The first token and the reservation of a server that begins then.
+    /// Returns the first token and the reservation of a server that starts at this time.
     fn begin(found: u64, reign: Reign, now: Now) -> (u64, u64) {
         let floor = Floor::found(found, now, reign);
         let first = floor.others().max(now.unix_us) + 1;
@@ -184,7 +184,7 @@ mod tests {
     fn starts_in_a_row_begin_higher_each_also_when_some_leave_no_trace() {
         let (mut last, mut stored) = (0, DATE + AHEAD_US);
         for start in 1..100_u64 {
-            // As fast as a server can start.
+            // The shortest time in which a server can start.
             let now = at(DATE + start * 25_000);
             let (first, reserved) = begin(stored, Reign::started(now), now);
             assert!(first > last, "start {start}: {first} after {last}");

@@ -1,5 +1,5 @@
-//! Hand-offs: how a lock gets to its waiters, and what happens to a grant whose client disconnected
-//! before it was answered.
+//! Hand-offs: grants to waiters, and the fate of a grant whose client disconnected before it was
+//! answered.
 
 use std::rc::Rc;
 
@@ -17,24 +17,24 @@ use crate::token::Token;
 use crate::types::{Now, UnixMillis};
 use crate::waiter::Leaver;
 
-/// Number of waiters that join a shared lock in one batch. Each needs a field to be written and a client to be
-/// answered, about 15 us of the server's time, most of it for the reply. So a batch takes about half a millisecond.
-/// The others follow in the next turn of the event loop.
+/// Number of waiters that join a shared lock in one batch. Each needs a field to be written and a
+/// client to be answered, about 15 us of the server's time, most of it for the reply. So a batch
+/// takes about half a millisecond. The others follow in the next turn of the event loop.
 pub const RUN_MAX: usize = 32;
 
-/// What a waiter for a lock gets: one hold, and no permits.
+/// Holds and permits that a grant of a lock adds: one hold and no permits.
 const ONE_HOLD: (u64, u64) = (1, 0);
 
 impl<P> Table<P> {
-    /// What the first waiter for this lock wants.
+    /// Returns the request of the first waiter for this lock.
     #[must_use]
     pub fn head_wants(&self, at: &Situation<'_>) -> Option<Want> {
         let queue = self.queues.find(at.key)?;
         self.front(queue).map(|(_, want)| want)
     }
 
-    /// Whether the caller must find out, before a look at this lock, if any of its sharers is
-    /// alive: the first waiter wants it exclusively.
+    /// Returns whether the caller must search for a live sharer before a look at this lock, because
+    /// the first waiter wants it exclusively.
     #[must_use]
     pub fn must_find_the_living(&self, at: &Situation<'_>) -> bool {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
@@ -58,9 +58,9 @@ impl<P> Table<P> {
         self.hand_to_head(at, stored, cause).unwrap_or(Change::Free)
     }
 
-    /// Gives a free lock to the first waiter, if there is one. If that waiter wants to share it,
-    /// those right behind that want the same get it too. Waiters that are away must have been
-    /// passed over before. `stored` is the token in the hash.
+    /// Grants a free lock to the first waiter, if there is one. If that waiter wants to share it,
+    /// the waiters directly behind it that want the same are granted it too. Waiters that are away
+    /// must have been passed over before. `stored` is the token in the hash.
     pub(crate) fn hand_to_head(
         &mut self,
         at: &Situation<'_>,
@@ -95,8 +95,8 @@ impl<P> Table<P> {
         Some(Change::HandOff(hand_off))
     }
 
-    /// Begins a shared period for the waiters at the head that want to share, and for the holder
-    /// `own` if it keeps a share.
+    /// Begins a shared period for the waiters at the head that want to share, and for the former
+    /// holder if it keeps the share `own`.
     pub(crate) fn begin_sharing(
         &mut self,
         at: &Situation<'_>,
@@ -156,8 +156,7 @@ impl<P> Table<P> {
         if let Some(queue) = self.queues.find(at.key) {
             self.queues.note_sets(queue);
         }
-        // The last of these leases to end keeps the lock shared until then, unless its owner
-        // releases it.
+        // The lock stays shared until the last of these leases ends, unless its owner releases it.
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
         if let Some((due, cause)) = self.next_look_at(longest, at.now) {
             self.look_no_later_than(at.key, due, cause);
@@ -165,8 +164,8 @@ impl<P> Table<P> {
         joined
     }
 
-    /// Grants to a waiter. `holds` is the total that the owner has then, `permits` the number that
-    /// this grant adds.
+    /// Grants to a waiter. `holds` is the total that the owner has after the grant, `permits` the
+    /// number that the grant adds.
     pub(crate) fn hand_off(
         &mut self,
         now: Now,
@@ -203,14 +202,14 @@ impl<P> Table<P> {
         HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
-    /// Records that a hand-off was sent to its client. From now on only the lease ends it.
+    /// Records that a hand-off was sent to its client, so it is not taken back any more.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
         if !self.in_flight.remove_set(id, owner) {
             self.land(key, Some(id), owner, token);
         }
     }
 
-    /// Records that one lock of a grant cannot be taken back. From now on only the lease ends it.
+    /// Records that one lock of a grant cannot be taken back.
     pub fn stays_granted(&mut self, grant: &Untold) {
         let (key, token, owner) = (grant.key.borrow(), grant.token, &*grant.owner);
         let flight = Flight { key, token, owner };
@@ -219,8 +218,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Removes a hand-off from those in flight: the one with this `id`, or with `None` any of this
-    /// owner and token. Returns whether it was in flight.
+    /// Removes a hand-off from the grants in flight. With an `id`, only that grant; without, any
+    /// grant of this owner and token. Returns whether it was in flight.
     pub(crate) fn land(
         &mut self,
         key: KeyRef<'_>,
@@ -235,7 +234,7 @@ impl<P> Table<P> {
         self.in_flight.remove(flight)
     }
 
-    /// Records that the owner of a grant has used it, so it must have received it.
+    /// Records that the owner has used a grant, so it must have received it.
     pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.relied_on(key, owner);
         self.note_own_set(key, owner);
@@ -244,8 +243,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Notes the set that an owner waits for, after it did something with one of its locks: what it holds may be more
-    /// now, or less, than the set wants.
+    /// Marks the set that an owner waits for to be tried again, after the owner used one of its
+    /// locks. What it holds may match the set's request now, or not match it any more.
     pub(crate) fn note_own_set(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.find(key) {
             self.queues.note_set_of(queue, owner);
@@ -262,7 +261,7 @@ impl<P> Table<P> {
         owner: &[u8],
         token: Token,
     ) -> Change<P> {
-        // A set is taken back lock by lock.
+        // The locks of a set are taken back one by one.
         let flight = Flight { key: at.key, token, owner };
         let untouched =
             self.in_flight.find(flight) == Some(id) && self.in_flight.remove_one(flight);

@@ -1,11 +1,10 @@
-//! How many values were how large, in memory that never grows and in no more than a few
-//! instructions a value.
+//! A histogram of durations, with a fixed size and a few instructions for each value.
 
 /// Number of buckets: up to 1 ms, 2 ms, 4 ms, … 35 minutes, and longer.
 const BUCKETS: usize = 23;
 
-/// A histogram of durations. Each bucket reaches twice as far as the previous one, so a value that is read from
-/// it is between half and twice the recorded one.
+/// A histogram of durations. Each bucket reaches twice as far as the previous one, so a value that
+/// is read from it is between half and twice the recorded one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
@@ -16,7 +15,7 @@ impl Histogram {
     /// Records a duration in microseconds, `times` times.
     pub(crate) fn record(&mut self, micros: u64, times: u64) {
         let millis = micros.div_ceil(1000);
-        // The number of the smallest power of two that is not below it.
+        // The exponent of the smallest power of two that is not below it.
         let bits = u64::BITS.saturating_sub(millis.saturating_sub(1).leading_zeros());
         let bucket = usize::try_from(bits).unwrap_or(BUCKETS).min(BUCKETS.saturating_sub(1));
         if let Some(bucket) = self.buckets.get_mut(bucket) {
@@ -25,7 +24,7 @@ impl Histogram {
         self.sum_us = self.sum_us.saturating_add(micros.saturating_mul(times));
     }
 
-    /// All that were counted, added up, in microseconds.
+    /// Sum of all recorded durations, in microseconds.
     #[must_use]
     pub fn sum_us(&self) -> u64 {
         self.sum_us
@@ -37,8 +36,8 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum, bucket| sum.saturating_add(*bucket))
     }
 
-    /// The buckets that are not empty. Each has its upper limit in milliseconds, `None` for the last bucket, and the
-    /// number of values between the previous limit and its own.
+    /// Returns the buckets that are not empty. Each has its upper limit in milliseconds, `None` for
+    /// the last bucket, and the number of values between the previous limit and its own.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let ends = (0..u32::try_from(BUCKETS.saturating_sub(1)).unwrap_or(0)).map(|n| Some(1 << n));
         let all = ends.chain([None]).zip(self.buckets);

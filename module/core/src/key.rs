@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-/// What a queue of a key waits for. Each kind has its own queue. A waiter stays in the queue of its kind, also if
-/// the key becomes something else.
+/// Kind of a queue, by what its waiters wait for. Each kind has its own queue of a key. A waiter
+/// stays in the queue of its kind, even if the key becomes something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A lock.
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Latch, Self::Semaphore, Self::Changes];
 
     /// The word for this kind of key in replies and messages.
@@ -38,18 +38,18 @@ pub struct LockKey {
     pub db: i32,
     /// The key.
     pub name: Rc<[u8]>,
-    /// The new key.
+    /// Kind of the queue.
     pub kind: Kind,
 }
 
-/// The same, borrowed.
+/// A borrowed [`LockKey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyRef<'a> {
     /// The database.
     pub db: i32,
     /// The key.
     pub name: &'a [u8],
-    /// The new key.
+    /// Kind of the queue.
     pub kind: Kind,
 }
 
@@ -72,12 +72,12 @@ impl<'a> KeyRef<'a> {
         Self { db, name, kind: Kind::Semaphore }
     }
 
-    /// The same key, as something else.
+    /// Returns the same key with another kind.
     pub(crate) const fn of_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The same, kept.
+    /// Returns an owned copy.
     #[must_use]
     pub fn keep(self) -> LockKey {
         LockKey { db: self.db, name: self.name.into(), kind: self.kind }
@@ -85,7 +85,7 @@ impl<'a> KeyRef<'a> {
 }
 
 impl LockKey {
-    /// The same name, borrowed.
+    /// Returns a borrowed form.
     #[must_use]
     pub fn borrow(&self) -> KeyRef<'_> {
         KeyRef { db: self.db, name: &self.name, kind: self.kind }

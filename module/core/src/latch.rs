@@ -1,54 +1,54 @@
-//! Count-down latches: a number that only falls, and waiters until it is zero.
+//! Count-down latches: a number that only decreases, and waiters until it reaches zero.
 //!
 //! ```text
 //! lock-mode → latch 2   alice → 1   bob → 1
 //! ```
 //!
-//! The `lock-mode` field has the number that is left. The other fields are the participants that have counted,
-//! so that each counts once. A latch at zero has no key: an absent key is an open latch.
+//! The `lock-mode` field has the remaining count. The other fields are the participants that have
+//! counted, so that each counts once. A latch at zero has no key: an absent key is an open latch.
 
 use crate::key::KeyRef;
 use crate::parse::strict_decimal;
 use crate::situation::{At, WaitedFor};
 use crate::types::{Now, UnixMillis};
 
-/// The value of the field of each participant that has counted. Not a number, as nothing here but the
-/// holds of an owner: see [`crate::Token::text`].
+/// Value of the field of a participant that has counted. It does not read as a number: see
+/// [`crate::Token::text`].
 pub const COUNTED: &[u8] = b"counted";
 
-/// What a key says of a latch.
+/// State of a latch, as read from its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latch {
-    /// It is open: there is no key.
+    /// The latch is open: there is no key.
     Open,
-    /// It counts.
+    /// The latch is set and not open yet.
     Counting {
-        /// How much is left; at least 1.
+        /// Remaining count; at least 1.
         left: u64,
-        /// Whether the participant that was asked for has counted.
+        /// `true` if the participant of the request has counted.
         counted: bool,
-        /// When the key expires.
+        /// Expiry time of the key; `None` without a TTL.
         until: Option<UnixMillis>,
     },
     /// The key holds something else.
     NotALatch {
-        /// When that will go away by itself.
+        /// Expiry time of that key; `None` without a TTL.
         until: Option<UnixMillis>,
     },
 }
 
 impl Latch {
-    /// The most that a latch can count.
+    /// Largest count of a latch.
     pub const COUNT_MAX: u64 = u32::MAX as u64;
 
-    /// Reads what the field of the mode says; `None` if it is not a latch's.
+    /// Reads the remaining count from the `lock-mode` field. `None` if the field is not a latch's.
     #[must_use]
     pub fn read_left(value: &[u8]) -> Option<u64> {
         let left = strict_decimal(value.strip_prefix(b"latch ")?)?;
         (1..=Self::COUNT_MAX).contains(&left).then_some(left)
     }
 
-    /// What the field of the mode is to say.
+    /// Returns the value of the `lock-mode` field.
     #[must_use]
     pub fn text(left: u64) -> String {
         format!("latch {left}")
@@ -65,21 +65,21 @@ impl Latch {
 /// A latch at one moment.
 pub type LatchAt<'a> = At<'a, Latch>;
 
-/// What to write to the key of a latch.
+/// Change to write to the key of a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatchChange {
-    /// Nothing.
+    /// No change.
     None,
     /// A new latch, which replaces any value of the key.
     Begin {
-        /// How much it counts.
+        /// Initial count.
         count: u64,
-        /// When it expires.
+        /// Expiry time of the key; `None` for no TTL.
         until: Option<UnixMillis>,
     },
-    /// So much is left, and the participant has counted.
+    /// Records that the participant has counted, and stores the remaining count.
     Count {
-        /// How much is left.
+        /// Remaining count.
         left: u64,
     },
     /// Zero: delete the key, and answer the waiters.
@@ -89,20 +89,20 @@ pub enum LatchChange {
 /// Reply to setting a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetReply {
-    /// It counts now.
+    /// The latch was set.
     Set,
-    /// It counts already.
+    /// The latch was set before and is not open yet.
     Counting,
     /// The key is not a latch.
     NotALatch,
 }
 
-/// What counting down answers.
+/// Reply to counting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountDownReply {
-    /// So much is left.
+    /// Remaining count.
     Left(u64),
-    /// There is nothing to count.
+    /// The latch is already open.
     Open,
     /// The key is not a latch.
     NotALatch,

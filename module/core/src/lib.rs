@@ -22,35 +22,36 @@
 //!
 //! # Modules
 //!
-//! A module imports only modules of its own layer and of the layers below, and never in a circle:
+//! A module imports only modules of its own layer and of the layers below. There are no import cycles:
 //!
 //! ```text
-//! operations  work · report                                       what is due, and what is shown
+//! operations  work · report                                       due work, and reports
 //!             acquire · renew · share · bound · permits           locks and semaphores
 //!             set · set_wait · set_end · set_places · circle      several locks in one step, deadlocks
-//!             waiting · grant · ready · turn · count_down         waiters: their wait, and what ends it
+//!             waiting · grant · ready · turn · count_down         waits and grants
 //!             session_life · reading · presence · observers       sessions
 //!             role · sweep                                        changes of the server or of all keys
-//! table       table                                               everything that is remembered
+//! table       table                                               all remembered state
 //! stores      queue · places · sets · waiter · ready_keys         waiters, in line
-//!             session · sessions · outbox · bindings · watches    sessions, and what they have
-//!             agenda · fair · flight · turns · quarantine         what is planned and not settled yet
-//!             account · profile · histogram                       what is counted
-//!             floor · searches                                    of the caller, beside the table
+//!             session · sessions · outbox · bindings · watches    sessions and their data
+//!             agenda · fair · flight · turns · quarantine         planned work, unfinished grants
+//!             account · profile · histogram                       counts
+//!             floor · searches                                    used by the caller, next to the table
 //!             free · discarded                                    memory that is freed in small steps
 //! values      lock · observed · mode · value · semaphore · latch  the content of a key
-//!             situation · results · change · outcome · news       what is asked, answered and written
-//!             arguments                                           what commands are called with
+//!             situation · results · change · outcome · news       requests, replies and changes
+//!             arguments                                           arguments of commands
 //!             types · ids · key · token · fields · parse
 //! ```
 //!
-//! Each file of the top layer has an `impl Table`. They call each other's methods, which takes no import.
+//! Each file of the top layer has an `impl Table`. These call each other's methods, which needs no
+//! import.
 //!
 //! # The keyspace is the truth
 //!
 //! The table remembers the waiters, never the holder. Any client may delete, overwrite or expire
-//! the key, a server may restart, and a replica may be promoted. So the holder is read from the key
-//! each time, and the table cannot disagree with it.
+//! the key, a server may restart, and a replica may be promoted. So each operation reads the holder
+//! from the key, and the table cannot disagree with it.
 //!
 //! # Invariants
 //!
@@ -62,20 +63,22 @@
 //! - **I4** A waiter leaves exactly once, and its client value leaves with it.
 //! - **I5** The agenda has every wait with a timeout at its end, every queue at most once, and no
 //!   other entry.
-//! - **I6** Each new grant has a larger token than every earlier grant. The locks of a set that were free
-//!   are one grant.
+//! - **I6** Each new grant has a larger token than every earlier grant. All free locks that a set
+//!   takes belong to one grant and get one token.
 //! - **I7** The number of waiters never exceeds the limits, in total or per key.
 //! - **I8** A lock that is free, or that can be shared, is never given to a newcomer while another
 //!   waiter is in the queue for it.
 //! - **I9** An exclusive grant requires that the lock has no holder; a shared grant, that it has no
 //!   exclusive holder.
-//! - **I10** A shared period has one token, also if a set joins it. It is larger than each earlier token and
-//!   smaller than each later one.
+//! - **I10** All sharers of one shared period have the same token, even if a set joins the period.
+//!   It is larger than each earlier token and smaller than each later one.
 //! - **I11** All clients that wait for a latch when it opens are released, even if its key has
 //!   changed since.
 //! - **I12** Only free permits are granted.
-//! - **I13** During a quarantine only an owner that already holds something is granted it again.
-//! - **I14** A session lists exactly its own waiters until it ends. So each place has one outcome.
+//! - **I13** During a quarantine, an owner is granted a lock or permits only if it already holds
+//!   some of them.
+//! - **I14** A session lists exactly its own waiters until it ends. So each place of a session has
+//!   one outcome.
 //! - **I15** Nothing is granted through a session that is away or has ended. A waiter that is
 //!   passed over keeps its place.
 //! - **I16** A session keeps each outcome until it is acknowledged or, for an observed lock, until
@@ -84,14 +87,15 @@
 //!   end.
 //! - **I18** Each lock that is left free for Redisson is on the list of open moments. Turns are
 //!   remembered for a limited number of locks.
-//! - **I19** What an owner holds of one key is bound to one session at most. The binding is on the
-//!   session's list or, after the session has ended, on the list of releases to do.
-//! - **I21** A waiter for a set has one place in the queue of each of its keys, all taken in one turn. They leave
-//!   together. It holds none of the locks before it is granted all of them.
-//! - **I22** A waiter for a set is recorded at one of its places: the one at which it was held up when it was tried
-//!   last. It is tried again when that lock is looked at and it may be its turn there.
+//! - **I19** What an owner holds of one key is bound to at most one session. The binding is on the
+//!   session's list or, after the session has ended, on the list of pending releases.
+//! - **I21** A waiter for a set has one place in the queue of each of its keys, all taken in one
+//!   turn. They leave together. It holds none of the locks before it is granted all of them.
+//! - **I22** A waiter for a set is recorded at one of its places: the place where the last attempt
+//!   to grant the set was held up. The next attempt follows when that lock is looked at and it may
+//!   be the waiter's turn there.
 //! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
-//!   for it. Unless observers are being informed at the moment, each knows the newest state.
+//!   for it. Unless a round of reports is in progress, each observer knows the newest state.
 #![forbid(unsafe_code)]
 // An overflow in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

@@ -1,4 +1,4 @@
-//! What a request does to the holder of a lock. Nothing here knows of queues.
+//! Requests for a lock, their replies, and their effect on the holder. Nothing here depends on queues.
 
 use crate::ids::SessionId;
 use crate::mode::Want;
@@ -18,89 +18,89 @@ pub struct Acquire<'a> {
     pub want: Want,
     /// Duration of the grant, unless it is renewed.
     pub lease: Millis,
-    /// `HOLDS n`: number of holds that the owner expects after this; 1 or more.
+    /// `HOLDS n`: number of holds that the owner expects to have afterwards; 1 or more.
     pub holds: Option<u64>,
 }
 
 impl Acquire<'_> {
-    /// The same, as it is meant through a session: of an owner that has it already it is a
-    /// repetition, unless it says otherwise.
+    /// Returns the request as it is treated if it came through a session. If the owner already
+    /// holds the lock and the request has no `HOLDS`, it is a repetition and adds no hold.
     pub(crate) fn through(self, session: Option<SessionId>, held: Option<u64>) -> Self {
         let repeats = held.filter(|held| session.is_some() && *held > 0);
         Self { holds: self.holds.or(repeats), ..self }
     }
 }
 
-/// What an acquire answers.
+/// Reply to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireReply {
     /// The owner holds the lock.
     Granted {
         /// The token of the grant.
         token: Token,
-        /// Number of holds of the owner now.
+        /// Number of holds that the owner has now.
         holds: u64,
     },
     /// Another owner holds it, or an earlier waiter is in the queue.
     Refused,
-    /// `HOLDS n` does not fit what the owner holds.
+    /// `HOLDS n` does not match what the owner holds.
     Mismatch,
     /// The owner has the largest possible number of holds.
     TooManyHolds,
-    /// The owner shares it, and so can never be the only one to hold it.
+    /// The owner shares the lock, so it cannot hold it exclusively.
     Upgrade,
     /// The key is not a lock.
     NotALock,
-    /// Not now: what tokens this lock has had is not known yet.
+    /// Not now: the tokens that this lock has had are not known yet.
     TryAgain,
 }
 
-/// How much a release gives back.
+/// Number of holds that a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// One hold.
     One,
     /// All holds.
     All,
-    /// `HOLDS n`: the number that leaves the owner with n.
+    /// `HOLDS n`: as many as leave the owner with n.
     DownTo(u64),
 }
 
-/// What a release answers.
+/// Reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseReply {
-    /// Done, now or before: number of holds left.
+    /// Released, by this request or an earlier one. Contains the number of holds left.
     Left(u64),
     /// This owner does not hold the lock.
     NotHeld,
-    /// `HOLDS n` does not fit what the owner holds.
+    /// `HOLDS n` does not match what the owner holds.
     Mismatch,
     /// The key is not a lock.
     NotALock,
 }
 
-/// What a renewal answers.
+/// Reply to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewReply {
-    /// The lease that runs now.
+    /// Renewed, with this lease.
     Lease(Millis),
     /// This owner does not hold the lock.
     NotHeld,
     /// The owner shares the lock: the token belongs to all sharers and cannot be raised, and a sharer has no
     /// value.
     Shared,
-    /// The requested token is too large. Inside is the largest possible one.
+    /// The requested token is too large. Contains the largest possible one.
     TooFarAhead(u64),
     /// The key is not a lock.
     NotALock,
-    /// Not now: what tokens this lock has had is not known yet.
+    /// Not now: the tokens that this lock has had are not known yet.
     TryAgain,
 }
 
 impl Holding<'_> {
-    /// Counts one more hold, or recognises a request that was already carried out: how many there are
-    /// now, and the new end of the lease, if it moves. A lease is never shortened, and one without an
-    /// end stays so.
+    /// Counts one more hold, or recognises a request that was already carried out. Returns the new
+    /// number of holds, and the new end of the lease if it changes. A lease is never shortened, and
+    /// one without an end keeps none.
     pub(crate) fn reenter(
         &self,
         request: &Acquire<'_>,
@@ -121,7 +121,7 @@ impl Holding<'_> {
     }
 }
 
-/// Number of these holds that a release leaves; `None` if `HOLDS n` does not fit.
+/// Returns the number of holds that are left after a release; `None` if `HOLDS n` does not match.
 pub(crate) fn left_after(release: Release, of: u64) -> Option<u64> {
     match release {
         Release::One => Some(of.saturating_sub(1)),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(full.reenter(&again(1, None), now), Err(AcquireReply::TooManyHolds));
         let repeat = full.reenter(&again(1, Some(HOLDS_MAX)), now);
         assert_eq!(repeat, Ok((HOLDS_MAX, None)));
-        // A script of another library has counted further.
+        // A script of another library may count beyond the limit.
         let fuller = held(HOLDS_MAX + 1, Some(9)).reenter(&again(1, Some(HOLDS_MAX + 1)), now);
         assert_eq!(fuller, Ok((HOLDS_MAX + 1, None)));
     }

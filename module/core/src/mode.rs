@@ -13,39 +13,39 @@ use crate::fields::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
 use crate::types::{HOLDS_MAX, UnixMillis};
 
-/// What an owner requests of a key.
+/// Request of an owner for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// To hold the lock alone.
+    /// Hold the lock exclusively.
     Exclusive,
-    /// To share it.
+    /// Share the lock.
     Shared,
-    /// Not a lock: that a latch opens.
+    /// Wait until a latch opens.
     Zero,
     /// Permits of a semaphore.
     Permits {
-        /// Number of permits to add.
+        /// Number of permits to acquire.
         more: u64,
-        /// Number that the owner must hold then, if the request has `HOLDS`.
+        /// Number of permits that the owner must hold afterwards, if the request has `HOLDS`.
         holds: Option<u64>,
     },
-    /// To observe changes after the given version: see [`News`](crate::News).
+    /// Observe changes after the given version: see [`News`](crate::News).
     Changes(u64),
 }
 
 impl Want {
-    /// Whether all waiters are served at once, also those of sessions that are away.
+    /// Returns whether all waiters with this request are served at once, even if their sessions are away.
     pub(crate) fn is_for_all(self) -> bool {
         matches!(self, Self::Zero | Self::Changes(_))
     }
 }
 
-/// What the field of the mode says.
+/// Value of the `lock-mode` field of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Those in the other fields share the lock.
+    /// The owners in the other fields share the lock.
     Shared,
-    /// One holds it, and has this many shared holds beside.
+    /// One owner holds the lock exclusively, and has this number of shared holds too.
     Exclusive(u64),
 }
 
@@ -75,12 +75,12 @@ impl Mode {
 pub struct Share {
     /// Number of holds; at least 1.
     pub holds: u64,
-    /// When the lease ends.
+    /// End of the lease.
     pub until: UnixMillis,
 }
 
 impl Share {
-    /// The end of a lease without an end, because another client removed the TTL of the lock.
+    /// End of a lease that never ends, because another client removed the TTL of the lock.
     pub const ENDLESS: UnixMillis = UnixMillis(i64::MAX.cast_unsigned());
 
     /// Reads the value of an owner's field; `None` if it is not a share.
@@ -92,8 +92,8 @@ impl Share {
         (until <= Self::ENDLESS).then_some(Self { holds, until })
     }
 
-    /// Reads a field of a key that many may hold: what its owner has, if it can be that. `None` if the
-    /// key keeps the field for itself.
+    /// Reads a field of a shared lock or a semaphore. Returns `None` for a reserved field, and
+    /// `Some(None)` if the field is not a valid share.
     #[must_use]
     pub fn of_field(field: &[u8], value: &[u8]) -> Option<Option<Self>> {
         let is_owners = !RESERVED_FIELDS.contains(&field);
@@ -106,23 +106,24 @@ impl Share {
         format!("{} {}", self.holds, self.until.0)
     }
 
-    /// Returns whether the lease still runs. It ends when the server would take a key for expired.
+    /// Returns whether the lease has not ended. It ends when the server would expire a key with the
+    /// same deadline.
     #[must_use]
     pub fn is_live(&self, now: UnixMillis) -> bool {
         self.until >= now
     }
 }
 
-/// A lock that is shared, as one owner sees it.
+/// A shared lock, as one owner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing<'a> {
-    /// The owner that was asked for.
+    /// Owner whose share was read.
     pub asked: &'a [u8],
-    /// What that owner has of it, even if its lease has ended.
+    /// Share of that owner, even if its lease has ended.
     pub own: Option<Share>,
     /// The common token of the sharers; `None` if another client removed it.
     pub token: Option<crate::token::Token>,
-    /// When the key expires; `None` if its TTL was removed.
+    /// Expiry time of the key; `None` if its TTL was removed.
     pub until: Option<UnixMillis>,
     /// Number of sharers, including expired ones that were not removed yet.
     pub holders: usize,
@@ -131,15 +132,16 @@ pub struct Sharing<'a> {
 }
 
 impl Sharing<'_> {
-    /// What this owner has of it, if it is the one that was asked for and its lease runs. The
-    /// lease ends with the key at the latest.
+    /// Returns the share of this owner, if it is the one that was read and its lease has not ended.
+    /// The lease ends with the key at the latest.
     pub(crate) fn share_of(&self, owner: &[u8], now: UnixMillis) -> Option<Share> {
         let share = self.own.filter(|share| self.asked == owner && share.is_live(now))?;
         let until = self.until.map_or(share.until, |until| until.min(share.until));
         Some(Share { until, ..share })
     }
 
-    /// When the key must expire if a share ends at `until`; none if it need not move.
+    /// Returns the new expiry time of the key for a share that ends at `until`. `None` if the key
+    /// lasts that long already.
     pub(crate) fn extended_to(&self, until: UnixMillis) -> Option<UnixMillis> {
         self.until.filter(|end| *end < until).map(|_| until)
     }

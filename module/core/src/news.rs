@@ -28,7 +28,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether the holder in `self` no longer holds the lock in `now`.
+    /// Returns whether the holder of state `self` no longer holds the lock in state `now`.
     pub(crate) fn went(&self, now: &Self) -> bool {
         match (self, now) {
             (Self::Vacant, _) => false,
@@ -58,7 +58,7 @@ impl News {
     }
 }
 
-/// How the last holder lost a lock.
+/// Reason for which the last holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
     /// It released the lock.
@@ -78,7 +78,7 @@ pub enum Gone {
 }
 
 impl Gone {
-    /// The reason to report for a cause. `was_over` if the lease had ended by then.
+    /// Returns the reason to report for a cause. `was_over` says whether the lease had ended by then.
     pub(crate) fn by(cause: Cause, was_over: bool) -> Self {
         match cause {
             Cause::Release => Self::Released,

@@ -1,4 +1,4 @@
-//! What a hash says about a lock.
+//! State of a lock, as read from its hash.
 
 use crate::fields::{MODE_FIELD, TOKEN_FIELD, VALUE_FIELD};
 use crate::mode::{Mode, Share, Sharing};
@@ -6,7 +6,7 @@ use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
 use crate::token::Token;
 use crate::types::UnixMillis;
 
-/// What the keyspace says about a lock.
+/// State of a lock, as read from its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
     /// Not held: the key is absent, or only the token of an earlier grant is left.
@@ -16,11 +16,11 @@ pub enum Observed<'a> {
     },
     /// Held exclusively.
     Held(Holding<'a>),
-    /// Shared. All leases may have ended, unless `living` names the end of one that lasts.
+    /// Shared. Unless `living` is set, all leases may have ended.
     Shared(Sharing<'a>),
     /// The key holds something else, which must not be changed.
     NotALock {
-        /// When that key expires.
+        /// Expiry time of that key; `None` without a TTL.
         until: Option<UnixMillis>,
     },
 }
@@ -32,18 +32,18 @@ pub struct Holding<'a> {
     pub owner: &'a [u8],
     /// Number of exclusive holds; at least 1.
     pub holds: u64,
-    /// Number of shared holds that the owner has too; mostly 0.
+    /// Number of shared holds that the owner has too; usually 0.
     pub shared: u64,
     /// The token of this grant; `None` if a script of another library took the lock.
     pub token: Option<Token>,
-    /// When the lease ends; `None` if the TTL was removed.
+    /// End of the lease; `None` if the TTL was removed.
     pub until: Option<UnixMillis>,
 }
 
 impl<'a> Observed<'a> {
     /// Reads a hash, given as its fields and values, whose key expires at `until`.
     ///
-    /// Of a larger hash five fields are enough: a lock has fewer.
+    /// Five fields of a larger hash are enough, because an exclusive lock has at most four.
     pub fn from_fields(
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         until: Option<UnixMillis>,

@@ -6,10 +6,9 @@
 //!                                          8 not sent yet, 9 comes: 9 replaces it
 //! ```
 //!
-//! An observer is in a queue of a kind of its own, like a waiter for a latch: it is never passed
-//! over, even while its session is away. Unlike a waiter it stays after an outcome. Changes are
-//! found by comparing the content of the key with its last known state, so every change is noticed,
-//! whatever made it.
+//! Observers have queues of their own kind. An observer is never passed over, even while its
+//! session is away, and it stays after an outcome. Changes are found by comparing the content of
+//! the key with its last known state, whatever caused them.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -25,7 +24,7 @@ use crate::types::{Millis, Now, UnixMillis, after};
 use crate::waiter::{Caller, Join, Via};
 use crate::watches::{Round, Watched};
 
-/// Why a lock cannot be observed.
+/// Reason for which a lock cannot be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotObserved {
     /// A limit of waiters is reached; observers count as waiters.
@@ -34,8 +33,8 @@ pub enum NotObserved {
     Draining,
 }
 
-/// Longest time between two looks at an observed lock. Needed because no event reports that a string replaced a hash,
-/// or that a slot was migrated.
+/// Longest time between two looks at an observed lock. Needed because no event reports that a
+/// string replaced a hash, or that a slot was migrated.
 const REGULARLY: Millis = Millis(1_000);
 
 /// Number of observers informed by the command or look that notices a change. The others follow.
@@ -54,14 +53,15 @@ impl<P> Table<P> {
         self.waiters_of(key.of_kind(Kind::Changes))
     }
 
-    /// Whether a lock has observers.
+    /// Returns whether a lock has observers.
     #[must_use]
     pub fn is_observed(&self, key: KeyRef<'_>) -> bool {
         !self.watches.all.is_empty() && self.queues.find(key.of_kind(Kind::Changes)).is_some()
     }
 
-    /// Makes a session an observer of a lock, whose state and key expiry are given. If it already
-    /// is one, its unread change is dropped, because the reply contains the state.
+    /// Makes a session an observer of a lock. `standing` and `until` are the state of the lock and
+    /// the expiry time of its key. If the session already is an observer, its unread change is
+    /// dropped, because the reply contains the state.
     ///
     /// # Errors
     ///
@@ -122,9 +122,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Compares the state of a lock with its last known state. If it differs, informs some observers now and the
-    /// others later. Plans the next look. `cause` is that of a planned look; `None` if a command found or made the
-    /// change.
+    /// Compares the state of a lock with its last known state. If it differs, informs some
+    /// observers now and the others later. Plans the next look. `cause` is that of a planned look;
+    /// `None` if a command found or made the change.
     pub fn notice(
         &mut self,
         key: KeyRef<'_>,

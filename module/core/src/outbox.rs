@@ -20,11 +20,11 @@ pub struct Outcome {
     pub key: LockKey,
     /// Owner that waited.
     pub owner: Rc<[u8]>,
-    /// How the wait ended.
+    /// Result of the wait.
     pub ending: Ending,
 }
 
-/// How a wait ended.
+/// Result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The owner was granted the lock, the permits or the set.
@@ -37,7 +37,7 @@ pub enum Ending {
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
-    /// A later wait of its owner, from another caller, took its place.
+    /// A later wait of the same owner, from another caller, took its place.
     Replaced,
     /// The waiter was removed: the server cannot serve it at all, or not now.
     Dismissed(Dismissal),
@@ -58,7 +58,8 @@ pub struct Changed {
     pub(crate) observer: WaiterId,
     /// State of the lock now.
     pub news: Rc<News>,
-    /// How the latest holder lost the lock since the change that the observer acknowledged last.
+    /// Reason for which a holder last lost the lock, since the change that the observer
+    /// acknowledged last.
     pub why: Option<Gone>,
 }
 
@@ -73,11 +74,11 @@ pub struct Granted {
     pub holds: u64,
     /// Number of permits granted by a semaphore.
     pub permits: u64,
-    /// When it was granted.
+    /// Time of the grant.
     pub at: MonoMillis,
 }
 
-/// Why a waiter is removed without being served.
+/// Reason for which a waiter is removed without being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dismissal {
     /// The module is being drained.
@@ -86,7 +87,7 @@ pub enum Dismissal {
     Moving,
     /// The semaphore has fewer permits than requested.
     TooMany,
-    /// The semaphore is no longer set.
+    /// The semaphore is not set any more.
     Unset,
     /// A request for a set no longer fits what its owner holds. Contains the reply that it would get now.
     Misfit(AcquireReply),
@@ -97,7 +98,7 @@ pub enum Dismissal {
 /// A grant that was never sent to its client and must be taken back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Untold {
-    /// What was granted.
+    /// The lock or semaphore that was granted.
     pub key: LockKey,
     /// Its owner.
     pub owner: Rc<[u8]>,
@@ -222,12 +223,12 @@ impl Outbox {
         before.saturating_sub(self.kept.len())
     }
 
-    /// Whether there are acknowledged outcomes left to drop.
+    /// Returns whether there are acknowledged outcomes left to drop.
     pub(crate) fn has_acknowledged(&self) -> bool {
         self.kept.first_key_value().is_some_and(|(first, _)| *first <= self.acked)
     }
 
-    /// Outcomes with a larger number, oldest first.
+    /// Returns the outcomes with a larger number that are not acknowledged, oldest first.
     pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Outcome)> {
         let range = (Bound::Excluded(number.max(self.acked)), Bound::Unbounded);
         self.kept.range(range).map(|(number, outcome)| (*number, &**outcome))

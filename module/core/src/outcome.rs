@@ -1,4 +1,4 @@
-//! What an operation comes to, as values.
+//! Causes of hand-offs, replies to waits, limits and counters.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use crate::ids::WaiterId;
 use crate::key::LockKey;
 use crate::types::MonoMillis;
 
-/// Why a lock went from one owner to the next.
+/// Reason for which an owner no longer holds a lock, or for which a lock is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The owner released it.
@@ -17,72 +17,74 @@ pub enum Cause {
     Expiry,
     /// Another client changed or deleted the key.
     Outside,
-    /// Nothing was reported: the look only checks.
+    /// No change was reported: the look is a regular check.
     Check,
     /// Its database was emptied.
     Flush,
-    /// The grant before went to a client that was gone.
+    /// The previous grant was for a client that had disconnected.
     TakenBack,
-    /// It was bound to a session that is gone.
+    /// The lock was bound to a session that has ended.
     SessionGone,
 }
 
-/// What a wait answers.
+/// Reply to a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReply<R> {
-    /// At once, as for a command that does not wait.
+    /// Answer at once, as for a command that does not wait.
     Now(R),
-    /// Later: block the client and [`crate::Table::enqueue`] it.
+    /// Let the caller wait: block the client, if it is one, and call [`crate::Table::enqueue`].
     Block,
     /// A limit of waiters is reached.
     QueueFull(Full),
     /// No new waits are accepted: the module is being drained.
     Draining,
-    /// The owner holds a lock for which others wait that keep it from this one. The last link is the owner itself.
+    /// The wait would close a circle of owners, each of which waits for a lock of the next one. The
+    /// last link is the owner itself.
     Deadlock(Vec<Link>),
 }
 
-/// A lock on a circle, and the owner that keeps the one before from it.
+/// A lock of a circle, and the owner that keeps the previous owner of the circle from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The lock.
     pub key: LockKey,
-    /// The owner. The last one of a circle is the one that wanted to wait.
+    /// The owner. In the last link, this is the owner that wanted to wait.
     pub owner: Rc<[u8]>,
-    /// Whether the owner holds the lock. Else it is in front of its queue, and waits for several locks.
+    /// `true` if the owner holds the lock. Otherwise it waits for several locks and is ahead in the
+    /// queue of this one.
     pub holds: bool,
 }
 
-/// Which limit is reached.
+/// Limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// One of the server, or of a key.
+    /// A limit of the server, or of a key.
     Server,
     /// One user's share of a limit of the server.
     User,
 }
 
-/// Largest number of waiters.
+/// Limits of waiters, sessions and bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Over all locks.
+    /// Largest number of waiters, over all locks.
     pub waiters: usize,
-    /// For one lock.
+    /// Largest number of waiters of one lock.
     pub waiters_per_key: usize,
-    /// As blocked clients, over all locks.
+    /// Largest number of blocked clients, over all locks.
     pub blocked: usize,
     /// Largest number of sessions.
     pub sessions: usize,
-    /// Most locks and permits that are bound to sessions.
+    /// Largest number of locks and permits that are bound to sessions.
     pub bound: usize,
-    /// Share of one user in each of these limits except the limit of a lock, in percent.
+    /// Share of one user in each of these limits except the limit of one lock, in percent.
     pub user_share: usize,
-    /// Whether new waits are refused.
+    /// `true` if new waits are refused.
     pub draining: bool,
 }
 
 impl Limits {
-    /// None.
+    /// No limits.
     pub const UNLIMITED: Self = Self {
         waiters: usize::MAX,
         waiters_per_key: usize::MAX,
@@ -93,7 +95,7 @@ impl Limits {
         draining: false,
     };
 
-    /// Number of things that one user may have where this limit is the server's: at least one.
+    /// Returns the share of one user in a limit of the server: at least one.
     pub(crate) fn of_user(&self, limit: usize) -> usize {
         let (whole, rest) = (limit.div_euclid(100), limit.rem_euclid(100));
         let share = |of: usize| of.saturating_mul(self.user_share);
@@ -101,22 +103,22 @@ impl Limits {
     }
 }
 
-/// What happened since the module was loaded.
+/// Counts of events since the module was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// New grants, of free locks and by hand-off.
     pub granted: u64,
-    /// Shared ones among these.
+    /// Shared grants among these.
     pub granted_shared: u64,
-    /// Exclusive holds that became shared ones at their release.
+    /// Releases of an exclusive lock that left its owner with shared holds.
     pub downgraded: u64,
     /// Holds added by an owner that held the lock.
     pub reentered: u64,
-    /// Acquires and releases with `HOLDS` that had been carried out before.
+    /// Requests that repeat one that was already carried out.
     pub repeated: u64,
-    /// Moments in which a lock was left free for a process of Redisson.
+    /// Number of times that a lock was left free for a process of Redisson.
     pub redisson_turns: u64,
-    /// Acquires that answered nil.
+    /// Acquires that were refused with the reply nil.
     pub refused: u64,
     /// Full releases by owners.
     pub released: u64,
@@ -128,7 +130,7 @@ pub struct Counters {
     pub deadlocks: u64,
     /// Acquires and waits that were answered `ready` instead of being granted a lock.
     pub told_ready: u64,
-    /// Waits that ended because their time was over.
+    /// Waits that ended because their timeout passed.
     pub timeouts: u64,
     /// Waits that were cancelled.
     pub cancelled: u64,
@@ -136,7 +138,7 @@ pub struct Counters {
     pub disconnects: u64,
     /// Forced releases of a held lock.
     pub forced_releases: u64,
-    /// Grants that were taken back because the client was gone before it was answered.
+    /// Grants that were taken back because they had not reached their client.
     pub grants_taken_back: u64,
     /// Latches that reached zero or expired.
     pub latches_opened: u64,
@@ -146,11 +148,11 @@ pub struct Counters {
     pub quarantines: u64,
     /// Readers of sessions that were still blocked when a later one took over.
     pub readers_replaced: u64,
-    /// Changes of observed locks, and the number of reports of such changes to observers.
+    /// Changes of observed locks.
     pub changes: u64,
-    /// See [`Self::changes`].
+    /// Reports of these changes to observers.
     pub changes_told: u64,
-    /// Sessions that ended because they were not read for too long.
+    /// Sessions that ended because no reader came in time.
     pub sessions_gone: u64,
     /// Locks and permits that were released because their session had ended.
     pub bound_released: u64,
@@ -158,19 +160,19 @@ pub struct Counters {
     pub waiters_peak: usize,
 }
 
-/// Counts once more.
+/// Adds one to a counter.
 pub(crate) fn count(counter: &mut u64) {
     *counter = counter.saturating_add(1);
 }
 
-/// A lock that is waited for.
+/// A lock with waiters.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySummary<'a> {
     /// Its name.
     pub key: &'a LockKey,
     /// Number of waiters.
     pub waiters: usize,
-    /// Arrival time of the first waiter; none if all are away.
+    /// Arrival time of the first waiter; `None` if the sessions of all waiters are away.
     pub since: Option<MonoMillis>,
     /// The first waiter, if it waits for a set.
     pub set: Option<WaiterId>,

@@ -2,11 +2,11 @@
 
 use crate::fields::{PROBED_FIELD, RESERVED_FIELDS};
 
-/// The most bytes that an owner may have.
+/// Longest owner, in bytes.
 pub const OWNER_BYTES_MAX: usize = 1024;
 
-/// Reads a number written the one way the server itself writes it: decimal digits without sign,
-/// space or leading zero. `None` for anything else and for what does not fit into 64 bits.
+/// Reads a number in the form in which the server writes it: decimal digits without sign, space or
+/// leading zero. `None` for any other form, and for numbers above 64 bits.
 #[must_use]
 pub fn strict_decimal(text: &[u8]) -> Option<u64> {
     match text {
@@ -51,7 +51,7 @@ mod tests {
             " 5",
             "5 ",
             "0x10",
-            // The neighbours of the digits.
+            // The bytes before and after the digits in ASCII.
             "5/",
             "5:",
             "00",

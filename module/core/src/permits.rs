@@ -1,4 +1,4 @@
-//! The effect of commands on the permits of a semaphore, and grants of permits to waiters.
+//! Operations on the permits of a semaphore, and grants of permits to waiters.
 
 use crate::ids::GrantId;
 use crate::key::KeyRef;
@@ -13,7 +13,7 @@ use crate::types::{Millis, Now, after};
 use crate::waiter::Caller;
 
 impl<P> Table<P> {
-    /// Returns whether expired holders must be searched before `permits` can be granted.
+    /// Returns whether expired holders must be searched for before `permits` can be granted.
     #[must_use]
     pub fn lacks_permits(&self, at: &SemaphoreAt<'_>, permits: u64) -> bool {
         matches!(at.seen, Semaphore::Set(seen) if seen.free() < permits)
@@ -29,7 +29,8 @@ impl<P> Table<P> {
         Some((&waiter.owner, more))
     }
 
-    /// Sets the number of permits; with `only_new` not if it was set before.
+    /// Sets the number of permits; with `only_new`, only if it was never set. Returns `None` if the
+    /// key is not a semaphore, and `Some(false)` if `only_new` prevents it.
     pub fn set_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -58,8 +59,8 @@ impl<P> Table<P> {
         outcome
     }
 
-    /// Grants all free permits, if there are any and there are no waiters. `HOLDS n` fits an owner that
-    /// holds n − 1. An owner that holds n or more repeats the command.
+    /// Grants all free permits, if there are any and there are no waiters. `HOLDS n` matches an
+    /// owner that holds n − 1. From an owner that holds n or more, the command is a repetition.
     pub fn drain_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -121,13 +122,13 @@ impl<P> Table<P> {
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
     }
 
-    /// Records that the owner uses its permits, and ends a wait of that owner that is passed over.
+    /// Records that the owner has used its permits, and ends its wait if that is passed over.
     fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         self.touched(key, owner, Some(Token::NONE));
         self.leave_place_aside(key, owner);
     }
 
-    /// Takes permits if they can be had, else says whether the client may wait for them.
+    /// Takes permits if possible. Otherwise decides whether the caller may wait for them.
     pub fn wait_for_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -155,7 +156,7 @@ impl<P> Table<P> {
         (self.room_for(at.key, request.owner, &caller), PermitsChange::None)
     }
 
-    /// Gives back permits.
+    /// Releases permits.
     pub fn release_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -189,7 +190,7 @@ impl<P> Table<P> {
         (ReleaseReply::Left(left), without(&seen, own, own.holds.saturating_sub(left)))
     }
 
-    /// Sets the lease of an owner's permits to start anew.
+    /// Restarts the lease of an owner's permits.
     pub fn renew_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -210,7 +211,7 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
     }
 
-    /// Serves the first waiter, or plans the next look. `at` has the permits of that waiter's owner.
+    /// Serves the first waiter, or plans the next look. `at` contains the permits of that waiter's owner.
     pub fn serve_permits(&mut self, at: &SemaphoreAt<'_>, cause: Cause) -> Served<P> {
         let Some(id) = self.queues.find(at.key) else { return Served::NotYet };
         let (Some((head, Want::Permits { more: permits, holds })), Semaphore::Set(seen)) =
@@ -253,8 +254,8 @@ impl<P> Table<P> {
         self.look_no_later_than(key, now.unix(), cause);
     }
 
-    /// Takes back permits whose grant did not reach its client, unless the owner has sent a command for this key
-    /// since.
+    /// Takes back permits whose grant did not reach its client, unless the owner has used its
+    /// permits since.
     pub fn take_permits_back(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -275,8 +276,9 @@ impl<P> Table<P> {
     }
 }
 
-/// The permits of a semaphore from which an owner may take `permits` more, as soon as they are free. Otherwise the
-/// reply. An owner that holds what `HOLDS` says repeats its command: it needs no more.
+/// Returns the permits of a semaphore if the owner may take `permits` more as soon as they are
+/// free, otherwise the reply. If the owner already holds the number in `HOLDS`, the command is a
+/// repetition and needs no more.
 fn fitting(seen: &Semaphore, permits: u64, holds: Option<u64>) -> Result<Permits, TakeReply> {
     let seen = match seen {
         Semaphore::Set(seen) => *seen,
@@ -292,7 +294,7 @@ fn fitting(seen: &Semaphore, permits: u64, holds: Option<u64>) -> Result<Permits
     }
 }
 
-/// Returns the change by which the owner holds `permits` fewer.
+/// Returns the change that takes `permits` from the owner.
 pub(crate) fn without(seen: &Permits, own: Share, permits: u64) -> PermitsChange {
     let left = own.holds.saturating_sub(permits);
     let share = (left > 0).then_some(Share { holds: left, ..own });

@@ -10,13 +10,15 @@
 //! Nothing is held while the waiter is in line. It is granted all locks in one step, when each can be had and
 //! all waiters that came before it and conflict with it have left.
 //!
-//! A place that wants a lock alone is in the line and holds up everything behind it. A place that wants to share
-//! is beside the line: it holds up only requests to hold the lock alone, because sharers may pass each other.
+//! A place that wants a lock alone is in the line and holds up everything behind it. A place that
+//! wants to share is beside the line: it holds up only requests to hold the lock alone, because
+//! sharers may pass each other.
 //!
-//! Whether a set can be granted depends on the keys of all its places, so the table cannot decide it while it looks
-//! at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not granted, the first place
-//! at which it is **held up** is recorded. The set is tried again only when that queue is looked at, because only a
-//! change there can help it. Sets that lack another lock cost nothing then.
+//! A grant of a set depends on the keys of all its places, so the table cannot decide it while it
+//! looks at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not
+//! granted, the first place at which it is **held up** is recorded. The set is tried again only
+//! when that queue is looked at, because only a change there can help it. So sets that lack another
+//! lock cost nothing.
 
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;
@@ -25,7 +27,8 @@ use crate::sets::{Sets, Wait};
 use crate::waiter::Via;
 
 impl<P> Queues<P> {
-    /// The waiter to which a place belongs: itself, unless it is a further place of a set.
+    /// Returns the waiter to which a place belongs: the place itself, unless it is a further place
+    /// of a set.
     pub(crate) fn main_of(&self, id: WaiterId) -> WaiterId {
         match self.waiter(id).map(|waiter| &waiter.via) {
             Some(Via::Place(main)) => *main,
@@ -33,7 +36,7 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Whether a place belongs to a wait for a set.
+    /// Returns whether a place belongs to a wait for a set.
     pub(crate) fn is_of_set(&self, id: WaiterId) -> bool {
         !self.sets.is_empty() && self.sets.waits.contains_key(&self.main_of(id))
     }
@@ -47,8 +50,8 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Records the further places of a new waiter, and the hold count that its owner expects of the first lock. All
-    /// places that want to share leave the line.
+    /// Records the further places of a new waiter, and the hold count that its owner expects of the
+    /// first lock. All places that want to share leave the line.
     pub(crate) fn make_set(
         &mut self,
         main: WaiterId,
@@ -67,7 +70,8 @@ impl<P> Queues<P> {
         self.hold_up(main, main);
     }
 
-    /// Number of holds of the first lock that the owner of a set expects after the grant: see `Acquire::holds`.
+    /// Number of holds of the first lock that the owner of a set expects after the grant: see
+    /// `Acquire::holds`.
     pub(crate) fn holds_of_set(&self, main: WaiterId) -> Option<u64> {
         self.sets.waits.get(&main)?.holds
     }
@@ -111,7 +115,8 @@ impl<P> Queues<P> {
         self.sets.beside.range(all).next().map(|(_, id)| *id)
     }
 
-    /// The places of sets that come before another place: those beside the line of its queue, and those in line.
+    /// The places of sets that come before another place: those beside the line of its queue, and
+    /// those in line.
     pub(crate) fn sets_before(
         &self,
         queue: QueueId,
@@ -130,17 +135,18 @@ impl<P> Queues<P> {
         next.filter(|next| head.is_none_or(|head| *next < head))
     }
 
-    /// Whether a queue has places beside its line.
+    /// Returns whether a queue has places beside its line.
     pub(crate) fn has_beside(&self, queue: QueueId) -> bool {
         self.first_beside(queue).is_some()
     }
 
-    /// Whether an earlier place beside the line holds up this place, which wants the lock alone.
+    /// Returns whether an earlier place beside the line holds up this place, which wants the lock
+    /// alone.
     pub(crate) fn is_held_up_beside(&self, queue: QueueId, id: WaiterId, want: Want) -> bool {
         want != Want::Shared && self.first_beside(queue).is_some_and(|first| first < id)
     }
 
-    /// Whether all waiters that came before a place and conflict with it have left.
+    /// Returns whether all waiters that came before a place and conflict with it have left.
     pub(crate) fn is_in_turn(&self, id: WaiterId) -> bool {
         let Some(waiter) = self.waiter(id) else { return false };
         let head = self.head(waiter.queue).map(|(head, _)| head);
@@ -151,8 +157,8 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Marks the sets that are held up in this queue and whose turn may have come, so that they are tried again:
-    /// those beside the line that come before its head, and the head.
+    /// Marks the sets that are held up in this queue and whose turn may have come, so that they are
+    /// tried again: those beside the line that come before its head, and the head.
     pub(crate) fn note_sets(&mut self, queue: QueueId) {
         if self.sets.is_empty() {
             return;
@@ -182,7 +188,7 @@ impl<P> Queues<P> {
         }
     }
 
-    /// Whether a waiter for a set is marked to be tried again.
+    /// Returns whether a waiter for a set is marked to be tried again.
     pub(crate) fn is_noted(&self, main: WaiterId) -> bool {
         self.sets.due.contains(&main)
     }
@@ -192,7 +198,8 @@ impl<P> Queues<P> {
         self.sets.due.insert(main);
     }
 
-    /// Takes a marked waiter, which may be granted its set now. With `db`, only if the next one is in that database.
+    /// Takes a waiter that is marked to be tried again. With `db`, only if the next one is in that
+    /// database.
     pub(crate) fn next_noted(&mut self, db: Option<i32>) -> Option<WaiterId> {
         let is_there = |queues: &Self, queue| {
             let found = queues.queue(queue).map(|queue| queue.key.db);
@@ -221,7 +228,7 @@ impl<P> Queues<P> {
         None
     }
 
-    /// The places in line of a queue and beside it, in order.
+    /// Returns the places in line of a queue and beside it, in order.
     pub(crate) fn with_beside(
         &self,
         queue: QueueId,
@@ -241,7 +248,7 @@ impl<P> Queues<P> {
         })
     }
 
-    /// Says which record of a set is wrong, for checks.
+    /// Checks the records of sets. The error names the wrong one.
     pub(crate) fn check_sets(&self) -> Result<(), String> {
         for (main, wait) in &self.sets.waits {
             if self.waiter(*main).is_none() || wait.further.is_empty() {

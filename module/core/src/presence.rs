@@ -1,9 +1,9 @@
-//! Sessions that are away: their waiters keep their places and are passed over.
+//! Sessions that are away: their waiters keep their places, but are passed over.
 //!
 //! A waiter that is passed over is taken out of the line; its number keeps its place. A session may
-//! have any number of waiters, so they are moved out of line, back, or removed in small steps.
-//! Until all have been moved, a hand-off checks the waiter at the head: if its session is away, it
-//! is taken out of the line then.
+//! have any number of waiters, so they are moved out of the line, moved back, or removed in small
+//! steps. While some are not moved yet, a hand-off checks the head of the line: if the session of
+//! that waiter is away, the waiter is taken out of the line first.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -17,23 +17,23 @@ use crate::table::Table;
 use crate::token::Token;
 use crate::waiter::{Leaver, Via};
 
-/// Waiters or outcomes that one piece of work handles: each takes about a microsecond.
+/// Number of waiters or outcomes that one piece of work handles. Each takes about 1 µs.
 const STEPS: usize = 16;
 
 impl<P> Table<P> {
-    /// The head of the line, unless its session is away or an earlier set keeps the lock from it.
+    /// Returns the head of the line, unless its session is away or an earlier set holds it up.
     pub(crate) fn front(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
         let head = self.queues.head(queue).filter(|(id, _)| !self.is_passed_over(*id));
         head.filter(|(id, want)| !self.queues.is_held_up_beside(queue, *id, *want))
     }
 
-    /// Whether the head of the line belongs to a session that is away, and has not been taken out
-    /// yet.
+    /// Returns whether the head of the line belongs to a session that is away and was not taken out
+    /// of the line yet.
     pub(crate) fn front_is_away(&self, queue: QueueId) -> bool {
         self.queues.head(queue).is_some_and(|(id, _)| self.is_passed_over(id))
     }
 
-    /// Whether a key has waiters that are not passed over.
+    /// Returns whether a key has waiters that are not passed over.
     #[must_use]
     pub fn is_in_line(&self, key: KeyRef<'_>) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.head(queue).is_some())
@@ -82,7 +82,7 @@ impl<P> Table<P> {
             self.queues.step_in(id);
         }
         let after = self.queues.head(queue);
-        // The new head may be able to get at once what it wants, and so may sets beside the line.
+        // The new head may be served now, and so may sets beside the line.
         let may_be_served = after.filter(|_| before != after);
         let may_be_served =
             may_be_served.is_some_and(|(front, wants)| front == id || wants != want);
@@ -138,7 +138,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Does one piece of each kind of session work. Returns whether there is more.
+    /// Does one piece of each kind of session work. Returns whether there is more to do.
     pub fn work_on_sessions(&mut self) -> bool {
         self.settle_on();
         self.clear_remains();
@@ -147,7 +147,7 @@ impl<P> Table<P> {
         self.sessions_have_work()
     }
 
-    /// Whether there is session work to do.
+    /// Returns whether there is session work to do.
     #[must_use]
     pub fn sessions_have_work(&self) -> bool {
         let sessions = &self.sessions;
@@ -178,12 +178,12 @@ impl<P> Table<P> {
         true
     }
 
-    /// Takes the next grant to take back.
+    /// Removes and returns the next grant to take back.
     pub fn next_untold(&mut self) -> Option<Untold> {
         self.untold.pop_front()
     }
 
-    /// Marks a grant as never sent, with all its locks. It is taken back as soon as writing is allowed.
+    /// Marks a grant, with all its locks, as never sent. It is taken back as soon as writing is allowed.
     pub fn was_not_sent(&mut self, grant: Untold) {
         let Some(locks) = self.in_flight.locks_of(grant.id) else {
             return self.untold.push_back(grant);
@@ -195,12 +195,12 @@ impl<P> Table<P> {
         self.untold.extend(locks.iter().map(of_one));
     }
 
-    /// Puts a grant back that could not be taken back just now.
+    /// Puts a grant back on the list because it could not be taken back yet.
     pub fn not_taken_back(&mut self, grant: Untold) {
         self.untold.push_back(grant);
     }
 
-    /// The grants to take back.
+    /// Returns the grants to take back.
     pub fn untold(&self) -> impl Iterator<Item = &Untold> {
         self.untold.iter()
     }

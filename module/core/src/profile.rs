@@ -1,9 +1,9 @@
-//! The locks with the most time waited, in memory that does not grow with the number of locks.
+//! The locks with the longest total waiting time, in memory that does not grow with the number of locks.
 //!
-//! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock that has no
-//! place replaces the lock with the smallest weight and inherits that weight, which is the most that it may have
-//! had before. Every lock with a weight above the total divided by the number of places is found,
-//! and no count misses more than that.
+//! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock without a
+//! place replaces the lock with the smallest weight and inherits that weight, which is the largest
+//! weight that it may have had before. Every lock with a weight above the total divided by the
+//! number of places is found, and no recorded weight misses more than that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::types::Millis;
 /// Largest number of locks in the profile.
 pub(crate) const PLACES: usize = 128;
 
-/// A lock with a longer name has none, so that the memory has a bound.
+/// Longest name of a lock in the profile, in bytes. It limits the memory.
 pub(crate) const NAME_MAX: usize = 1024;
 
-/// What waiting for a lock or a semaphore has cost.
+/// Waiting times and hold times of a lock or a semaphore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Sum of the waiting times of all waiters that were granted it.
@@ -43,15 +43,15 @@ struct Place {
     cost: Cost,
 }
 
-/// The locks with the most time waited. The weight of a place is the time waited in milliseconds, plus one for
-/// each hand-off, so that short waits count too.
+/// The locks with the longest total waiting time. The weight of a place is the time waited in
+/// milliseconds, plus one for each hand-off, so that short waits count too.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
     places: Vec<Place>,
     weights: Vec<u64>,
     by_hash: BTreeMap<u64, usize>,
     hashes: RandomState,
-    /// The place that was used last, which most often is the next one too.
+    /// The place that was used last. The next call usually needs it again.
     recent: usize,
 }
 
@@ -88,7 +88,7 @@ impl Profile {
         Some(found)
     }
 
-    /// Makes a place for a key that has none; if another has its hash, it gets none.
+    /// Makes a place for a key that has none. Returns `None` if another key has the same hash.
     fn make(&mut self, key: KeyRef<'_>) -> Option<usize> {
         let hash = self.hashes.hash_one(key);
         if self.by_hash.contains_key(&hash) {
@@ -111,7 +111,7 @@ impl Profile {
         Some(at)
     }
 
-    /// Returns the locks of a database with the most time waited, most first.
+    /// Returns the locks of a database with the longest total waiting time, longest first.
     pub(crate) fn top(&self, db: i32, count: usize) -> Vec<(&LockKey, Cost)> {
         let of_db = self.places.iter().filter(|place| place.key.db == db);
         let mut found: Vec<_> = of_db.map(|place| (&place.key, place.cost)).collect();
@@ -120,7 +120,7 @@ impl Profile {
         found
     }
 
-    /// Forgets all.
+    /// Removes all records.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -177,7 +177,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn no_costly_lock_is_missed_and_what_is_missed_is_told(
-            // Many names that come rarely, and some that come often.
+            // Many rare names, and some frequent ones.
             events in prop::collection::vec((prop_oneof![0..400_u64, 0..10_u64], 0..50_u64), 0..2000)
         ) {
             let (mut profile, mut truth) = (Profile::default(), HashMap::<u64, (u64, u64)>::new());

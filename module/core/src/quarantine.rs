@@ -1,18 +1,18 @@
 //! The quarantine: a time after a start or a promotion in which no new lock is granted.
 //!
-//! A server that was just started, or just promoted, may lack grants that were answered: they were lost
-//! with its memory or with the previous primary. A client with such a grant believes that it holds a lock of which
-//! this server has no record. If no new lock is granted until the longest lease has ended, no lock has a
-//! second holder. Known locks can be renewed, re-entered and released during the quarantine, and clients can
-//! wait in the queue.
+//! A server that was just started, or just promoted, may lack grants that were answered: they were
+//! lost with its memory or with the previous primary. A client with such a grant believes that it
+//! holds a lock of which this server has no record. If no new lock is granted until the longest
+//! lease has ended, no lock has a second holder. Known locks can be renewed, re-entered and
+//! released during the quarantine, and clients can wait in the queue.
 
 use crate::types::{Millis, MonoMillis, Now};
 
-/// How long a quarantine lasts, and the one that is on. Counts on the clock that only goes
-/// forward: the date has no say in it.
+/// Length of quarantines, and start of the current one. Uses the monotonic clock, so that changes
+/// of the date have no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
-    /// Zero is none.
+    /// Zero disables quarantines.
     pub(crate) length: Millis,
     pub(crate) since: Option<MonoMillis>,
 }

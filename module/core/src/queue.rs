@@ -1,9 +1,9 @@
-//! The wait queues: first in, first out, one place per owner. Joining, and leaving from anywhere in
-//! the queue, take O(log n).
+//! The wait queues: first in, first out, one place per owner. Joining a queue, and leaving it from
+//! any position, take O(log n).
 //!
-//! Waiters are numbered in order of arrival. A number is never reused, so a number of a waiter that
-//! has left finds nothing. The line of a queue is an ordered set of these numbers: a waiter that
-//! leaves the line and returns has its old place again. All sets and maps are ordered trees. They
+//! Waiters are numbered in order of arrival. Numbers are never reused, so the number of a waiter
+//! that has left finds nothing. The line of a queue is an ordered set of these numbers, so a waiter
+//! that leaves the line and returns gets its old place. All sets and maps are ordered trees. They
 //! grow and shrink by one node at a time, so no single wait pays for copying a large table.
 
 use std::cell::Cell;
@@ -30,11 +30,11 @@ pub(crate) struct Queue {
     pub(crate) key: LockKey,
     /// Number of waiters, including those that are passed over.
     pub(crate) len: usize,
-    /// The next look at the lock; it is on the agenda.
+    /// The next look at the lock, as planned on the agenda.
     pub(crate) look: Option<Look>,
     /// The cause to report if that look finds the lock free.
     pub(crate) cause: Cause,
-    /// Whether its latch has opened, so that all waiters in it must be answered.
+    /// `true` if the latch of this queue has opened, so that all its waiters must be answered.
     pub(crate) is_released: bool,
 }
 
@@ -47,18 +47,18 @@ pub(crate) struct Queues<P> {
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
     /// The waiters in line of each queue, in order.
     line: BTreeSet<(QueueId, WaiterId)>,
-    /// Each waiter by the hash of its owner, and its queue (I2).
+    /// The place of each waiter: hash of its owner, queue, and number (I2).
     places: BTreeSet<(u64, QueueId, WaiterId)>,
     /// The values that waiters will publish as holders, if any.
     values: BTreeMap<WaiterId, Rc<[u8]>>,
     /// The ready-keys of waiters that have one.
     pub(crate) ready: ReadyKeys,
-    /// The waits for several locks.
+    /// The waits for sets of locks.
     pub(crate) sets: Sets,
     /// Waiters that are blocked clients.
     blocked: BTreeSet<WaiterId>,
     hashes: RandomState,
-    /// The queue found by the last search. The next search is most often for the same one.
+    /// The queue found by the last search. The next search is usually for the same queue.
     recent: Cell<Option<QueueId>>,
     /// Queues whose latch has opened: they no longer belong to a key, and all their waiters must be
     /// answered.
@@ -125,7 +125,7 @@ impl<P> Queues<P> {
         self.blocked.len()
     }
 
-    /// Whether a waiter is a blocked client.
+    /// Returns whether a waiter is a blocked client.
     pub(crate) fn is_blocked(&self, id: WaiterId) -> bool {
         self.blocked.contains(&id)
     }
@@ -158,7 +158,7 @@ impl<P> Queues<P> {
         found
     }
 
-    /// Hash of a key's name. All kinds of queues of one key have the same hash.
+    /// Returns the hash of a key's name. All kinds of queues of one key have the same hash.
     fn hash_of(&self, db: i32, name: &[u8]) -> u64 {
         self.hashes.hash_one((db, name))
     }
@@ -244,7 +244,7 @@ impl<P> Queues<P> {
         self.places_in(owner, QueueId(0), QueueId(u64::MAX))
     }
 
-    /// The places of an owner in these queues and those between.
+    /// Returns the places of an owner in the queues `first` to `last`.
     fn places_in<'q>(
         &'q self,
         owner: &'q [u8],
@@ -420,18 +420,18 @@ impl<P> Queues<P> {
         None
     }
 
-    /// Whether released waiters may be left to answer.
+    /// Returns whether there may be released waiters to answer.
     pub(crate) fn has_released(&self) -> bool {
         !self.released.is_empty()
     }
 
-    /// The waiters in line of a queue, in order.
+    /// Returns the waiters in line of a queue and beside it, in order.
     pub(crate) fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterId, &Waiter<P>)> {
         let line = self.with_beside(queue);
         line.filter_map(|id| self.waiter(id).map(|waiter| (id, waiter)))
     }
 
-    /// Whether a waiter is in line.
+    /// Returns whether a waiter is in line or beside the line.
     pub(crate) fn is_in_line(&self, id: WaiterId) -> bool {
         self.waiter(id).is_some_and(|waiter| {
             let place = (waiter.queue, id);

@@ -87,8 +87,8 @@ impl<P> Table<P> {
         self.alarm(reading.session, now.mono.plus(timeout));
     }
 
-    /// The outcomes to read, oldest first. `None` if the session has ended, [`LaterReader`] if a
-    /// later call has replaced this one.
+    /// Returns the outcomes to read, oldest first. `None` if the session has ended, [`LaterReader`]
+    /// if a later call has replaced this one.
     #[must_use]
     pub fn news(
         &self,
@@ -101,8 +101,8 @@ impl<P> Table<P> {
         Some(Ok(session.outbox.after(session.cursor)))
     }
 
-    /// Records that a reply with the outcomes up to `up_to` is sent. The next call on this
-    /// connection continues after them. From now on only their leases end the grants among them.
+    /// Records that a reply with the outcomes up to `up_to` was sent. The next call on this
+    /// connection continues after them. The grants among them are not taken back any more.
     pub fn sent(&mut self, reading: Reading, up_to: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
         if session.reading != reading.number || session.reader.is_some() {
@@ -143,12 +143,12 @@ impl<P> Table<P> {
         None
     }
 
-    /// Takes some of the readers to answer. If there are more, they are answered as pieces of work.
+    /// Takes some of the readers to answer. The others are answered as pieces of work.
     pub fn next_readers(&mut self, now: Now) -> Vec<(Reading, P)> {
         std::iter::from_fn(|| self.next_reader(now)).take(READERS).collect()
     }
 
-    /// Whether there are blocked readers to answer.
+    /// Returns whether there are blocked readers to answer.
     #[must_use]
     pub fn has_readers_to_tell(&self) -> bool {
         !self.sessions.ready.is_empty()

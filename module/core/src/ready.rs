@@ -1,4 +1,4 @@
-//! Waiters with `UNLESS ready-key`: they want the lock only while there is no result.
+//! Waiters with `UNLESS ready-key`. They need the lock only while the key, a result, does not exist.
 //!
 //! ```text
 //! LOCK.WAIT k bob … UNLESS r ─► r exists: "ready", bob does not wait
@@ -8,8 +8,9 @@
 //!                     └► each group, once: is there a result? ─► "ready" for all of the group
 //! ```
 //!
-//! The caller knows whether a key exists. Before a grant the ready-key of the first waiter is checked. The groups
-//! are checked afterwards, one piece of work at a time, so that a long line delays nothing.
+//! The caller can check whether a key exists. Before a grant the ready-key of the first waiter is
+//! checked. The groups are checked afterwards, one piece of work at a time, so that a long queue
+//! delays nothing.
 
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ use crate::outcome::{Cause, count};
 use crate::situation::Situation;
 use crate::table::Table;
 
-/// Number of waiters at the head that are answered first in one call, and number of a group.
+/// Largest number of waiters at the head, or of one group, that one call answers.
 const STEPS: usize = 32;
 
 /// A group of waiters whose ready-key has to be checked: see [`Table::next_group`].
@@ -46,7 +47,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// An owner asked and was answered `ready`: if it has a place in the queue, that wait is answered the same.
+    /// Records that an owner was answered `ready`. If it has a place in the queue, that wait gets
+    /// the same answer.
     pub fn is_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         count(&mut self.counters.told_ready);
         if let Some(place) = self.place_of(key, owner) {
@@ -54,7 +56,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Tells a waiter for a set that its result exists. Returns false if it does not.
+    /// Answers `ready` to a waiter for a set if its result exists. Returns whether it does.
     pub(crate) fn tell_ready_to(&mut self, waiter: WaiterId, at: &Situation<'_>) -> bool {
         let ready = self.queues.ready.of(waiter).is_some_and(|key| at.results.has(key));
         if ready {
@@ -80,8 +82,8 @@ impl<P> Table<P> {
         self.ready_clients.pop_front()
     }
 
-    /// Removes waiters at the front whose ready-key exists, until the first one may be granted the lock. Returns
-    /// `false` if there may be more of them; then a look follows.
+    /// Answers `ready` to waiters at the head whose ready-key exists, up to a limit. Returns false
+    /// if there may be more; then another look follows.
     pub(crate) fn tell_ready_in_front(&mut self, at: &Situation<'_>, queue: QueueId) -> bool {
         for _ in 0..STEPS {
             let front = self.front(queue).map(|(front, _)| front);
@@ -96,12 +98,12 @@ impl<P> Table<P> {
         false
     }
 
-    /// Begins a check of all groups of a queue whose lock came free.
+    /// Begins a check of all groups of a queue, because its lock became free.
     pub(crate) fn look_at_groups(&mut self, queue: QueueId) {
         self.queues.ready.begin_round(queue);
     }
 
-    /// Returns whether groups of waiters have to be looked at.
+    /// Returns whether groups of waiters have to be checked.
     #[must_use]
     pub fn has_groups_to_look_at(&self) -> bool {
         !self.queues.ready.rounds.is_empty()
@@ -114,7 +116,8 @@ impl<P> Table<P> {
         Some(Group { queue, key, ready_key })
     }
 
-    /// Answers some waiters of a group whose result exists, or continues with the next group.
+    /// If the result of a group exists, answers some of its waiters. Then continues with the next
+    /// group, unless more waiters of this one are left.
     pub fn looked_at_group(&mut self, group: &Group, exists: bool) {
         let place = (group.queue, Rc::clone(&group.ready_key));
         let members = self.queues.ready.groups.get(&place).filter(|_| exists);

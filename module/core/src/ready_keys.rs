@@ -1,4 +1,4 @@
-//! The ready-keys of waiters, in groups. `ready.rs` says what they are for.
+//! The ready-keys of waiters, in groups: see `ready.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,20 +11,20 @@ use crate::ids::{QueueId, WaiterId};
 pub(crate) struct ReadyKeys {
     by_waiter: BTreeMap<WaiterId, (QueueId, Rc<[u8]>)>,
     pub(crate) groups: BTreeMap<(QueueId, Rc<[u8]>), BTreeSet<WaiterId>>,
-    /// Queues of locks that came free, each with the group that was checked last.
+    /// Queues of locks that became free, each with its round.
     pub(crate) rounds: BTreeMap<QueueId, Round>,
     /// The queue that had the last turn.
     served: QueueId,
-    /// Size of the names of all groups.
+    /// Total length of the names of all groups, in bytes.
     bytes: usize,
 }
 
 /// A round over the groups of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// The group that was looked at last.
+    /// The group that was checked last.
     pub(crate) last: Option<Rc<[u8]>>,
-    /// Whether the lock came free again: a further round follows this one.
+    /// `true` if the lock became free again, so that another round follows.
     again: bool,
 }
 
@@ -67,7 +67,7 @@ impl ReadyKeys {
         self.by_waiter.get(&waiter).map(|(_, name)| name)
     }
 
-    /// The group of a queue that follows another, or the first one.
+    /// Returns the group of a queue after `last`, or the first one.
     fn group_after(&self, queue: QueueId, last: Option<&Rc<[u8]>>) -> Option<&Rc<[u8]>> {
         let from = match last {
             Some(last) => Bound::Excluded((queue, Rc::clone(last))),
@@ -77,7 +77,8 @@ impl ReadyKeys {
         found.filter(|((of, _), _)| *of == queue).map(|((_, name), _)| name)
     }
 
-    /// The lock of a queue came free: all its groups are looked at, once.
+    /// Begins a round over all groups of a queue, because its lock became free. If a round is in
+    /// progress, another one follows it.
     pub(crate) fn begin_round(&mut self, queue: QueueId) {
         if self.group_after(queue, None).is_none() {
             return;
@@ -95,7 +96,7 @@ impl ReadyKeys {
             if let Some(group) = self.group_after(queue, round.last.as_ref()) {
                 return Some((queue, Rc::clone(group)));
             }
-            // All its groups had their turn.
+            // The round has reached its last group.
             let again = self.rounds.remove(&queue).is_some_and(|round| round.again);
             if again {
                 self.begin_round(queue);
@@ -103,7 +104,7 @@ impl ReadyKeys {
         }
     }
 
-    /// Size of the names of all groups.
+    /// Total length of the names of all groups, in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         self.bytes
     }

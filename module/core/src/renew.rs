@@ -13,9 +13,9 @@ use crate::token::Token;
 use crate::types::{Millis, after};
 
 impl<P> Table<P> {
-    /// Restarts the lease of an owner, in either mode. Unlike a reentry it may shorten the lease.
-    /// `at_least` raises the token of an exclusive lock to that value, unless the token is larger
-    /// already.
+    /// Restarts the lease of an owner, exclusive or shared. Unlike a reentry it may shorten the
+    /// lease. `at_least` raises the token of an exclusive lock to that value, unless the token is
+    /// larger already.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,
@@ -50,8 +50,8 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), change)
     }
 
-    /// Returns the token to which a lock's token must be raised so that it is at least `at_least`; `None` if it
-    /// already is.
+    /// Returns the token to which a lock's token must be raised so that it is at least `at_least`;
+    /// `None` if it already is.
     pub(crate) fn has_to_raise(
         &self,
         at: &Situation<'_>,
@@ -67,7 +67,8 @@ impl<P> Table<P> {
             return Err(RenewReply::TooFarAhead(most));
         }
         if at.floor.is_none() {
-            // The key may be deleted before its slot has moved, and the token would leave no other trace.
+            // The key may be deleted before its slot has moved. Then the other node would not learn
+            // of the raised token.
             return Err(RenewReply::TryAgain);
         }
         Ok(Some(wanted))
@@ -111,7 +112,7 @@ impl<P> Table<P> {
         self.queues.set_value(waiter, said.map(Rc::from));
     }
 
-    /// As [`Self::renew`], but sets the value of the holder.
+    /// Renews like [`Self::renew`]. If `said` is given, also sets the value of the holder.
     pub fn renew_saying(
         &mut self,
         at: &Situation<'_>,

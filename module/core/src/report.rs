@@ -1,4 +1,4 @@
-//! The lock table: what operators may see of it, and the check of its invariants.
+//! Reports for operators, and the check of the invariants.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,32 +11,32 @@ use crate::table::Table;
 use crate::waiter::{Via, WaiterView};
 
 impl<P> Table<P> {
-    /// What happened since the module was loaded.
+    /// Returns the counts of events since the module was loaded.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Returns the waiting times of all waiters that were granted a lock or permits.
+    /// Returns the waiting times of all waiters that were granted a lock, a set or permits.
     #[must_use]
     pub fn wait_times(&self) -> &Histogram {
         &self.wait_times
     }
 
-    /// Times for which locks were held exclusively and then released.
+    /// Returns the times for which locks were held exclusively before their owners released them.
     #[must_use]
     pub fn hold_times(&self) -> &Histogram {
         &self.hold_times
     }
 
-    /// The locks and semaphores of a database that were waited for longest since the module was loaded
-    /// or [`Self::reset_profile`] was called, the longest first.
+    /// Returns the locks and semaphores of a database with the longest total waiting time since the
+    /// module was loaded or [`Self::reset_profile`] was called, longest first.
     #[must_use]
     pub fn profile(&self, db: i32, count: usize) -> Vec<(&LockKey, Cost)> {
         self.profile.top(db, count)
     }
 
-    /// Begins the profile anew, for all databases.
+    /// Resets the profile of all databases.
     pub fn reset_profile(&mut self) {
         self.profile.reset();
     }
@@ -47,7 +47,7 @@ impl<P> Table<P> {
         self.queues.waiters()
     }
 
-    /// Number of blocked clients among them.
+    /// Number of waiters that are blocked clients.
     #[must_use]
     pub fn blocked(&self) -> usize {
         self.queues.blocked()
@@ -78,7 +78,7 @@ impl<P> Table<P> {
         queue.map_or(0, |queue| queue.len)
     }
 
-    /// Whether an owner waits for this lock, passed over or not.
+    /// Returns whether an owner waits for this lock, passed over or not.
     #[must_use]
     pub fn waits_for(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())
@@ -100,8 +100,8 @@ impl<P> Table<P> {
         })
     }
 
-    /// The `count` locks of a database that most wait for, the most first. Takes time in
-    /// proportion to the number of locks that are waited for.
+    /// Returns the `count` locks of a database with the most waiters, most first. Takes time in
+    /// proportion to the number of locks with waiters.
     #[must_use]
     pub fn most_waited_for(&self, db: i32, count: usize) -> Vec<KeySummary<'_>> {
         let mut found: Vec<_> = self
@@ -129,7 +129,7 @@ impl<P> Table<P> {
         self.queues.entries().saturating_add(self.in_flight.len()).saturating_add(kept)
     }
 
-    /// Checks the invariants that the table can see by itself; the first broken one is named.
+    /// Checks the invariants that concern the table alone. Reports the first one that is broken.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl<P> Table<P> {
         self.check_observers()
     }
 
-    /// Asserts the number of waits with a timeout.
+    /// Checks all waiters. Returns the number of waits with a timeout.
     fn check_waiters(&self) -> Result<usize, String> {
         let mut timed = 0_usize;
         for (id, waiter) in self.queues.each() {
@@ -183,7 +183,7 @@ impl<P> Table<P> {
         Ok(timed)
     }
 
-    /// Asserts the number of planned looks.
+    /// Checks all queues. Returns the number of planned looks.
     fn check_queues(&self) -> Result<usize, String> {
         let (mut waiting, mut planned) = (0_usize, 0_usize);
         let mut of = BTreeMap::<_, usize>::new();
@@ -267,14 +267,15 @@ mod tests {
         Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
     }
 
-    /// Waits for some time at a key that expires.
+    /// Queues a waiter with a timeout at a key that expires.
     fn wait(table: &mut Table<u32>, key: KeyRef<'_>, owner: &[u8], now: Now) -> WaiterId {
         let timeout = Some(Millis(9));
         let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout };
         table.enqueue_at(key, now, Some(UnixMillis(1_050)), &join, 0.into()).0
     }
 
-    /// Two in the queue of one lock, one for another; and these waiters, with the queue of the first.
+    /// Returns a table with two waiters for one lock and one for another, these three waiters, and
+    /// the queue of the first.
     fn three() -> (Table<u32>, [WaiterId; 3], QueueId) {
         let (mut table, key) = (table(), KeyRef::lock(0, b"k"));
         let first = wait(&mut table, key, b"a", NOW);
@@ -285,7 +286,7 @@ mod tests {
         (table, [first, second, third], queue)
     }
 
-    /// The invariant that is broken.
+    /// Returns the name of the broken invariant.
     fn broken(table: &Table<u32>) -> String {
         table.check().expect_err("it is broken").chars().take(2).collect()
     }
@@ -296,7 +297,7 @@ mod tests {
         table.queues.waiter_mut(third).expect("it waits").queue = queue;
         assert_eq!(broken(&table), "I1");
         let (mut table, _, queue) = three();
-        // More than there are.
+        // A length above the number of waiters.
         table.queues.queue_mut(queue).expect("it is there").len = 9;
         assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();
@@ -320,7 +321,7 @@ mod tests {
         table.agenda = Agenda::default();
         assert_eq!(broken(&table), "I5");
 
-        // At another moment than it should be.
+        // Planned at a wrong time.
         let (mut table, [first, ..], queue) = three();
         let end = Some(NOW.mono.plus(Millis(9)));
         table.agenda.drop_wait(None, end, first);

@@ -1,4 +1,4 @@
-//! The keys that a decision may ask for: results of waits with `UNLESS`, and holders of other locks.
+//! Access to other keys during a decision: results of waits with `UNLESS`, and holders of other locks.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ pub trait Keys {
     /// Returns whether a key exists.
     fn exists(&self, name: &[u8]) -> bool;
 
-    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only locks in the slot of
-    /// the lock `asked` can be read.
+    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only
+    /// locks in the slot of the lock `asked` can be read.
     fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         let _ = (name, asked, most);
         HeldBy::default()
@@ -20,7 +20,7 @@ pub trait Keys {
 pub struct HeldBy {
     /// The owners.
     pub owners: Vec<Box<[u8]>>,
-    /// Whether they share it.
+    /// `true` if they share it.
     pub is_shared: bool,
 }
 
@@ -35,10 +35,10 @@ impl<F: Fn(&[u8]) -> bool> Keys for F {
 pub struct Results<'a>(Option<&'a dyn Keys>);
 
 impl<'a> Results<'a> {
-    /// There are no results.
+    /// Access to no keys.
     pub const NONE: Self = Self(None);
 
-    /// The results among these keys.
+    /// Access to these keys.
     #[must_use]
     pub fn among(keys: &'a dyn Keys) -> Self {
         Self(Some(keys))

@@ -1,8 +1,8 @@
-//! What a change of the server's role does to the table. As a primary it begins with a quarantine.
+//! Changes of the server's role. A server that becomes a primary begins with a quarantine.
 //!
-//! When the server becomes a replica, all waits, sessions, grants in flight and observers are moved aside in one
-//! step. No decision uses them after that, and they are freed one entry at a time. Numbering continues, so that an
-//! old number never matches anything new.
+//! When the server becomes a replica, all waits, sessions, grants in flight and observers are moved
+//! aside in one step. No decision uses them after that, and they are freed one entry at a time.
+//! Numbering continues, so that an old number never matches anything new.
 
 use crate::discarded::Discarded;
 use crate::outcome::count;
@@ -16,15 +16,16 @@ impl<P> Table<P> {
         self.quarantine.length
     }
 
-    /// Sets how long a quarantine lasts. One that is on ends that long after it began: sooner or
-    /// later than before, and at once with zero. One that is over stays so.
+    /// Sets the length of quarantines. A current quarantine then ends that long after it began, or
+    /// at once if that time has passed. A quarantine that is over does not begin again.
     pub fn set_quarantine(&mut self, length: Millis, now: Now) {
         self.end_quarantine(now);
         self.quarantine.length = length;
         self.end_quarantine(now);
     }
 
-    /// The server has begun to grant, or begins once more, without knowing all that was granted.
+    /// Begins a quarantine, because the server starts to grant and may not know all earlier grants.
+    /// A current quarantine starts again.
     pub fn begin_quarantine(&mut self, now: Now) {
         let length = self.quarantine.length;
         self.quarantine.since = None;
@@ -34,12 +35,12 @@ impl<P> Table<P> {
         }
     }
 
-    /// The server grants nothing any more: what it knows when it begins again is another matter.
+    /// Ends the quarantine because the server stops granting.
     pub fn lift_quarantine(&mut self) {
         self.quarantine.since = None;
     }
 
-    /// If the quarantine is over, plans a look at all locks that are waited for.
+    /// If the quarantine is over, plans a look at all locks with waiters.
     pub fn end_quarantine(&mut self, now: Now) {
         if self.quarantine.is_over(now.mono) {
             self.quarantine.since = None;

@@ -16,29 +16,30 @@ use crate::key::KeyRef;
 use crate::mode::Share;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
-/// How many steps one go takes at most that finds nothing. A step is a field that is shown, or a
-/// call that shows some: a tenth of a microsecond or two.
+/// A go that finds no expired owner ends after this number of steps. A step is a field that a scan
+/// shows, or a call of the scan. It takes 0.1 to 0.2 µs.
 const GO_STEPS: u64 = 4_000;
 
-/// The same of one that is only to find a few of the dead.
+/// The same for a go with [`Wanted::SomeDead`].
 const SWEEP_STEPS: u64 = 256;
 
-/// How many dead one go finds at most, and how many steps it may take more for each.
+/// A go ends after this number of expired owners. For each of them it may take this number of extra
+/// steps.
 const DEAD_MAX: usize = 128;
 const STEPS_PER_DEAD: u64 = 4;
 
 /// A hash with at most this many fields is read in one step.
 const SMALL: usize = 1_000;
 
-/// Steps per millisecond, on average, for all searches of large hashes outside commands: a twentieth of a
-/// processor. Then the most steps that may be taken ahead of that rate.
+/// Steps per millisecond, on average, for all searches of large hashes outside commands: a
+/// twentieth of a processor. Up to [`AHEAD`] unused steps are saved for later.
 const PACE: u64 = 250;
 const AHEAD: u64 = 5_000;
 
-/// Largest number of keys that are remembered while no search of theirs continues.
+/// Largest number of remembered keys, not counting keys whose search will continue.
 const ROOM: usize = 1_024;
 
-/// Longest time for which a search is put off, also if all leases are longer.
+/// Longest time until the next search, even if all leases are longer.
 const FAR: Millis = Millis(3_600_000);
 
 /// Shortest time that an unused entry is kept.
@@ -52,16 +53,16 @@ const BELIEVED: Millis = Millis(1_000);
 pub struct Searches<C> {
     places: BTreeMap<u64, Place<C>>,
     names: RandomState,
-    /// Where to look next for something to forget.
+    /// Position from which the next unused entry to remove is searched.
     hand: u64,
     /// Number of key events that were ignored.
     unheard: u64,
-    /// Up to which step, in the count of [`PACE`], all are given away.
+    /// Steps up to this number, counted at the rate of [`PACE`], are already assigned to searches.
     given: u64,
     steps: u64,
 }
 
-/// The state of the search of one key.
+/// State of the search of one key.
 #[derive(Debug, Default)]
 struct Place<C> {
     cursor: C,
@@ -69,31 +70,31 @@ struct Place<C> {
     known: Option<Known>,
     /// An owner that was alive.
     witness: Option<Box<[u8]>>,
-    /// When the search continues, and the number of its steps then.
+    /// Time at which the search continues, and the number of steps assigned to it.
     turn: Option<(MonoMillis, u64)>,
     used: Option<MonoMillis>,
 }
 
-/// What a pass through a hash has seen until now.
+/// State of a pass through a hash.
 #[derive(Debug, Default)]
 struct Pass {
     is_begun: bool,
     first_end: Option<UnixMillis>,
     /// Permits of expired owners that were not removed.
     left_to_the_dead: u64,
-    /// The key was changed, perhaps in a part that the pass has read.
+    /// `true` if the key was changed, perhaps in a part that the pass has already read.
     is_spoilt: bool,
     unheard: u64,
 }
 
-/// What a whole pass has found.
+/// Result of a complete pass.
 #[derive(Debug)]
 struct Known {
     /// No lease ends before this.
     end: UnixMillis,
     /// Number of fields, unless another client removed or added one.
     fields: usize,
-    /// All fields were read at one moment.
+    /// `true` if all fields were read in one step.
     whole: bool,
     since: MonoMillis,
     unheard: u64,
@@ -110,31 +111,32 @@ pub enum Wanted {
     SomeDead,
 }
 
-/// One go of a search.
+/// Request for one go: a part of a search that is done in one call of [`Searches::go`].
 #[derive(Clone, Copy, Debug)]
 pub struct Go {
-    /// What for.
+    /// Purpose of the search.
     pub wanted: Wanted,
     /// Number of fields of the hash.
     pub fields: usize,
-    /// Expired owners that are found will be removed.
+    /// `true` if the caller will remove the expired owners that are found.
     pub removes: bool,
-    /// For a waiter, outside a command.
+    /// `true` if the search is for a waiter, outside a command.
     pub unasked: bool,
 }
 
-/// Result of one step of a search.
+/// Result of one go.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Expired owners, with their holds.
     pub dead: BTreeMap<Box<[u8]>, u64>,
     /// A live owner, and the end of its lease.
     pub living: Option<(Box<[u8]>, UnixMillis)>,
-    /// The hash has a field that is not a share.
+    /// `true` if the hash has a field that is not a share.
     pub has_others: bool,
-    /// The whole hash was read in this step.
+    /// `true` if the whole hash was read in this go.
     pub whole: bool,
-    /// A pass has ended. Inside is the earliest end of a live owner's lease, `None` if no owner is alive.
+    /// Result of a pass that ended in this go: the earliest end of a live owner's lease, or `None`
+    /// inside if no owner is alive. `None` if no pass ended, or the key may have changed during it.
     pub passed: Option<Option<UnixMillis>>,
     held: u64,
     left_to_the_dead: u64,
@@ -191,7 +193,8 @@ impl<C: Default> Searches<C> {
         self.places.len()
     }
 
-    /// Where a key is remembered: one place for each name, since a key holds one thing at a time.
+    /// Hash under which a key is remembered. It does not depend on the kind, since a key holds one
+    /// thing at a time.
     fn id(&self, key: KeyRef<'_>) -> u64 {
         self.names.hash_one((key.db, key.name))
     }
@@ -221,7 +224,8 @@ impl<C: Default> Searches<C> {
         self.places.clear();
     }
 
-    /// An owner of the key had a share, dead or alive, or none, and now has this.
+    /// Records that an owner's field was written or removed. `had` says whether it existed before,
+    /// expired or not. `has` is the share that it has now.
     pub fn note(&mut self, key: KeyRef<'_>, had: bool, has: Option<Share>) {
         let Some(place) = self.of(key) else { return };
         if let Some(known) = &mut place.known {
@@ -242,7 +246,8 @@ impl<C: Default> Searches<C> {
         self.of(key)?.witness.as_deref()
     }
 
-    /// Returns a time before which no lease ends. `None` if that is not known, so that a search may find something.
+    /// Returns a time before which no lease ends. `None` if none is known; then a search may find
+    /// expired owners.
     pub fn earliest(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
         let unheard = self.unheard;
         let place = self.of(key)?;
@@ -253,8 +258,8 @@ impl<C: Default> Searches<C> {
         (is_current && fits && known.end >= now.unix()).then_some(known.end)
     }
 
-    /// When a search that no command asks for may continue. `None` for now: a small hash waits for no
-    /// search of another.
+    /// Returns the time at which a search outside commands may continue, or `None` if it may
+    /// continue now. The search of a small hash never has to wait.
     pub fn turn(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
         if fields <= SMALL {
             return None;
@@ -277,8 +282,8 @@ impl<C: Default> Searches<C> {
         (due > now.mono).then(|| now.unix().plus(due.since(now.mono)))
     }
 
-    /// Continues the search of a key. `scan` shows some fields at the cursor and moves it on;
-    /// at the end it moves it to the beginning and says that there are no more.
+    /// Continues the search of a key. `scan` shows some fields at the cursor and advances it. At
+    /// the end of the hash it resets the cursor and returns false.
     pub fn go(
         &mut self,
         key: KeyRef<'_>,
@@ -325,7 +330,7 @@ impl<C: Default> Searches<C> {
         found
     }
 
-    /// Counts steps that were taken instead of those that were given.
+    /// Replaces the number of steps that were assigned to a go by the number that it took.
     fn pay(&mut self, id: u64, steps: u64, now: Now) {
         let turn = self.places.get_mut(&id).and_then(|place| place.turn.take());
         let given = turn.map_or(0, |(_, steps)| steps);
@@ -349,7 +354,8 @@ impl<C: Default> Searches<C> {
                 self.places.remove(&other);
             }
         }
-        // One for all that have none: what it says of any of them is wrong, so it starts anew.
+        // All keys without an entry share one. It may belong to another key, so it starts empty
+        // each time.
         let has_room = is_waited_for || self.places.len() < ROOM || self.places.contains_key(&id);
         let id = if has_room { id } else { u64::MAX };
         if !has_room {
@@ -361,7 +367,8 @@ impl<C: Default> Searches<C> {
     }
 }
 
-/// Number of steps that found no expired holder.
+/// Returns the number of steps that count against the limit. Each expired owner that was found
+/// allows [`STEPS_PER_DEAD`] more.
 fn spent(steps: u64, found: &Found) -> u64 {
     let dead = u64::try_from(found.dead.len()).unwrap_or(u64::MAX);
     steps.saturating_sub(dead.saturating_mul(STEPS_PER_DEAD))
@@ -385,7 +392,7 @@ impl<C> Place<C> {
         });
     }
 
-    /// One go has ended.
+    /// Records the live owner that a go has found, and the permits of expired owners that it left.
     fn end_go(&mut self, go: Go, found: &mut Found) {
         if let (Wanted::Anybody, Some((owner, _))) = (go.wanted, &found.living) {
             self.witness = Some(owner.clone());

@@ -4,9 +4,9 @@
 //! lock-mode → semaphore 5 3   alice → 2 1795202270794   bob → 1 1795202275000
 //! ```
 //!
-//! The `lock-mode` field has the number of permits and the number of held ones. The latter includes permits of
-//! expired holders that were not found yet. The other fields have the permits and the end of the lease of each
-//! owner, as in a shared lock.
+//! The `lock-mode` field has the number of permits and the number of held ones. The latter includes
+//! permits of expired holders that were not found yet. Each other field has the permits of one
+//! owner and the end of its lease, as in a shared lock.
 
 use crate::change::HandOff;
 use crate::key::KeyRef;
@@ -16,7 +16,7 @@ use crate::parse::{in_two, strict_decimal};
 use crate::situation::{At, WaitedFor};
 use crate::types::{Now, UnixMillis};
 
-/// What a key says of a semaphore.
+/// State of a semaphore, as read from its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semaphore {
     /// It was never set.
@@ -25,7 +25,7 @@ pub enum Semaphore {
     Set(Permits),
     /// The key holds something else.
     NotASemaphore {
-        /// When that will go away by itself.
+        /// Expiry time of that key; `None` without a TTL.
         until: Option<UnixMillis>,
     },
 }
@@ -39,15 +39,15 @@ pub struct Permits {
     pub used: u64,
     /// Permits of the requested owner, if its lease runs.
     pub own: Option<Share>,
-    /// No lease ends before this. `None` if that is not known.
+    /// Time before which no lease ends; `None` if unknown.
     pub earliest: Option<UnixMillis>,
 }
 
 impl Permits {
-    /// The most permits that a semaphore can have.
+    /// Largest number of permits of a semaphore.
     pub const MAX: u64 = u32::MAX as u64;
 
-    /// Reads the field of the mode: the number of permits, and the number that is held.
+    /// Reads the `lock-mode` field: the number of permits, and the number of held ones.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<(u64, u64)> {
         let (limit, used) = in_two(value.strip_prefix(b"semaphore ")?)?;
@@ -55,7 +55,7 @@ impl Permits {
         (limit <= Self::MAX && used <= Self::MAX).then_some((limit, used))
     }
 
-    /// What the field of the mode is to say.
+    /// Returns the value of the `lock-mode` field.
     #[must_use]
     pub fn text(limit: u64, used: u64) -> String {
         format!("semaphore {limit} {used}")
@@ -70,33 +70,33 @@ impl Permits {
     }
 }
 
-/// A semaphore at one moment, as it is for the owner that asks or for the first waiter.
+/// A semaphore at one moment, with the permits of the owner of the request or of the first waiter.
 pub type SemaphoreAt<'a> = At<'a, Semaphore>;
 
-/// What to write to the key of a semaphore.
+/// Change to write to the key of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PermitsChange {
-    /// Nothing.
+    /// No change.
     None,
     /// Sets the number of permits.
     Limit(u64),
     /// Sets the permits of the owner and the number of held permits.
     Own {
-        /// Permits of the owner; `None` if it holds none any more.
+        /// Permits of the owner; `None` if it holds none.
         share: Option<Share>,
         /// Number of held permits.
         used: u64,
     },
 }
 
-/// What taking permits answers.
+/// Reply to taking permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReply {
     /// The number that the owner now holds.
     Holds(u64),
     /// Too few are free, or there are earlier waiters.
     Refused,
-    /// `HOLDS n` does not fit what the owner holds.
+    /// `HOLDS n` does not match what the owner holds.
     Mismatch,
     /// The semaphore has fewer permits.
     TooMany,
@@ -106,12 +106,12 @@ pub enum TakeReply {
     NotASemaphore,
 }
 
-/// What becomes of the first waiter for permits.
+/// Result of an attempt to serve the first waiter for permits.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Served<P> {
-    /// Granted: the permits of the owner, and the number of held permits.
+    /// Granted. Contains the new permits of the owner and the new number of held permits.
     Granted(HandOff<P>, Share, u64),
-    /// Sent away, for this reason.
+    /// Dismissed for this reason. Contains the client to answer, if any.
     Dismissed(Option<P>, Dismissal),
     /// The first waiter has to wait, or there is none.
     NotYet,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A wait through a session is a waiter like any other, but has no connection of its own. Its
-//! outcome goes to the session's outbox, and from there to the reader (`reading.rs`). `session_life.rs` opens and
-//! closes sessions.
+//! outcome goes to the session's outbox, and from there to the reader (`reading.rs`).
+//! `session_life.rs` opens and closes sessions.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(crate) enum Bell {
     Rung,
 }
 
-/// Why a session is not opened.
+/// Reason for which a session is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOpened {
     /// A limit of sessions is reached.
@@ -40,7 +40,7 @@ pub enum NotOpened {
     Draining,
 }
 
-/// What `SESSION.LIST` shows of a session.
+/// A session, as `SESSION.LIST` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionView<'a, P> {
     /// Its name.
@@ -55,9 +55,9 @@ pub struct SessionView<'a, P> {
     pub outcomes: usize,
     /// Number of locks and permits that are bound to it.
     pub bound: usize,
-    /// When it was opened.
+    /// Time at which it was opened.
     pub since: MonoMillis,
-    /// Whether its reader's connection was closed.
+    /// `true` if the connection of its reader was closed.
     pub away: bool,
 }
 
@@ -73,12 +73,13 @@ pub(crate) struct Session<P> {
     pub(crate) reading: u64,
     /// The client of that call, while it is blocked.
     pub(crate) reader: Option<P>,
-    /// Whether the reader is on the list of readers to answer.
+    /// `true` if the reader is on the list of readers to answer.
     pub(crate) ready: bool,
-    /// The connection of the latest call, and the last outcome that was sent to it.
+    /// Connection of the latest call, and number of the last outcome that was sent over it.
     pub(crate) connection: Option<u64>,
     pub(crate) cursor: u64,
-    /// When the blocked reader's timeout passes; without a blocked reader, when the session ends.
+    /// Time at which the blocked reader's timeout passes; without a blocked reader, time at which
+    /// the session ends.
     pub(crate) due: MonoMillis,
     pub(crate) away: bool,
     pub(crate) waits: BTreeSet<WaiterId>,
@@ -87,7 +88,7 @@ pub(crate) struct Session<P> {
     /// Last waiter already moved in or out of line after the session went away or came back. `None`
     /// when all have been moved.
     pub(crate) settling: Option<Option<WaiterId>>,
-    /// Whether it is on the list of sessions with work to do.
+    /// `true` if the session is on the list of sessions with work to do.
     pub(crate) listed: bool,
     pub(crate) outbox: Outbox,
     pub(crate) bell: Bell,

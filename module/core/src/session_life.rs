@@ -10,7 +10,7 @@ use crate::session::{Bell, NotOpened, Session, SessionView};
 use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now};
 
-/// Estimated memory of a session.
+/// Estimated memory of a session, in bytes.
 const SESSION_BYTES: usize = 600;
 
 impl<P> Table<P> {
@@ -65,7 +65,8 @@ impl<P> Table<P> {
         Ok(id)
     }
 
-    /// Gives the session a bell: the first outcome after a read publishes one message. See [`crate::Work::Ring`].
+    /// Gives the session a bell: the first outcome after a read publishes one message. See
+    /// [`crate::Work::Ring`].
     pub fn add_bell(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             session.bell = Bell::Quiet;
@@ -82,7 +83,7 @@ impl<P> Table<P> {
         Some(unread.map(|last| (session.name, last)))
     }
 
-    /// The session of that name, if it belongs to this user.
+    /// Returns the session with this name, if it belongs to this user.
     #[must_use]
     pub fn session(&self, name: &[u8], user: &[u8]) -> Option<SessionId> {
         let id = *self.sessions.names.get(name)?;
@@ -90,7 +91,7 @@ impl<P> Table<P> {
         (*session.account.user() == *user).then_some(id)
     }
 
-    /// Ends a session and marks what is bound to it for release. Returns the blocked reader.
+    /// Ends a session and marks what is bound to it for release. Returns the reader, if it is blocked.
     pub fn close_session(&mut self, id: SessionId) -> Option<P> {
         let mut session = self.sessions.all.remove(&id)?;
         self.sessions.names.remove(&session.name);
@@ -125,18 +126,18 @@ impl<P> Table<P> {
         true
     }
 
-    /// Whether a session has waits.
+    /// Returns whether a session has waits.
     #[must_use]
     pub fn has_waits(&self, id: SessionId) -> bool {
         self.sessions.get(id).is_some_and(|session| !session.waits.is_empty())
     }
 
-    /// All sessions, the oldest first.
+    /// Returns all sessions, the oldest first.
     pub fn sessions(&self) -> impl Iterator<Item = SessionView<'_, P>> {
         self.sessions.all.values().map(Session::view)
     }
 
-    /// One session.
+    /// Returns one session.
     #[must_use]
     pub fn view_session(&self, id: SessionId) -> Option<SessionView<'_, P>> {
         self.sessions.get(id).map(Session::view)

@@ -1,4 +1,4 @@
-//! All sessions, and the lists of those with work to do.
+//! All sessions, and the lists of sessions with work to do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -15,11 +15,11 @@ pub(crate) struct Sessions<P> {
     pub(crate) names: BTreeMap<SessionName, SessionId>,
     /// Sessions by the open connection over which they were last read.
     pub(crate) connections: BTreeSet<(u64, SessionId)>,
-    /// Closed connections some of whose sessions are not marked away yet.
+    /// Closed connections that have sessions which are not marked away yet.
     pub(crate) closed: VecDeque<u64>,
     /// Sessions whose blocked reader must be answered.
     pub(crate) ready: VecDeque<SessionId>,
-    /// Sessions whose bell must be rung. A session is on it once, if its bell is due.
+    /// Sessions whose bell must be rung. Each session with a due bell is on the list once.
     pub(crate) bells: VecDeque<SessionId>,
     /// Sessions that went away or came back and whose waiters have not all been moved, and sessions
     /// with acknowledged outcomes to drop.
@@ -105,12 +105,12 @@ impl<P> Sessions<P> {
         self.all.iter().map(|(id, session)| (*id, session))
     }
 
-    /// Whether the session has ended. Its waits may not have been cleaned up yet.
+    /// Returns whether the session has ended. Its waits may not have been cleaned up yet.
     pub(crate) fn is_gone(&self, id: SessionId) -> bool {
         self.get(id).is_none()
     }
 
-    /// Whether nothing may be granted through the session: it is away, or has ended.
+    /// Returns whether nothing may be granted through the session: it is away, or has ended.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
         let away = self.get(id).is_some_and(|session| session.away);
         away || self.is_gone(id)
@@ -177,7 +177,8 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Records that the session was read: its bell may ring again, and does if outcomes are left.
+    /// Records that the session was read. Its bell may ring again, and rings at once if unread
+    /// outcomes are left.
     pub(crate) fn was_read(&mut self, id: SessionId) {
         let Some(session) = self.all.get_mut(&id) else { return };
         if session.bell == Bell::Rung {
@@ -208,7 +209,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Puts the session on the list of those with work to do.
+    /// Puts the session on the list of sessions with work to do.
     pub(crate) fn list(&mut self, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id)
             && !std::mem::replace(&mut session.listed, true)
@@ -217,7 +218,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Takes the next session off the list of those with work to do.
+    /// Takes the next session off the list of sessions with work to do.
     pub(crate) fn next_listed(&mut self) -> Option<SessionId> {
         let id = self.unsettled.pop_front()?;
         if let Some(session) = self.all.get_mut(&id) {

@@ -25,17 +25,18 @@ use crate::token::Token;
 pub struct Member<'a> {
     /// The lock as the owner of the set sees it.
     pub at: Situation<'a>,
-    /// Whether it is a key of `UNDER`, which the set only shares.
+    /// `true` if it is a key of `UNDER`, which the set only shares.
     pub under: bool,
 }
 
 impl Member<'_> {
-    /// The request for this lock. `repeats` says whether the first lock of the set only repeats an earlier
-    /// request: then a lock of `UNDER` that is held already gets no further hold either.
+    /// Returns the request for this lock. `repeats` says whether the request for the first lock
+    /// only repeats an earlier one. If so, a lock of `UNDER` that is already held gets no further
+    /// hold either.
     pub(crate) fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
         let held = || self.at.holds_of(request.owner, request.want).filter(|holds| *holds > 0);
         if !self.under {
-            // A repetition adds no hold, also if the locks have different numbers of holds.
+            // A repetition adds no hold, even if the owner has different numbers of holds of the locks.
             let holds = request.holds.or_else(|| held().filter(|_| repeats));
             return Acquire { holds, ..*request };
         }
@@ -44,7 +45,7 @@ impl Member<'_> {
         Acquire { holds: held, ..part }
     }
 
-    /// The request for this lock, which the owner must hold already.
+    /// Returns the request for this lock, which the owner must already hold.
     fn part_held<'r>(&self, request: &Acquire<'r>) -> Result<Acquire<'r>, AcquireReply> {
         let part = self.part(request, false);
         let held = self.at.holds_of(part.owner, part.want).filter(|held| *held > 0);
@@ -57,8 +58,8 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. Without `HOLDS`, a request through a session repeats an earlier one if
-/// the first lock is held, and then adds no holds.
+/// Returns one request for each lock of a set. Without `HOLDS`, a request through a session repeats
+/// an earlier one if the first lock is held, and then adds no holds.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,
@@ -73,8 +74,8 @@ pub(crate) fn parts<'m, 'r>(
 }
 
 impl<P> Table<P> {
-    /// Takes all locks of a set, or none. Returns a change for each of them if they were granted. Each grant is
-    /// bound to the session, if there is one.
+    /// Takes all locks of a set, or none. Returns a change for each of them if they were granted.
+    /// Each grant is bound to the session, if there is one.
     pub fn acquire_set(
         &mut self,
         members: &[Member<'_>],
@@ -88,8 +89,9 @@ impl<P> Table<P> {
         self.grant_or_refuse(members, fits, bound)
     }
 
-    /// Returns the requests for the locks of a set if all can be granted now. With `through_session`, a request for a
-    /// set whose first lock is held is treated as a repetition.
+    /// Returns the requests for the locks of a set if all can be granted now. With
+    /// `through_session`, a request without `HOLDS` whose first lock is held is treated as a
+    /// repetition.
     pub(crate) fn fits_now<'r>(
         &self,
         members: &[Member<'_>],
@@ -113,8 +115,8 @@ impl<P> Table<P> {
         self.grant_or_refuse(members, fits, bound)
     }
 
-    /// Returns the requests for the locks of a set if all can be granted now. An error of any lock comes before a
-    /// refusal.
+    /// Returns the requests for the locks of a set if all can be granted now. An error of any lock
+    /// comes before a refusal.
     fn all_fit<'r>(
         &self,
         members: &[Member<'_>],
@@ -135,8 +137,8 @@ impl<P> Table<P> {
         if refused { Err(AcquireReply::Refused) } else { Ok(fit) }
     }
 
-    /// The reply of [`Self::acquire`] if it would not grant the lock. Changes nothing. A waiter for a set has a place
-    /// in line already, and so need not come behind the others.
+    /// Returns the reply of [`Self::acquire`] if it would not grant the lock. Changes nothing.
+    /// `place` is the place of a waiter for a set, which has to wait only for waiters before it.
     pub(crate) fn refusal(
         &self,
         at: &Situation<'_>,
@@ -203,8 +205,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted. Returns the reply for the
-    /// set, the replies for its locks and the changes.
+    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted. Returns
+    /// the reply for the set, the replies for its locks and the changes.
     pub(crate) fn take_all(
         &mut self,
         members: &[Member<'_>],
@@ -220,7 +222,7 @@ impl<P> Table<P> {
                     let token = *of_set.get_or_insert_with(|| self.token_of_set(members));
                     self.take_as(&member.at, token, part)
                 }
-                // Whether it is its turn was decided before.
+                // The caller has already checked that it is the owner's turn.
                 Observed::Shared(sharing)
                     if sharing.share_of(part.owner, member.at.now.unix()).is_none() =>
                 {

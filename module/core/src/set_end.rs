@@ -1,5 +1,6 @@
-//! Releases and renewals of several locks in one step. An error for one lock leaves all of them unchanged, with one
-//! exception: in a release, a key that is no longer a lock counts as lost, and the others are released.
+//! Releases and renewals of several locks in one step. An error for one lock leaves all of them
+//! unchanged, with one exception: in a release, a key that is no longer a lock counts as lost, and
+//! the others are released.
 
 use crate::change::Change;
 use crate::lock::{Release, ReleaseReply, RenewReply};
@@ -16,15 +17,15 @@ impl Member<'_> {
         if self.under { Want::Shared } else { want }
     }
 
-    /// Whether an owner holds this lock of its set.
+    /// Returns whether an owner holds this lock of its set.
     #[must_use]
     pub fn is_held_by(&self, owner: &[u8], want: Want) -> bool {
         self.at.holds_of(owner, self.want(want)).is_some_and(|holds| holds > 0)
     }
 }
 
-/// Whether a release does not fit the holds of a set's owner. `HOLDS n` must fit each lock that the owner holds,
-/// except the locks of `UNDER`.
+/// Returns whether a release does not match the holds of a set's owner. `HOLDS n` must match each
+/// lock that the owner holds, except the locks of `UNDER`.
 #[must_use]
 pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Release) -> bool {
     let mut counted = members.iter().filter(|member| !member.under);
@@ -32,8 +33,8 @@ pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Rel
 }
 
 impl<P> Table<P> {
-    /// Releases all locks of a set that the owner holds. Returns a change for each. The reply is that of a lost lock,
-    /// if there is one, otherwise that of the first lock.
+    /// Releases all locks of a set that the owner holds. Returns a change for each. If a lock was
+    /// lost, the reply is the one for that lock, otherwise the one for the first lock.
     pub fn release_set(
         &mut self,
         members: &[Member<'_>],
@@ -45,7 +46,7 @@ impl<P> Table<P> {
             return (ReleaseReply::Mismatch, Vec::new());
         }
         let is_relative = !matches!(release, Release::DownTo(_));
-        // With `HOLDS n`, the holds of `UNDER` go down only if those of the first key do.
+        // With `HOLDS n`, the holds of `UNDER` decrease only if those of the first key do.
         let (mut first, mut lost, mut goes_down) = (None, None, is_relative);
         let mut changes = Vec::with_capacity(members.len());
         for member in members {
@@ -78,7 +79,7 @@ impl<P> Table<P> {
         (lease, at_least): (Millis, Option<Token>),
         says: Option<&[u8]>,
     ) -> (RenewReply, Vec<Change<P>>) {
-        // Nothing is changed before it is sure that none of them is an error.
+        // All locks are checked first, so that an error changes nothing.
         let mut refusals =
             members.iter().filter_map(|member| self.refuses_renewal(member, owner, at_least, says));
         if let Some(refusal) = refusals.next() {

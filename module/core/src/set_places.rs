@@ -7,36 +7,36 @@ use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::table::Table;
 
-/// A key of a set that is waited for.
+/// A key of a set, as its waiter sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetKey {
     /// The lock.
     pub key: LockKey,
-    /// Whether it is a key of `UNDER`.
+    /// `true` for a key of `UNDER`.
     pub under: bool,
 }
 
 impl<P> Table<P> {
-    /// Whether a set may be granted to a waiter now: see [`Self::next_set`].
+    /// Returns whether a set may be granted to a waiter now: see [`Self::next_set`].
     #[must_use]
     pub fn has_sets_to_look_at(&self) -> bool {
         let sets = &self.queues.sets;
         !sets.due.is_empty() || !sets.walks.is_empty()
     }
 
-    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a waiter before it has
-    /// left. With `db`, only a waiter for keys of that database. The caller reads all keys of [`Self::set_of`] and
-    /// calls [`Self::serve_set`].
+    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a
+    /// waiter before it has left. With `db`, only a waiter for keys of that database. The caller
+    /// reads all keys of [`Self::set_of`] and then calls [`Self::serve_set`].
     pub fn next_set(&mut self, db: Option<i32>) -> Option<WaiterId> {
         self.queues.next_noted(db)
     }
 
-    /// Puts a waiter back that was taken with [`Self::next_set`].
+    /// Marks a waiter from [`Self::next_set`] to be tried again.
     pub fn look_at_set_later(&mut self, waiter: WaiterId) {
         self.queues.note_set(waiter);
     }
 
-    /// The keys that a waiter for a set waits for.
+    /// Returns the keys of a waiter for a set.
     #[must_use]
     pub fn set_of(&self, waiter: WaiterId) -> Vec<SetKey> {
         let places = self.queues.places_of(waiter).into_iter();
@@ -47,13 +47,14 @@ impl<P> Table<P> {
         keys.collect()
     }
 
-    /// Whether waiters that came before a new request keep it from this lock.
+    /// Returns whether earlier waiters keep a new request from this lock.
     pub(crate) fn is_barred(&self, key: KeyRef<'_>, want: Want) -> bool {
         let Some(queue) = self.queues.find(key) else { return false };
         self.queues.head(queue).is_some() || want != Want::Shared && self.queues.has_beside(queue)
     }
 
-    /// Whether the first in line is held up: it waits for a set, or for a set that is beside the line.
+    /// Returns whether the first waiter in line is held up: it waits for a set, or an earlier set
+    /// that is beside the line holds it up.
     pub(crate) fn first_is_held_up(&self, key: KeyRef<'_>) -> bool {
         if self.queues.sets.is_empty() {
             return false;
@@ -65,8 +66,8 @@ impl<P> Table<P> {
         })
     }
 
-    /// Removes the further places of a waiter for a set that has left. Others behind them may be able to get at
-    /// once what they want.
+    /// Removes the further places of a waiter for a set that has left. Plans looks at its queues,
+    /// because waiters behind it may be served now.
     pub(crate) fn leave_further_places(&mut self, main: WaiterId, queue: QueueId) {
         for (place, _) in self.queues.sets.dissolve(main) {
             if let Some(leaver) = self.queues.remove(place) {
@@ -85,15 +86,15 @@ impl<P> Table<P> {
             let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue) else {
                 continue;
             };
-            // The change of place may let other waiters have their turn. If the queue has no others, no look is
-            // needed.
+            // The move may make another waiter the first one. If the queue has no others, no look
+            // is needed.
             let has_line = self.queues.head(queue).is_some() || self.queues.has_beside(queue);
             if moved && has_line {
                 self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
             }
         }
         if !passed_over {
-            // Its turn may have come while it was passed over.
+            // Its turn may have come while it was out of the line.
             self.queues.note_set(main);
         }
     }

@@ -1,4 +1,4 @@
-//! Waiting for several locks in one step, and the grant of all of them. `places.rs` describes the places of such a
+//! Waits for sets of locks, and grants of whole sets. `places.rs` describes the places of such a
 //! waiter in the queues.
 
 use std::collections::BTreeSet;
@@ -20,11 +20,11 @@ use crate::waiter::{Caller, Join, Newcomer, Via, wait_bytes};
 /// A set that was granted to its waiter.
 #[derive(Debug)]
 pub struct GrantedSet<P> {
-    /// What to write to each key, in the order of the members. The caller that the changes mention is the owner.
+    /// Changes of the keys, in the order of the members. In these changes, the caller is the owner.
     pub changes: Vec<Change<P>>,
     /// The grant, and the client to answer.
     pub hand_off: HandOff<P>,
-    /// Number of holds of the first lock.
+    /// Number of holds of the first lock after the grant.
     pub holds: u64,
 }
 
@@ -39,7 +39,7 @@ pub enum ServedSet<P> {
     Dismissed(Option<P>, Dismissal),
 }
 
-/// Whether a waiter for a set can have all locks.
+/// Result of a check whether a waiter for a set can be granted all locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Fits,
@@ -48,7 +48,8 @@ enum Fit {
     Misfits(AcquireReply),
 }
 
-/// Whether a reply says that a request does not fit what its owner holds. Waiting for others does not help it.
+/// Returns whether a refusal says that a request does not match what its owner holds. Waiting does
+/// not help such a request.
 fn is_misfit(refusal: AcquireReply) -> bool {
     match refusal {
         AcquireReply::Mismatch | AcquireReply::TooManyHolds | AcquireReply::Upgrade => true,
@@ -60,8 +61,8 @@ fn is_misfit(refusal: AcquireReply) -> bool {
 }
 
 impl<P> Table<P> {
-    /// Takes all locks of a set if possible, bound to a session if there is one. Otherwise decides whether the
-    /// caller may wait for them.
+    /// Takes all locks of a set if possible, bound to a session if there is one. Otherwise decides
+    /// whether the caller may wait for them.
     pub fn wait_set(
         &mut self,
         members: &[Member<'_>],
@@ -69,8 +70,8 @@ impl<P> Table<P> {
         caller: &Caller,
         bound: Option<SessionId>,
     ) -> (WaitReply<AcquireReply>, Vec<Change<P>>) {
-        // An owner that waits for this set already gets its turn by the place that it has. If it were granted the
-        // set beside that place, it would be granted it once more.
+        // If an owner already waits for this set, its existing place decides. A grant beside that
+        // place would grant the set twice.
         let same = self.same_set(members, request.owner, request.want);
         let in_line = same.is_some_and(|id| !self.is_left_behind(id));
         let through_session = caller.session().is_some();
@@ -102,7 +103,7 @@ impl<P> Table<P> {
         self.unless_in_circle(room, &wanted, request.owner, first.at.results)
     }
 
-    /// The waiter for exactly this set, if its owner has one.
+    /// Returns the waiter for exactly this set, if its owner has one.
     fn same_set(&self, members: &[Member<'_>], owner: &[u8], want: Want) -> Option<WaiterId> {
         let main = self.place_of(members.first()?.at.key, owner)?;
         if !self.queues.is_of_set(main) || self.queues.main_of(main) != main {
@@ -155,8 +156,8 @@ impl<P> Table<P> {
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
-    /// Returns what a wait for a set would replace: the number of places that become free, the number of outcomes for
-    /// sessions, and whether a blocked client is among them.
+    /// Returns what a wait for a set would replace: the number of places that become free, the
+    /// number of outcomes for sessions, and whether a blocked client is among them.
     fn replaced_by(
         &self,
         members: &[Member<'_>],
@@ -178,9 +179,10 @@ impl<P> Table<P> {
         (goes, outcomes, blocked)
     }
 
-    /// Puts a caller in line for all locks of a set, after [`Self::wait_set`] returned [`WaitReply::Block`]. A
-    /// waiter for the same set is taken over: see [`Self::enqueue`]. Other waiters of the owner in these queues
-    /// are replaced. Returns the blocked clients that are answered then.
+    /// Puts a caller in line for all locks of a set, after [`Self::wait_set`] returned
+    /// [`WaitReply::Block`]. If the owner already waits for the same set, the caller takes over
+    /// that place: see [`Self::enqueue`]. Other waiters of the owner in these queues are replaced.
+    /// Returns the waiter, and the blocked clients whose waits were replaced.
     pub fn enqueue_set(
         &mut self,
         members: &[Member<'_>],
@@ -259,21 +261,22 @@ impl<P> Table<P> {
         }
     }
 
-    /// The owner of a waiter for a set, and whether it wants to hold the locks alone.
+    /// Returns the owner of a waiter for a set, and whether it wants to hold the locks exclusively.
     #[must_use]
     pub fn owner_of_set(&self, waiter: WaiterId) -> Option<(Rc<[u8]>, bool)> {
         let found = self.queues.waiter(waiter)?;
         Some((Rc::clone(&found.owner), found.want != Want::Shared))
     }
 
-    /// Removes a waiter for a set that cannot be served here. Returns the client to answer, if it is one.
+    /// Removes a waiter for a set that this server cannot serve. Returns the client to answer, if any.
     pub fn dismiss_set(&mut self, waiter: WaiterId, why: Dismissal) -> Option<P> {
         let leaver = self.take_out(waiter)?;
         self.tell(leaver, Ending::Dismissed(why))
     }
 
-    /// Whether a waiter for a set must keep waiting because one of its locks cannot be granted now. Records the place
-    /// at which it is held up. The members are those of [`Self::set_of`].
+    /// Returns whether a waiter for a set must keep waiting because one of its locks cannot be
+    /// granted now. Records the place at which it is held up. `members` are the locks of
+    /// [`Self::set_of`].
     #[must_use]
     pub fn set_is_held_up(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {
         self.fit(waiter, members) == Fit::HeldUp
@@ -294,7 +297,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns the first place of a set whose lock cannot be granted now, and the reply that a command would get.
+    /// Returns the first place of a set whose lock cannot be granted now, and the reply that a
+    /// command would get.
     fn first_refused(
         &self,
         waiter: WaiterId,
@@ -311,16 +315,18 @@ impl<P> Table<P> {
         })
     }
 
-    /// Returns the lock that the set was last found to wait for, or `None` if the set is about to be tried again.
+    /// Returns the lock at which the last attempt to grant the set was held up. `None` if the set
+    /// is about to be tried again.
     #[must_use]
     pub fn set_is_held_up_at(&self, waiter: WaiterId) -> Option<&LockKey> {
         let place = self.queues.held_up_at(waiter).filter(|_| !self.queues.is_noted(waiter));
         Some(&self.queues.queue(place?.0)?.key)
     }
 
-    /// Grants all locks of a set to its waiter, if each can be granted and it is the waiter's turn in each queue. If
-    /// its ready-key exists, the waiter gets `ready` instead. If its request no longer fits what the owner holds, it
-    /// is dismissed. The members are those of [`Self::set_of`], as the owner sees them.
+    /// Grants all locks of a set to its waiter, if each can be granted and it is the waiter's turn
+    /// in each queue. If its ready-key exists, the waiter gets `ready` instead. If its request no
+    /// longer matches what the owner holds, the waiter is dismissed. `members` are the locks of
+    /// [`Self::set_of`], as the owner sees them.
     pub fn serve_set(
         &mut self,
         waiter: WaiterId,
@@ -365,7 +371,7 @@ impl<P> Table<P> {
         let mut in_flight = Vec::with_capacity(members.len());
         for ((member, part), reply) in members.iter().zip(&parts).zip(&replies) {
             self.turns.end(member.at.key);
-            // Locks that the owner already held are not taken back if this grant is never delivered.
+            // If the grant is not delivered, locks that the owner already held are not taken back.
             let again = member.at.holds_of(&owner, part.want).is_some();
             if let AcquireReply::Granted { token, .. } = reply
                 && !again

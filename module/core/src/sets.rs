@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::free::Free as _;
 use crate::ids::{QueueId, WaiterId};
 
-/// The further places of a waiter for a set, each with whether it is for a key of `UNDER`.
+/// The further places of a waiter for a set. The flag marks a key of `UNDER`.
 pub(crate) type Further = Box<[(WaiterId, bool)]>;
 
 /// A wait for a set.
@@ -24,7 +24,7 @@ pub(crate) struct Sets {
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
     /// Places that want the lock alone, if their waits are not passed over. They are in line.
     pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
-    /// For each set, the place at which it is held up.
+    /// The place at which each set is held up.
     pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,
     /// Waiters that may be granted their sets now.
     pub(crate) due: BTreeSet<WaiterId>,
@@ -53,7 +53,7 @@ impl Sets {
         self.waits.len().saturating_add(places).saturating_add(self.walks.len())
     }
 
-    /// The places that a waiter has besides its first one. Removes them from the records.
+    /// Removes a waiter for a set from the records. Returns its further places.
     pub(crate) fn dissolve(&mut self, main: WaiterId) -> Further {
         self.due.remove(&main);
         self.waits.remove(&main).map(|wait| wait.further).unwrap_or_default()

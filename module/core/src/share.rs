@@ -1,4 +1,4 @@
-//! The lock table: what a command with `SHARED` does.
+//! Operations of commands with `SHARED`.
 
 use crate::change::{Change, Sharers};
 use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left_after};
@@ -67,7 +67,7 @@ impl<P> Table<P> {
         Ok((AcquireReply::Granted { token, holds }, change))
     }
 
-    /// The one holder of a lock asks to share it too.
+    /// Handles a request of the exclusive holder of a lock to share it too.
     pub(crate) fn share_beside(
         &mut self,
         at: &Situation<'_>,
@@ -107,7 +107,7 @@ impl<P> Table<P> {
         Change::Share(Sharers { begins: true, token, own, joined: Vec::new(), until })
     }
 
-    /// Gives back shared holds of a lock that is shared.
+    /// Releases shared holds of a shared lock.
     pub(crate) fn release_share(
         &mut self,
         at: &Situation<'_>,
@@ -135,7 +135,7 @@ impl<P> Table<P> {
         (ReleaseReply::Left(left), change)
     }
 
-    /// Gives back shared holds of the one holder of a lock.
+    /// Releases shared holds of the exclusive holder of a lock.
     pub(crate) fn release_beside(
         &mut self,
         at: &Situation<'_>,
@@ -156,8 +156,8 @@ impl<P> Table<P> {
         (ReleaseReply::Left(left), Change::Beside { holds: left, token: None, until: None })
     }
 
-    /// One owner shares a lock no more. Whether it is free then, only a further look can tell,
-    /// unless it was the last field.
+    /// Removes one sharer. If other sharers are left in the hash, only a further look can tell
+    /// whether the lock is free.
     pub(crate) fn stop_sharing(
         &mut self,
         at: &Situation<'_>,
@@ -168,8 +168,9 @@ impl<P> Table<P> {
         if sharing.holders > 1 { Change::Leave } else { self.pass_on(at, sharing.token, cause) }
     }
 
-    /// The one holder of a lock releases it and keeps sharing it. That is a period of its own:
-    /// what the former holder still has under way must not pass for a reader's.
+    /// Turns the exclusive hold of an owner into its shared holds. A new shared period begins, with
+    /// a new token if one can be issued: a late write of the former exclusive holder must not be
+    /// taken for one of a reader.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);
         self.goes(at.key, Cause::Release);
@@ -237,7 +238,7 @@ impl<P> Table<P> {
     }
 }
 
-/// The lock stays shared, and the caller's share is this one now.
+/// Returns the change for a lock that stays shared, with the new share of the caller.
 fn shares_on<P>(sharing: &Sharing<'_>, share: Share, token: Option<Token>) -> Change<P> {
     let until = sharing.extended_to(share.until);
     let (own, joined) = (Some(share), Vec::new());
@@ -245,7 +246,7 @@ fn shares_on<P>(sharing: &Sharing<'_>, share: Share, token: Option<Token>) -> Ch
 }
 
 impl Share {
-    /// As if it were a lock of its own, for what both have in common.
+    /// Returns the share as an exclusive holding, to use the rules that both have in common.
     pub(crate) fn as_holding(self) -> Holding<'static> {
         Holding { owner: b"", holds: self.holds, shared: 0, token: None, until: Some(self.until) }
     }

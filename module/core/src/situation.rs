@@ -1,4 +1,4 @@
-//! A lock, a semaphore or a latch at one moment: what the caller knows when it asks for a decision.
+//! State of a lock, a semaphore or a latch at one moment, as the caller passes it to a decision.
 
 use crate::key::KeyRef;
 use crate::lock::{Acquire, Release, left_after};
@@ -17,8 +17,8 @@ pub struct Situation<'a> {
     pub seen: Observed<'a>,
     /// The time.
     pub now: Now,
-    /// Highest token that another server may have issued; 0 if none. `None` while that is unknown:
-    /// then nothing is granted that would need a guessed token.
+    /// Largest token that another server may have issued; 0 if none. `None` while that is unknown:
+    /// then no grant is made whose token would be a guess.
     pub floor: Option<u64>,
     /// The ready-keys that exist now.
     pub results: Results<'a>,
@@ -53,15 +53,15 @@ impl Situation<'_> {
         left_after(release, holds)
     }
 
-    /// Whether an owner holds the lock, but `HOLDS n` of a release does not fit what it holds.
+    /// Returns whether an owner holds the lock, but `HOLDS n` of a release does not match what it holds.
     #[must_use]
     pub fn mismatches(&self, owner: &[u8], want: Want, release: Release) -> bool {
         let holds = self.holds_of(owner, want).filter(|holds| *holds > 0);
         holds.is_some_and(|holds| left_after(release, holds).is_none())
     }
 
-    /// Whether a new token for this lock would be a guess. `stored` is the token in the hash, if it
-    /// is believed.
+    /// Returns whether a new token for this lock would be a guess. `stored` is the token in the
+    /// hash, if it is valid.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()
     }

@@ -14,20 +14,20 @@ use crate::types::{Millis, Now};
 /// Number of queues for which looks are planned at once.
 const AT_ONCE: usize = 256;
 
-/// Number of queues that each later sweep step schedules for a check.
+/// Number of queues for which each later step of a sweep plans looks.
 const STEPS: usize = 16;
 
-/// Number of locks that one sweep period is enough for. With more, a sweep takes longer.
+/// Number of locks with waiters at which the period of regular looks begins to be stretched.
 const REGULAR_LOOKS: usize = 10_000;
 
 impl<P> Table<P> {
-    /// Plans a look right now at every lock of a database (of all of them if `None`) that is
-    /// waited for. If there are many, the others follow with [`Self::next_look`].
+    /// Plans an immediate look at every lock with waiters in a database, or in all databases if
+    /// `None`. If there are many, the others follow with [`Self::next_look`].
     pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
         self.sweep(db, Cause::Outside, now);
     }
 
-    /// The same, because a database was emptied.
+    /// The same as [`Self::look_at_all_soon`], because a database was emptied.
     pub fn flushed(&mut self, db: Option<i32>, now: Now) {
         self.sweep(db, Cause::Flush, now);
     }
@@ -36,7 +36,7 @@ impl<P> Table<P> {
         self.agenda.asked = now.unix();
         let Some(last) = self.queues.last() else { return };
         let sweep = Sweep { db, after: None, last, cause };
-        // Of all sweeps that go through the same, the last one is enough.
+        // This sweep replaces earlier sweeps of the same queues.
         self.sweeps.retain(|other| db.is_some() && other.db != db);
         let rest = self.go_through(sweep, AT_ONCE, now);
         self.sweeps.extend(rest);
@@ -50,19 +50,19 @@ impl<P> Table<P> {
         }
     }
 
-    /// Whether there is more to go through.
+    /// Returns whether a sweep is in progress.
     pub(crate) fn is_sweeping(&self) -> bool {
         !self.sweeps.is_empty() && self.queues.count() > 0
     }
 
-    /// How long it is until a lock is looked at again without a reason: the more are waited for, the
-    /// longer.
+    /// Returns the time between two regular looks at a lock. It grows with the number of locks with
+    /// waiters.
     pub(crate) fn stretched(&self, every: Millis) -> Millis {
         let rounds = self.queues.count().div_euclid(REGULAR_LOOKS).saturating_add(1);
         Millis(every.0.saturating_mul(u64::try_from(rounds).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the rest of the sweep.
+    /// Continues a sweep with up to `most` queues. Returns the rest of the sweep.
     fn go_through(&mut self, sweep: Sweep, most: usize, now: Now) -> Option<Sweep> {
         let from = sweep.after.map_or(Bound::Unbounded, Bound::Excluded);
         let some = self.queues.between(from, Bound::Included(sweep.last)).take(most);

@@ -1,7 +1,7 @@
 //! The lock table: everything that is remembered between two calls.
 //!
-//! This file imports only values and stores. The operations are in the files above it, each with an `impl Table`:
-//! `lib.rs` lists them.
+//! This file imports only values and stores. The operations are in the files above it, each with an
+//! `impl Table`: `lib.rs` lists them.
 
 use std::collections::VecDeque;
 

@@ -2,20 +2,20 @@
 
 use crate::parse::strict_decimal;
 
-/// The largest token in the keyspace that lifts the tokens after it.
+/// Largest stored token that raises the tokens after it.
 ///
-/// Any client may write a hash. A poisoned value near the end of the number range would leave no room
-/// above it, so larger ones lift nothing. 2^52 microseconds after 1970 is the year 2112.
+/// Any client may write a hash. A wrong value near the end of the number range would leave no room
+/// for larger tokens, so larger values are ignored. 2^52 microseconds after 1970 is the year 2112.
 pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 
-/// How far ahead of the clock a holder may raise the token of its lock, in microseconds: a day. So
-/// far clocks that are set to the wrong time zone, or leap, may be apart; and whatever a client asks
-/// for, over and over, no token is further ahead than this because of it.
+/// Distance from the clock to which a holder may raise the token of its lock, in microseconds: a
+/// day. Clocks in the wrong time zone, or clocks that jump, may differ by that much. Repeated
+/// requests raise no token beyond that distance.
 pub const RAISE_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// What a stored token begins with, so that it does not read as a number. Redisson's script that
-/// unlocks a read lock counts down from every number in the hash, whatever it belongs to: from a token
-/// that would take years, in which the server does nothing else.
+/// First byte of a stored token, so that it does not read as a number. Redisson's script that
+/// unlocks a read lock counts down from every number in the hash. From a token, that would block
+/// the server for years.
 const TEXT_PREFIX: &[u8] = b"t";
 
 /// A fencing token: a number that is larger for each new grant of a lock.
@@ -23,20 +23,20 @@ const TEXT_PREFIX: &[u8] = b"t";
 pub struct Token(u64);
 
 impl Token {
-    /// Takes a token as it was found in the keyspace; `None` if no server of ours can have
-    /// written it, since tokens fit into 53 bits.
+    /// Returns the token for a stored number. `None` if no kvlock server can have written it, since
+    /// tokens fit into 53 bits.
     #[must_use]
     pub fn from_stored(value: u64) -> Option<Self> {
         (1..1 << 53).contains(&value).then_some(Self(value))
     }
 
-    /// Reads the value of a hash's token field; `None` where it cannot be believed.
+    /// Reads the token field of a hash. `None` if the value is not a valid token.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Self> {
         strict_decimal(value.strip_prefix(TEXT_PREFIX)?).and_then(Self::from_stored)
     }
 
-    /// The value of a hash's token field.
+    /// Returns the value of the token field of a hash.
     #[must_use]
     pub fn text(self) -> TokenText {
         let mut digits = itoa::Buffer::new();
@@ -52,7 +52,8 @@ impl Token {
         text
     }
 
-    /// The token of grants without one. No lock ever has it, because the clock is past it.
+    /// Stands for the token of a grant that has none, as of permits. No lock ever has it, because
+    /// the clock is past it.
     pub const NONE: Self = Self(1);
 
     /// The number that clients and resources see.
@@ -83,53 +84,52 @@ impl TokenText {
 /// token = max(last + 1, stored + 1, floor + 1, now in microseconds)
 /// ```
 ///
-/// `last` makes tokens grow while the server runs, `stored` (the token still in the hash) makes
-/// them grow when the hash outlived the server, `floor` (a reservation that was persisted and
-/// replicated) when only that outlived it, and the clock when nothing did.
+/// `last` makes tokens grow while the server runs. `stored`, the token still in the hash, covers a
+/// hash that outlived the server. `floor`, a persisted and replicated reservation, covers the case
+/// that only it outlived the server. The clock covers the case that nothing did.
 ///
-/// While the floor is not here, because its slot is moving, a token is `stored + 1`: see
-/// [`Self::issue`].
+/// While the floor is unknown because its slot is moving, a token is `stored + 1`: see [`Self::issue`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenSource {
     last: u64,
 }
 
 impl TokenSource {
-    /// Returns the stored token, unless it is too large for a token of a server: then another client has written it.
-    /// A token up to the last one that this table has issued is always valid.
+    /// Returns the stored token, unless it is so large that no kvlock server can have written it. A
+    /// token up to the last one that this table has issued is always valid.
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         stored.filter(|token| token.0 <= TOKEN_STORED_MAX.max(self.last))
     }
 
-    /// The largest token that a holder may raise its own to. What has been issued or reserved
-    /// already lifts nothing.
+    /// Returns the largest token to which a holder may raise its own. A number that was issued or
+    /// reserved already is allowed, because it raises no later token.
     #[must_use]
     pub fn most(&self, floor: Option<u64>, unix_us: u64) -> u64 {
         let ahead = unix_us.saturating_add(RAISE_AHEAD_US);
         ahead.max(self.last).max(floor.unwrap_or(0)).min(TOKEN_STORED_MAX)
     }
 
-    /// A lock has this token from now on: all that are issued are above it.
+    /// Records that a lock has this token. Tokens that are issued with a floor later are larger.
     pub fn raise(&mut self, token: Token) {
         self.last = self.last.max(token.0);
     }
 
-    /// Issues the token of a new grant: above everything issued before, above `stored`, and above
-    /// `floor`.
+    /// Issues the token of a new grant. With a floor, it is larger than every token issued before,
+    /// than `stored` and than `floor`.
     ///
-    /// Without a floor the slot is moving, and the other node issues the next tokens from the floor
-    /// alone if this lock is deleted before it moves. That floor was reserved when `stored` was
-    /// issued: 30 seconds, or 10,000 tokens, above it. So such a token is just above `stored`. It
-    /// may be far below what this server has issued for other locks, or below its clock, neither of
-    /// which the other node knows.
+    /// Without a floor, because the slot is moving, the token is just above `stored`. The other
+    /// node knows only the floor if this lock is deleted before it moves. That floor was reserved
+    /// when `stored` was issued, 30 seconds or 10,000 tokens above it. The tokens of other locks
+    /// and the clock of this server do not count: they may be far above that floor, and the other
+    /// node knows neither.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
         let stored = self.believe(stored).map(Token::value);
         let next = match (floor, stored) {
             (None, Some(stored)) => stored.saturating_add(1),
             _ => {
-                // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
-                // grow one by one.
+                // If the clock is centuries ahead, it must not use up the numbers. Beyond the cap,
+                // tokens grow one by one.
                 let clock = unix_us.min(TOKEN_STORED_MAX);
                 let floor = floor.unwrap_or(0).min(TOKEN_STORED_MAX);
                 let before = self.last.max(stored.unwrap_or(0)).max(floor);

@@ -1,8 +1,8 @@
-//! Redisson's share of a lock, in a fleet where some services have moved here and others have not.
+//! Turns of Redisson: shares a lock between waiters here and processes that still use Redisson.
 //!
-//! Redisson's waiters are in no queue. A message tells each of their processes that a lock is free,
-//! and the first one that tries gets it. A lock that always has a waiter here would leave them
-//! nothing. So a process that listens for that message counts as one place in the queue:
+//! Redisson's waiters are in no queue. When a lock becomes free, a message wakes each of their
+//! processes, and the first one that tries gets the lock. If a lock always has a waiter here, they
+//! would never get it. So a process that listens for that message counts as one place in the queue:
 //!
 //! ```text
 //!   release, release, …, release      free   process   free   process      release, …
@@ -10,13 +10,13 @@
 //!      and one for the last holder              for each process
 //! ```
 //!
-//! A moment is over as soon as the key is changed, and after 5 ms at the latest. If it passes
-//! unused although a client waits here, the turn ends, and the number of rounds until the next one
-//! doubles. Locks without a listener have no turns; whether a process listens is asked again
+//! A moment ends as soon as the key is changed, and after 5 ms at the latest. If it ends unused
+//! although a client waits here, the turn ends, and the number of rounds until the next one
+//! doubles. Locks without a listener have no turns. Whether a process listens is checked again
 //! after 50 ms.
 //!
-//! The state is kept for a limited number of locks, apart from the queues: with two clients that
-//! wait for each other, a queue ends with each hand-off.
+//! The state is kept for a limited number of locks, apart from the queues: if two clients take
+//! turns, the queue disappears with each hand-off.
 
 use crate::change::Change;
 use crate::key::KeyRef;
@@ -28,7 +28,7 @@ use crate::table::Table;
 use crate::types::{Millis, Now};
 
 impl<P> Table<P> {
-    /// Whether locks are left free for Redisson.
+    /// Returns whether locks are left free for Redisson.
     #[must_use]
     pub fn shares_with_redisson(&self) -> bool {
         self.turns.on
@@ -39,19 +39,20 @@ impl<P> Table<P> {
         self.turns.on = on;
     }
 
-    /// Whether any lock was left free for Redisson just now, so that events of keys matter.
+    /// Returns whether any lock is left free for Redisson, so that key events matter. Moments that
+    /// were used stay on the list until their end.
     #[must_use]
     pub fn has_moments(&self) -> bool {
         !self.turns.moments.is_empty()
     }
 
-    /// Whether this lock is left free for Redisson at this moment, and may not be granted here.
+    /// Returns whether this lock is left free for Redisson now, so that it may not be granted here.
     #[must_use]
     pub fn gives_way(&self, key: KeyRef<'_>, now: Now) -> bool {
         self.turns.moment_of(key).is_some_and(|until| now.mono < until)
     }
 
-    /// Whether a turn is due at the release of a lock that would go to the first waiter.
+    /// Returns whether a turn is due at the release of a lock that would go to the first waiter.
     pub(crate) fn is_redissons_turn(&mut self, at: &Situation<'_>) -> bool {
         let queue = self.queues.find(at.key).filter(|id| self.front(*id).is_some());
         let waiters = queue.and_then(|id| self.queues.queue(id)).map(|queue| queue.len);
@@ -62,8 +63,8 @@ impl<P> Table<P> {
         })
     }
 
-    /// Hands the lock to the first waiter after all: after [`Change::GiveWay`], if the message
-    /// reached no process.
+    /// Hands the lock to the first waiter after [`Change::GiveWay`], because the message reached no
+    /// process.
     pub fn gives_way_to_nobody(&mut self, at: &Situation<'_>) -> Change<P> {
         self.turns.begin(at.key, 0, at.now.mono);
         let stored = match &at.seen {
@@ -76,14 +77,15 @@ impl<P> Table<P> {
         self.hand_to_head(at, stored, Cause::Release).unwrap_or(Change::Free)
     }
 
-    /// Begins a turn after [`Change::GiveWay`]: the message reached this number of processes.
+    /// Begins a turn after [`Change::GiveWay`]. `listeners` is the number of processes that the
+    /// message reached.
     pub fn has_given_way(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
         self.turns.begin(key, listeners, now.mono);
         self.leave_free(key, now);
     }
 
-    /// Begins a turn, if one is due, at a lock that became free without a client in the queue. The
-    /// message reached this number of processes.
+    /// Begins a turn, if one is due, at a lock that became free without a waiter in line.
+    /// `listeners` is the number of processes that the message reached.
     pub fn was_left_free(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
         let may_be = listeners > 0 && self.turns.on && !self.quarantine.is_on(now);
         if may_be && !self.is_in_line(key) && self.turns.count_release(key, 0, now.mono) {
@@ -91,7 +93,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Begins the next moment of the turn at a lock that is free again, unless a lease ended.
+    /// Begins the next moment of the turn if the lock is free again for another reason than the end
+    /// of a lease.
     pub(crate) fn begin_next_moment(&mut self, at: &Situation<'_>, cause: Cause) {
         let may_be = cause != Cause::Expiry && self.turns.on && !self.quarantine.is_on(at.now);
         if may_be && self.turns.moment_of(at.key).is_none() {
@@ -105,7 +108,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// The key of a lock was changed from outside. If the lock was left free, the moment was used.
+    /// Records that another client changed the key of a lock. If the lock was left free, this used
+    /// the moment.
     pub(crate) fn use_moment(&mut self, key: KeyRef<'_>) {
         if self.turns.moment_of(key).is_some()
             && let Some(turn) = self.turns.lock_mut(key)
@@ -114,8 +118,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Ends a moment that is over, and with it the turn. Plans a look at the lock. Returns false if
-    /// there is none.
+    /// Ends the oldest moment if its time has passed, and with it the turn if the moment was not
+    /// used. Plans a look at the lock. Returns false if no moment has passed.
     pub fn end_moment(&mut self, now: Now) -> bool {
         let Some((until, _)) = self.turns.moments.front() else { return false };
         if *until > now.mono {

@@ -1,4 +1,4 @@
-//! The turns of Redisson. `turn.rs` says what they are.
+//! The turns of Redisson: see `turn.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
@@ -8,8 +8,8 @@ use foldhash::quality::RandomState;
 use crate::key::{KeyRef, LockKey};
 use crate::types::{Millis, MonoMillis};
 
-/// Longest time for which a lock is left free. Enough for a message, the client that it wakes, and
-/// the command that this client sends.
+/// Longest time for which a lock is left free. Long enough for a message, for the client that it
+/// wakes, and for the command of that client.
 pub const MOMENT: Millis = Millis(5);
 
 /// Highest number of moments in a turn.
@@ -18,14 +18,15 @@ const MOMENTS_MAX: u64 = 64;
 /// Highest number of rounds between two turns.
 const ROUNDS_MAX: u64 = 64;
 
-/// Time after which a turn is due at the next full round, however many rounds are to pass. An
-/// unused moment is less than a hundredth of it.
+/// Time after which a turn is due at the next full round, whatever the number of rounds until the
+/// next turn. An unused moment is less than a hundredth of it.
 const RETRY: Millis = Millis(1_000);
 
-/// Time until a lock without a listener is announced again in the hope of one.
+/// Time after which a lock without a listener is announced again, in case a process listens by then.
 const ASK_AGAIN: Millis = Millis(50);
 
-/// Number of locks whose turns are remembered. With more of them, a forgotten lock begins anew.
+/// Number of locks whose turns are remembered. If there are more, the oldest is forgotten and
+/// starts again.
 const LOCKS_MAX: usize = 1_024;
 
 /// State of one lock.
@@ -35,30 +36,32 @@ pub(crate) struct Turn {
     released: u64,
     /// Rounds until the next turn.
     pub(crate) rounds: u64,
-    /// Start of the last turn, or the time at which no process listened.
+    /// Start of the last turn, or the last time at which no process listened.
     asked: MonoMillis,
-    /// Whether a process listened then.
+    /// `true` if a process listened at that time.
     is_heard: bool,
-    /// Moments that are still to come in this turn.
+    /// Number of moments left in this turn.
     left: u64,
     /// End of the current moment.
     pub(crate) until: Option<MonoMillis>,
 }
 
 impl Turn {
-    /// Whether the next turn is due at a release, with this number of clients in the queue.
+    /// Returns whether the next turn is due at a release. `waiters` is the number of clients in the
+    /// queue.
     fn is_due(&self, waiters: usize, now: MonoMillis) -> bool {
         let since = now.since(self.asked);
         if !self.is_heard {
             return since >= ASK_AGAIN;
         }
-        // The releasing client waits, too.
+        // The releasing client counts as one more place of the round.
         let round = u64::try_from(waiters).unwrap_or(u64::MAX).saturating_add(1);
         let rounds = if since >= RETRY { 1 } else { self.rounds };
         self.released >= round.saturating_mul(rounds)
     }
 
-    /// Ends the turn. If its current moment kept a waiter from the lock, the next turn comes later.
+    /// Ends the turn. If its current moment was unused although a client waited, the number of
+    /// rounds until the next turn doubles.
     pub(crate) fn end(&mut self, is_waited_for: bool) {
         self.left = 0;
         let was_unused = self.until.take().is_some() && is_waited_for;
@@ -68,23 +71,23 @@ impl Turn {
     }
 }
 
-/// The turns of all locks. Counts time on the clock that only goes forward.
+/// The turns of all locks. Times are on the monotonic clock.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Whether there are any.
+    /// `true` if turns are enabled.
     pub(crate) on: bool,
-    /// By the hash of the lock's key.
+    /// State of each lock, by the hash of its key.
     locks: BTreeMap<u64, Turn>,
-    /// The same hashes, the oldest first.
+    /// The same hashes, oldest first.
     order: VecDeque<u64>,
     hashes: RandomState,
-    /// Locks that are left free, and until when; the next to end first. A moment that was used
-    /// stays until then.
+    /// Locks that are left free, and the end of each moment, in order. A moment that was used stays
+    /// on the list until its end.
     pub(crate) moments: VecDeque<(MonoMillis, LockKey)>,
 }
 
 impl Turns {
-    /// Begins anew; the setting stays.
+    /// Removes all turns. Keeps the setting.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self { on: self.on, ..Self::default() };
     }
@@ -104,7 +107,7 @@ impl Turns {
         self.locks.get(&self.hashes.hash_one(key))?.until
     }
 
-    /// Counts a release, and says whether the next turn is due. It is at a lock that is not known.
+    /// Counts a release. Returns whether the next turn is due, which it is for an unknown lock.
     pub(crate) fn count_release(
         &mut self,
         key: KeyRef<'_>,
@@ -117,7 +120,8 @@ impl Turns {
         })
     }
 
-    /// Begins a turn for Redisson, in which the lock is left free this number of times. None if no process listens.
+    /// Begins a turn for Redisson, in which the lock is left free `moments` times. With 0, because
+    /// no process listens, only records that.
     pub(crate) fn begin(&mut self, key: KeyRef<'_>, moments: u64, now: MonoMillis) {
         let hash = self.hashes.hash_one(key);
         if !self.locks.contains_key(&hash) {
@@ -136,7 +140,8 @@ impl Turns {
         self.locks.insert(hash, turn);
     }
 
-    /// Leaves the lock free for the next moment of its turn, if there is one.
+    /// Leaves the lock free for the next moment of its turn. Returns false if the turn has no
+    /// moments left.
     pub(crate) fn leave_free(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
         let until = now.plus(MOMENT);
         let Some(turn) = self.lock_mut(key).filter(|turn| turn.left > 0) else { return false };
@@ -146,14 +151,14 @@ impl Turns {
         true
     }
 
-    /// Ends the turn of a lock that a waiter gets.
+    /// Ends the turn of a lock that a waiter is granted.
     pub(crate) fn end(&mut self, key: KeyRef<'_>) {
         if let Some(turn) = self.lock_mut(key) {
             turn.end(true);
         }
     }
 
-    /// Says which lock has a current moment that no entry of the list ends, for checks.
+    /// Checks the records of turns (I18).
     pub(crate) fn check(&self) -> Result<(), String> {
         let ends: Vec<_> = self.moments.iter().collect();
         let is_listed = |hash: u64, until| {

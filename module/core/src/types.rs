@@ -1,13 +1,14 @@
 //! Times and counts, as types that cannot be confused.
 
-/// The most times that an owner may hold a lock.
+/// Largest number of holds of an owner.
 pub const HOLDS_MAX: u64 = u32::MAX as u64;
 
 /// A length of time in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
-/// The shorter of two, of which there may be none. For every command: an iterator over them costs three times that.
+/// Returns the shorter of two optional times. This runs for every command, and an iterator over
+/// both takes three times as long.
 pub(crate) fn sooner(one: Option<Millis>, other: Option<Millis>) -> Option<Millis> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -16,11 +17,11 @@ pub(crate) fn sooner(one: Option<Millis>, other: Option<Millis>) -> Option<Milli
     }
 }
 
-/// A moment on the server's wall clock, in milliseconds since 1970: what a TTL counts in.
+/// Time on the server's wall clock, in milliseconds since 1970. TTLs use this clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMillis(pub u64);
 
-/// A moment on a clock that only goes forward, in milliseconds: what waits are measured with.
+/// Time on the monotonic clock, in milliseconds. Waits are measured with this clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonoMillis(pub u64);
 
@@ -29,7 +30,7 @@ pub struct MonoMillis(pub u64);
 pub struct Now {
     /// Wall clock, in microseconds since 1970.
     pub unix_us: u64,
-    /// The clock that only goes forward.
+    /// Monotonic clock.
     pub mono: MonoMillis,
 }
 

@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-/// The most bytes of it.
+/// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1_024;
 
 /// Value of a holder, if it has one.
@@ -27,7 +27,7 @@ pub fn stored_value(value: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// What was written; `None` if it is nothing that we write.
+/// Returns the value of a stored form. `None` if kvlock cannot have written it.
 #[must_use]
 pub fn value_of(stored: &[u8]) -> Option<&[u8]> {
     let value = stored.strip_prefix(&[MARK])?;

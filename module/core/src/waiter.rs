@@ -1,4 +1,4 @@
-//! A waiter: as its caller asks, as it joins a queue, in it, as it leaves, and as commands show it.
+//! Types of a waiter: its request, its entry in a queue, its departure, and its view in reports.
 
 use std::rc::Rc;
 
@@ -44,20 +44,20 @@ impl Caller {
 }
 
 impl From<Option<SessionId>> for Caller {
-    /// Without a session: a client without a user.
+    /// `None` becomes a client without a user.
     fn from(session: Option<SessionId>) -> Self {
         session.map_or_else(|| Self::Client(Account::default()), Self::Session)
     }
 }
 
-/// Where the outcome of a wait goes.
+/// Destination of the outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Via<P> {
     /// To a blocked client, as its reply.
     Client(P),
     /// To a session, which keeps it for its reader.
     Session(SessionId),
-    /// It has none of its own: it is a further place of this waiter for a set.
+    /// Nowhere: this is a further place of the given waiter for a set.
     Place(WaiterId),
 }
 
@@ -106,11 +106,11 @@ pub(crate) struct Waiter<P> {
     pub(crate) owner: Rc<[u8]>,
     pub(crate) want: Want,
     pub(crate) lease: Millis,
-    /// When it arrived.
+    /// Time of arrival.
     pub(crate) since: MonoMillis,
-    /// When its timeout passes; `None` without a timeout.
+    /// Time at which its timeout passes; `None` without a timeout.
     pub(crate) end: Option<MonoMillis>,
-    /// Whether its grant will be bound to its session.
+    /// `true` if its grant will be bound to its session.
     pub(crate) bound: bool,
     pub(crate) via: Via<P>,
     /// Charge of a wait through a session. A blocked client has its own.
@@ -122,27 +122,27 @@ pub(crate) struct Waiter<P> {
 pub(crate) struct Leaver<P> {
     pub(crate) waiter: Waiter<P>,
     pub(crate) key: LockKey,
-    /// Whether it was first in line.
+    /// `true` if the waiter was first in line.
     pub(crate) stood_in_front: bool,
     /// The value that it would have published as the holder.
     pub(crate) value: Value,
-    /// The look that was planned, if this was the last waiter and its queue is gone.
+    /// The planned look at its queue, if it was the last waiter and the queue was removed.
     pub(crate) planned: Option<Look>,
 }
 
-/// What commands show of a waiter.
+/// A waiter, as commands show it.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'a, P> {
-    /// Owner that it waits for.
+    /// Owner for which it waits.
     pub owner: &'a [u8],
-    /// What it waits for.
+    /// Its request.
     pub want: Want,
-    /// When it arrived.
+    /// Time of arrival.
     pub since: MonoMillis,
     /// The client to answer, if it is a blocked client.
     pub client: Option<&'a P>,
     /// The session to inform, if it waits through one that has not ended.
     pub session: Option<&'a SessionName>,
-    /// The waiter for a set of which this is a place.
+    /// The waiter for the set to which this place belongs; `None` for other waiters.
     pub set: Option<WaiterId>,
 }

@@ -1,4 +1,5 @@
-//! The lock table: waiters. How they join and leave, and how the head of a queue is granted its lock.
+//! Operations of the table on waiters: how they join and leave, and how the first one is granted
+//! its lock.
 
 use std::rc::Rc;
 
@@ -52,8 +53,8 @@ impl<P> Table<P> {
         (self.unless_in_circle(room, &wanted, request.owner, at.results), Change::None)
     }
 
-    /// Whether the owner has a passed-over place for a single lock in this queue. When such an owner waits again, it
-    /// takes that place back and gets no second one.
+    /// Returns whether the owner has a place for a single lock in this queue that is out of the
+    /// line. If such an owner waits again, it takes that place back and gets no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let place = self.place_aside(key, owner);
         place.is_some_and(|id| !self.queues.is_of_set(id))
@@ -69,14 +70,14 @@ impl<P> Table<P> {
         self.queues.find(key).and_then(|queue| self.queues.place(queue, owner))
     }
 
-    /// Whether a waiter belongs to a session that has ended, and will be removed.
+    /// Returns whether a waiter belongs to a session that has ended, so that it will be removed.
     pub(crate) fn is_left_behind(&self, id: WaiterId) -> bool {
         let session = self.queues.session_of(id);
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// Removes the owner's passed-over wait, because the owner now holds the lock or a lock of the set. The session
-    /// gets the outcome `replaced`.
+    /// Removes the owner's wait that is out of the line, because the owner now holds the lock or a
+    /// lock of the set. Its session gets the outcome `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)
@@ -157,9 +158,9 @@ impl<P> Table<P> {
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
-    /// owner already has a place in this queue, the new caller takes it over. A blocked client that
-    /// had the place is returned, another session gets the outcome `replaced`, and the same session
-    /// keeps its one place.
+    /// owner already has a place in this queue, the new caller takes it over. If that place
+    /// belonged to a blocked client, returns that client. If it belonged to another session, that
+    /// session gets the outcome `replaced`.
     pub fn enqueue(
         &mut self,
         at: &impl WaitedFor,
@@ -208,7 +209,7 @@ impl<P> Table<P> {
         (id, replaced)
     }
 
-    /// Removes a waiter because its owner waits for something else. Returns the client to answer.
+    /// Removes a waiter because another wait of its owner replaces it. Returns the client to answer.
     pub(crate) fn replace(&mut self, id: WaiterId) -> Option<P> {
         let leaver = self.withdraw(id)?;
         self.tell(leaver, Ending::Replaced)
@@ -252,7 +253,7 @@ impl<P> Table<P> {
     }
 
     /// Withdraws the waiter of an owner. Returns `None` if there is none, otherwise the client to
-    /// answer, if it is a client.
+    /// answer, if any.
     pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let id = self.queues.place(queue, owner)?;
@@ -277,8 +278,9 @@ impl<P> Table<P> {
         std::iter::from_fn(|| first(self)).collect()
     }
 
-    /// Removes the first waiter of one lock and returns it if it is a client to answer. Called
-    /// repeatedly to remove all. A session that is away reads the outcome when it is back.
+    /// Removes the first waiter of one lock. Returns `None` if there is none, otherwise the client
+    /// to answer, if any. Called repeatedly to remove all. A session that is away reads the outcome
+    /// when it is back.
     pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let first = self.queues.with_beside(queue).next()?;
@@ -286,9 +288,10 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Dismissed(why)))
     }
 
-    /// Removes one waiter whose timeout has passed, and returns it if it is a client to answer.
-    /// Sessions and blocked clients take turns, each in the order of their timeouts. A waiter whose
-    /// latch has opened is not timed out: it is answered as released.
+    /// Removes one waiter whose timeout has passed. Returns `None` if there is none, otherwise the
+    /// client to answer, if any. Sessions and blocked clients take turns, each in the order of
+    /// their timeouts. A waiter whose latch has opened does not time out: it is answered as
+    /// released.
     pub fn time_out_one(&mut self, now: Now) -> Option<Option<P>> {
         let id = self.agenda.waits.next(now.mono)?;
         let waiter = self.queues.waiter(id)?;
@@ -304,8 +307,8 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::TimedOut))
     }
 
-    /// Returns a lock that is due for a look, and the cause to report if it is found free. The
-    /// caller passes the lock to [`Self::look`] next. Looks that only check for unnoticed changes
+    /// Takes a lock that is due for a look, with the cause to report if the lock is free. The
+    /// caller then passes the lock to [`Self::look`]. Looks that only check for unnoticed changes
     /// come when no other look is due.
     pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         self.agenda.asked = now.unix();
@@ -313,13 +316,13 @@ impl<P> Table<P> {
         self.next_due_look(now).or_else(|| self.next_check(now))
     }
 
-    /// Returns a lock that is due for a look, but none that is only to be checked: see [`Self::next_look`].
+    /// Takes a lock that is due for a look, except for looks that only check: see [`Self::next_look`].
     pub(crate) fn next_due_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.looks.next(now.unix())?;
         self.take_look(id)
     }
 
-    /// Returns a lock that is due for a check: see [`Self::next_look`].
+    /// Takes a lock that is due for a check: see [`Self::next_look`].
     pub(crate) fn next_check(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.checks.next(now.unix())?;
         self.take_look(id)
@@ -337,7 +340,7 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
-        // From here on a planned look is replaced only by an earlier one.
+        // The look is done. A look that is planned from here on is replaced only by an earlier one.
         self.plan_look(id, None, Cause::Expiry);
         self.pass_over(at.key);
         if matches!(at.seen, Observed::Free { .. }) {
@@ -376,8 +379,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Time of the next look at a lock whose key expires at `until`, and the cause to report if it
-    /// is free then.
+    /// Returns the time of the next look at a lock whose key expires at `until`, and the cause to
+    /// report if the lock is free then.
     pub(crate) fn next_look_at(
         &self,
         until: Option<UnixMillis>,
@@ -400,7 +403,7 @@ impl<P> Table<P> {
         queue.map_or(Cause::Outside, |queue| queue.cause)
     }
 
-    /// Whether a key of this name has waiters or observers.
+    /// Returns whether a key has waiters or observers.
     #[must_use]
     pub fn is_waited_for(&self, db: i32, name: &[u8]) -> bool {
         self.queues.of_name(db, name).next().is_some()
@@ -452,8 +455,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Removes a waiter that did not get the lock. If it was first in line and the next waiter may now be granted what
-    /// it wants, plans a look.
+    /// Removes a waiter that is not granted the lock. If it was first in line and the next waiter
+    /// may be served now, plans a look.
     pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Leaver<P>> {
         let leaver = self.take_out(self.queues.main_of(id))?;
         let queue = leaver.waiter.queue;

@@ -13,15 +13,15 @@ use crate::waiter::Leaver;
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) news: Rc<News>,
-    /// When its key expires, as last seen.
+    /// Expiry time of its key, as last seen.
     pub(crate) until: Option<UnixMillis>,
-    /// How a holder last lost the lock, and the version of that change.
+    /// Reason for which a holder last lost the lock, and the version of that change.
     pub(crate) gone: Option<(u64, Gone)>,
     pub(crate) round: Option<Round>,
 }
 
-/// A round of informing the observers of a lock. Those up to `after` have the newest state. With
-/// `again`, the state has changed during this round and another round follows.
+/// A round of reports to the observers of a lock. Observers up to `after` have the newest state.
+/// With `again`, the state has changed during this round, so another round follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) after: Option<WaiterId>,
@@ -49,7 +49,7 @@ impl Watches {
         self.last_version
     }
 
-    /// Updates the counts after a waiter has left; `is_last` if its queue is gone.
+    /// Updates the counts after a waiter has left. `is_last` says whether its queue was removed.
     pub(crate) fn left<P>(&mut self, leaver: &Leaver<P>, is_last: bool) {
         if leaver.key.kind == Kind::Changes {
             self.observers = self.observers.saturating_sub(1);

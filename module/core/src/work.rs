@@ -5,9 +5,9 @@
 //! the rest           regular looks, what sessions left, steps aside and back, news, drain, freeing
 //! ```
 //!
-//! The caller asks for one piece of work after another, for as long as its clock allows. Each piece
-//! is small, so the caller never overruns its time by much. Of four pieces, three are for live
-//! waiters if there are any, so nothing starves. Within each of the two groups the kinds take
+//! The caller asks for one piece of work after another, for as long as its time allows. Each piece
+//! is small, so the caller exceeds its time only slightly. If there is work for live waiters, three
+//! of four pieces are for them, so neither group starves. Within each group the kinds of work take
 //! turns, and within a kind the sessions or keys do.
 
 use crate::bound::Bound;
@@ -107,12 +107,12 @@ const REST: [Kind; 9] = [
 /// One of this many pieces of work is for the rest, even if live waiters have work.
 const SHARE_OF_THE_REST: u64 = 4;
 
-/// Entries that are freed or forgotten in one piece.
+/// Number of entries that are freed in one piece.
 const FREED: usize = 16;
 
 impl<P> Table<P> {
-    /// Returns the next piece of work, or `None` if nothing is due. Without `may_write`, skips work that may change a
-    /// key.
+    /// Returns the next piece of work, or `None` if nothing is due. Without `may_write`, skips work
+    /// that may change a key.
     pub fn next_work(&mut self, now: Now, may_write: bool) -> Option<Work<P>> {
         self.agenda.asked = now.unix();
         self.rotation.pieces = self.rotation.pieces.wrapping_add(1);
@@ -137,7 +137,8 @@ impl<P> Table<P> {
         Some(work)
     }
 
-    /// The first kind from there on, all around, that has work; and the place behind it.
+    /// Returns the first kind with work from position `from` on, wrapping around: its work, and the
+    /// position after it.
     fn first_with_work(
         &mut self,
         kinds: &[Kind],

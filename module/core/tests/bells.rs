@@ -1,4 +1,5 @@
-//! Bells of sessions: one message when there are outcomes to read, and no other until they are read.
+//! Bells of sessions: one message when there are outcomes to read, and no further one until they
+//! are read.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
@@ -22,7 +23,7 @@ fn with_bell() -> (Table<u32>, SessionId) {
     (table, session)
 }
 
-/// Posts one outcome: a wait that is cancelled.
+/// Posts one outcome, of a wait that is cancelled.
 fn post(table: &mut Table<u32>, session: SessionId) {
     let until = Some(UnixMillis(1_060_000));
     let held = Holding { owner: b"holder", holds: 1, shared: 0, token: None, until };
@@ -34,7 +35,7 @@ fn post(table: &mut Table<u32>, session: SessionId) {
     table.cancel(key, b"bob");
 }
 
-/// Does all work that is due, and returns the messages of bells.
+/// Does all due work. Returns the messages of bells.
 fn rings(table: &mut Table<u32>) -> Vec<u64> {
     let mut rings = Vec::new();
     while let Some(work) = table.next_work(NOW, true) {
@@ -46,7 +47,7 @@ fn rings(table: &mut Table<u32>) -> Vec<u64> {
     rings
 }
 
-/// Reads up to this outcome on the one connection.
+/// Reads up to this outcome, always on the same connection.
 fn read(table: &mut Table<u32>, session: SessionId, up_to: u64) {
     let (reading, _) = table.begin_reading(session, Some(1), 0, NOW).expect("nothing is ahead");
     table.sent(reading.expect("the session is there"), up_to, NOW);

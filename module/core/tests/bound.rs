@@ -1,5 +1,6 @@
-//! Locks bound to sessions, against a model. A bound lock is released when its session has ended, never before
-//! the client's belief in it can have ended. No other lock is released by the end of a session.
+//! Locks bound to sessions, against a model. After a session has ended, its bound locks are
+//! released, but never while the client may still rely on them. The end of a session releases no
+//! other lock.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
@@ -20,7 +21,7 @@ const FREE: Situation<'static> = Situation {
     results: Results::NONE,
 };
 
-/// A lock as its key shows it, bound to a session that has ended, and the release that is due.
+/// Returns a lock that is bound to a session that has ended, and the binding to release.
 fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
     let session = table.open_session([1; 32], b"user", LEASE, NOW).expect("there is room");
     let request = Acquire { owner: b"a", want: Want::Exclusive, lease: LEASE, holds: None };

@@ -1,4 +1,4 @@
-//! The limits of the search for deadlocks: how far it looks, and that it does not look further.
+//! The limits of the search for deadlocks: it looks as far as they allow and no further.
 
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
@@ -12,7 +12,7 @@ use kvlock_core::{
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 const LEASE: Millis = Millis(50);
 
-/// Lock `k<n>` is held by owner `o<n>`.
+/// A keyspace in which owner `o<n>` holds lock `k<n>`.
 #[derive(Debug, Default)]
 struct Held {
     looks: Cell<usize>,
@@ -43,7 +43,7 @@ impl World {
         Self { table: Table::new(limits), keys: Held::default() }
     }
 
-    /// An owner waits for a lock. Returns the circle, if it is refused.
+    /// Lets an owner wait for a lock. Returns the circle if the wait is refused.
     fn wait(
         &mut self,
         owner: usize,
@@ -68,7 +68,8 @@ impl World {
         None
     }
 
-    /// Owners 0 to `last` each hold a lock and wait for the next one. Then the last one wants the first lock.
+    /// Closes a circle: owners 0 to `last` each hold a lock and wait for the next one, and the last
+    /// one requests the first lock.
     fn close_circle(&mut self, last: usize) -> Option<Vec<Link>> {
         for owner in 0..last {
             assert_eq!(self.wait(owner, owner + 1, owner), None);

@@ -1,4 +1,4 @@
-//! Crowds: the work done before a live waiter behind a crowd is served.
+//! Crowds: the number of pieces of work that are done before a live waiter behind a crowd is served.
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
@@ -7,7 +7,7 @@ use kvlock_core::{
 };
 
 const MANY: usize = 30_000;
-/// A crowd of one session costs another waiter a few turns of each kind of work.
+/// Largest number of pieces of work for which a crowd of one session may delay another waiter.
 const FEW: usize = 60;
 const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 
@@ -36,7 +36,7 @@ fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &str, via: Via<u32>, 
     table.enqueue(at, &Join { owner, want, lease: Millis(9), timeout }, via);
 }
 
-/// The crowd waits for one lock through one session.
+/// Lets a crowd wait for one lock through one session.
 fn crowd(table: &mut Table<u32>, timeout: u64) -> SessionId {
     let session = open(table, b'c');
     let at = held(KeyRef::lock(0, b"crowded"), 600_000);
@@ -97,7 +97,7 @@ fn a_timeout_does_not_wait_for_a_latch_that_has_opened_for_a_crowd() {
     table.count_down(&at);
     let taken = pieces(&mut table, later(50), |_, work| *work == Work::TimedOut(7));
     assert!(taken < FEW, "{taken}");
-    // The latch had opened before their time was over: none of them timed out.
+    // The latch opened before the timeouts passed, so no waiter timed out.
     work_off(&mut table, later(50));
     let (reading, _) = table.begin_reading(session, None, 0, later(50)).expect("it reads");
     let news = table.news(reading.expect("it is there")).and_then(Result::ok);

@@ -1,4 +1,4 @@
-//! Grants in flight: each has its own identifier, and only its own owner's actions settle it.
+//! Grants in flight: each has its own identifier, and only actions of its own owner settle it.
 
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
@@ -64,7 +64,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     let ids: HashSet<GrantId> = grants.iter().map(|grant| grant.id).collect();
     assert_eq!(ids.len(), grants.len());
 
-    // Other owners, which did not wait, use their locks; the same owner uses other locks.
+    // Owners that did not wait use their locks, and the same owner uses other locks.
     for name in &names {
         for owner in [&b"next"[..], name.as_bytes()] {
             let token = take(&mut table, b"other", owner);
@@ -79,7 +79,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     assert_eq!(table.counters().grants_taken_back, 300);
 }
 
-/// The lock is deleted before that, and its owner acquires it again.
+/// Before the grant is taken back, the lock is deleted and its owner acquires it again.
 #[test]
 fn what_is_bound_anew_stays_so_when_the_grant_before_is_taken_back() {
     let mut table = table();
@@ -136,7 +136,7 @@ fn a_look_that_is_planned_keeps_its_cause_when_another_comes_at_the_same_moment(
     assert_eq!(table.cause_of_freedom(seen.key), Cause::Forced);
 }
 
-/// A semaphore of that name with one permit, as an owner sees it.
+/// Returns a semaphore with one permit, as an owner sees it.
 fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
     let (used, earliest) = (u64::from(own.is_some()), own.map(|own| own.until));
     let seen = Semaphore::Set(Permits { limit: 1, used, own, earliest });
@@ -164,7 +164,7 @@ fn grants_of_several_semaphores_to_one_owner_are_told_apart() {
     let grants: Vec<_> =
         names.iter().map(|name| hand_permit(&mut table, name.as_bytes())).collect();
 
-    // The same owner does something with another one, and with a lock of the same name.
+    // The same owner uses another semaphore, and a lock of the same name.
     let request = request(b"next", Want::Permits { more: 1, holds: None });
     let (reply, _) = table.take_permits(&pool(b"other", None), 1, &request);
     assert_eq!(reply, TakeReply::Holds(1));
@@ -194,7 +194,7 @@ fn permits_whose_grant_was_answered_are_not_taken_back() {
     let mut table = table();
     let (id, share) = hand_permit(&mut table, b"k");
     let seen = pool(b"k", Some(share));
-    // That is another grant's answer.
+    // This reports the delivery of another grant.
     let (other, _) = hand_permit(&mut table, b"other");
     table.delivered(seen.key, other, b"next", Token::NONE);
     table.delivered(seen.key, id, b"next", Token::NONE);

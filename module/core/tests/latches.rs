@@ -59,7 +59,7 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));
     // If nothing were due, the server's regular round would stop the timer and no waiter would be answered.
     assert_eq!(table.next_due(now), Some(Millis(0)));
-    // Their time is over, but they are released: none of them is answered as timed out.
+    // Their timeouts have passed, but they are released: none of them is answered as timed out.
     let later = Now { mono: MonoMillis(5_000), ..now };
     let over: Vec<_> = std::iter::from_fn(|| table.time_out_one(later)).collect();
     assert!(over.iter().all(Option::is_none));

@@ -1,5 +1,5 @@
-//! The table against a model of locks. After any operations in any order, both must give the same replies, the
-//! same writes and the same queues.
+//! The table against a model of locks. After any operations in any order, both must give the same
+//! replies, the same writes and the same queues.
 
 use kvlock_core_reference::locks::World;
 use kvlock_core_reference::{check, counted};

@@ -1,4 +1,4 @@
-//! When what is waited for is looked at, and why.
+//! Times and causes of looks at locks, latches and semaphores with waiters.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn table() -> Table<u32> {
     Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
 }
 
-/// A lock held for 50 ms more.
+/// Returns a lock that is held for 50 ms more.
 fn held(name: &[u8]) -> Situation<'_> {
     let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
     let holding = Holding { owner: b"holder", holds: 1, shared: 0, token, until };
@@ -46,7 +46,7 @@ fn later(ms: u64) -> Now {
 
 #[test]
 fn a_regular_look_at_the_very_end_of_a_lease_counts_as_its_end() {
-    // A key is there until the millisecond after its deadline.
+    // The server expires a key one millisecond after its deadline.
     for (every, cause) in [(50, Cause::Check), (51, Cause::Expiry), (52, Cause::Expiry)] {
         let mut table = table();
         table.look_every = Some(Millis(every));

@@ -1,14 +1,15 @@
-//! Memory of waiters that have left: none. Cost of one operation in a long queue: the same as in a short one.
+//! Waiters that have left leave no memory behind, and one operation costs the same in a long queue
+//! as in a short one.
 //!
-//! These tests measure no time. With 100,000 waiters, an operation that walks along the queue would take
-//! thousands of millions of steps in all, and the test would not end.
+//! These tests measure no time. With 100,000 waiters, an operation that walks along the queue would
+//! take billions of steps in total, and the test would not end.
 
 use kvlock_core::{
     Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
     Release, Results, Situation, Table, Token, UnixMillis, WaiterId, Want,
 };
 
-/// What may stay behind in an empty table, in entries over all its maps.
+/// Largest number of entries that may be left in the maps of an empty table.
 const SMALL: usize = 500;
 const MANY: usize = 100_000;
 
@@ -20,7 +21,7 @@ fn seen<'a>(key: KeyRef<'a>, seen: Observed<'a>) -> Situation<'a> {
     Situation { key, seen, now: NOW, floor: Some(0), results: Results::NONE }
 }
 
-/// Held until ten seconds from now.
+/// Returns a lock that is held for ten seconds more.
 fn held<'a>(key: KeyRef<'a>, owner: &'a [u8], token: Option<Token>) -> Situation<'a> {
     let holding = Holding { owner, holds: 1, shared: 0, token, until: Some(UnixMillis(1_010_000)) };
     seen(key, Observed::Held(holding))
@@ -30,7 +31,7 @@ fn owner(number: usize) -> Vec<u8> {
     format!("owner:{number}").into_bytes()
 }
 
-/// Queues a client for the owner of the same number.
+/// Queues a client. The owner has the same number as the client.
 fn enqueue(table: &mut Table<usize>, key: KeyRef<'_>, number: usize) -> WaiterId {
     let join = Join {
         owner: &owner(number),
@@ -58,7 +59,7 @@ fn full_queue() -> (Table<usize>, Vec<WaiterId>) {
     (table, ids)
 }
 
-/// All numbers below [`MANY`], in an order that jumps all over the queue.
+/// Returns all numbers below [`MANY`], in an order that jumps across the queue.
 fn all_over() -> impl Iterator<Item = usize> {
     (0..MANY).map(|step| step * 61_803 % MANY)
 }
@@ -132,7 +133,7 @@ fn hand_offs_are_forgotten_when_they_are_answered() {
     for (number, key) in keys().enumerate() {
         enqueue(&mut table, key, number);
     }
-    // All databases are emptied in one command: 100,000 grants before the first reply is written.
+    // One command empties all databases: 100,000 grants before the first reply is written.
     let free = Observed::Free { stored: None };
     let granted: Vec<_> =
         keys().map(|key| table.look(&seen(key, free), Cause::Outside)).map(handed_off).collect();

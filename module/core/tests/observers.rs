@@ -1,5 +1,5 @@
-//! Observers of a lock: the changes that they receive and the state kept for them. Also checks random
-//! operations against a model that remembers everything.
+//! Observers of a lock: the changes that they receive and the state kept for them. Random walks are
+//! checked against a model that remembers everything.
 
 #![expect(
     clippy::expect_used,
@@ -35,7 +35,7 @@ fn read(table: &mut Table<u32>, session: SessionId, connection: u64, ack: u64) -
     began.ok().and_then(|(reading, _)| reading).expect("the session is there")
 }
 
-/// What is read, by number, and that it is sent.
+/// Returns the changes to read, by number, and records them as sent.
 fn send(table: &mut Table<u32>, reading: Reading) -> Vec<(u64, Standing, Option<Gone>)> {
     let news = table.news(reading).and_then(Result::ok).expect("nobody else reads");
     let changes = news.map(|(number, outcome)| {
@@ -82,7 +82,7 @@ fn what_was_sent_and_not_acknowledged_goes_when_something_newer_comes() {
         assert_eq!(send(&mut table, reading).len(), 1);
         assert_eq!(table.session_waits(), (1, 1), "one is kept");
     }
-    // On another connection the client hears of the last one only.
+    // On another connection the client receives only the last change.
     let reading = read(&mut table, session, 2, 0);
     assert_eq!(send(&mut table, reading), [(50, held(&[50]), Some(Gone::Deleted))]);
     assert_eq!(table.begin_reading(session, Some(2), 50, NOW).map(|_| ()), Ok(()));
@@ -130,7 +130,8 @@ fn a_thousand_observers_are_told_some_at_a_time_and_each_the_newest() {
         told += in_turn;
         turns += 1;
         if turns == 5 {
-            // Observers that were notified before receive this change once more; the others receive it alone.
+            // Observers that were informed before receive this change as a second one; the others
+            // receive only this one.
             becomes(&mut table, Standing::Vacant, Cause::Forced);
         }
         assert_eq!(table.check(), Ok(()));
@@ -212,7 +213,8 @@ fn how_a_holder_went_is_what_it_went_by() {
     }
 }
 
-/// The last sharer of a lock leaves. The key may still have fields of other owners whose leases have expired.
+/// The last live sharer of a lock leaves. The key may still have fields of owners whose leases have
+/// expired.
 #[test]
 fn why_the_last_one_shares_a_lock_no_more_is_told() {
     for (is_bound, fields, why) in [

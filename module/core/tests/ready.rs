@@ -1,4 +1,5 @@
-//! Waiters with `UNLESS ready-key`: which are notified, which are granted, and the number of key reads.
+//! Waiters with `UNLESS ready-key`: which of them are answered `ready`, which are granted the lock,
+//! and the number of key reads.
 
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
@@ -58,7 +59,7 @@ impl World {
         waiter
     }
 
-    /// The holder releases the lock. Returns the owners that are granted it.
+    /// Releases the lock. Returns the owners that are granted it.
     fn release(&mut self) -> Vec<String> {
         let at = situation(held(b"first", self.token), Results::among(&self.keys));
         let (reply, change) = self.table.release(&at, b"first", Want::Exclusive, Release::One);
@@ -66,7 +67,7 @@ impl World {
         granted(change)
     }
 
-    /// A look at the lock, which is free.
+    /// Looks at the lock, which is free. Returns the owners that are granted it.
     fn look(&mut self) -> Vec<String> {
         let free = Observed::Free { stored: Some(self.token) };
         let change = self.table.look(&situation(free, Results::among(&self.keys)), Cause::Outside);
@@ -139,7 +140,7 @@ fn a_release_without_a_result_looks_at_each_ready_key_once_and_at_that_in_front_
     }
     assert_eq!(world.release(), ["0"]);
     assert_eq!(world.told(), [0; 0]);
-    // One look for the waiter in front, which has left, and one for each group that is left.
+    // One read for the first waiter, which has left, and one for each remaining group.
     assert_eq!(world.looks(), 1 + 299);
     for client in 300..2_000 {
         world.wait(client, Want::Exclusive, Some("same"));
@@ -166,7 +167,7 @@ fn the_waiter_behind_a_reader_that_is_told_is_looked_at_at_once() {
     let mut world = World::new();
     world.wait(1, Want::Exclusive, None);
     world.wait(2, Want::Exclusive, None);
-    // Its owner waits again, and keeps its place in front.
+    // The owner waits again and keeps its place at the head.
     world.wait(1, Want::Shared, Some("r"));
     world.keys.there.insert(b"r".to_vec());
     let (token, until) = (Some(world.token), Some(UnixMillis(1_050)));
@@ -175,7 +176,7 @@ fn the_waiter_behind_a_reader_that_is_told_is_looked_at_at_once() {
     let change = world.table.look(&at, Cause::Outside);
     assert_eq!(granted(change), [""; 0]);
     assert_eq!(world.told(), [1]);
-    // Its sharers may all have died before the key expires.
+    // All sharers may have expired before the key does.
     assert_eq!(world.table.next_due(NOW), Some(Millis(0)));
 }
 
@@ -241,7 +242,7 @@ fn who_waits_behind_any_number_of_ready_ones_is_granted_the_lock() {
             world.keys.there.insert(b"r".to_vec());
             let mut granted = if by_release { world.release() } else { world.look() };
             let mut told = world.told();
-            // All that is due, as the server does it: looks, and groups between them.
+            // All due work, as the server does it: looks, and groups between them.
             while granted.is_empty() && world.table.next_look(NOW).is_some() {
                 granted = world.look();
                 told.extend(world.told());

@@ -1,5 +1,5 @@
-//! Searches among the holders of a shared key. Each search ends, its result is used for as long as it must be
-//! true, and all searches together keep to their share of the time.
+//! Searches for expired holders of a shared key. Each search ends, its result is used only while it
+//! must be true, and all searches together keep to their share of the time.
 
 use kvlock_core::{Found, Go, KeyRef, MonoMillis, Now, Searches, Share, UnixMillis, Wanted};
 
@@ -15,16 +15,16 @@ fn key(name: &str) -> KeyRef<'_> {
     KeyRef::semaphore(0, name.as_bytes())
 }
 
-/// A hash that shows one field at a time, and the place of one is a number.
+/// A hash of which each scan shows one field. The cursor is the position of the field.
 #[derive(Default)]
 struct Hash {
     fields: Vec<(String, String)>,
-    /// Fields that count and are not shown.
+    /// Number of fields that are counted but not shown by scans.
     hidden: usize,
 }
 
 impl Hash {
-    /// A hash with `living` living owners and, behind them, `dead` dead ones.
+    /// Returns a hash with `living` live owners, followed by `dead` expired ones.
     fn new(living: usize, dead: usize) -> Self {
         let field = |name, until| (format!("owner-{name}"), format!("1 {until}"));
         let ends = std::iter::repeat_n(ALIVE, living).chain(std::iter::repeat_n(DEAD, dead));
@@ -52,8 +52,8 @@ impl Hash {
         searches.go(key(name), go, now, |cursor, visit| self.scan(cursor, visit))
     }
 
-    /// One step of a search for a command. Then removes the dead owners that it found; no other field moves
-    /// into their places.
+    /// Runs one go of a search for a command. Then removes the expired owners that it found; the
+    /// other fields keep their positions.
     fn find(&mut self, searches: &mut Searches<usize>, name: &str, now: Now) -> Found {
         let found = self.go(searches, name, self.asked(), now);
         for (field, value) in &mut self.fields {
@@ -229,7 +229,7 @@ fn what_nobody_asks_for_any_more_is_forgotten_if_there_is_no_room() {
         hash.find(&mut searches, &format!("k-{n}"), later(n));
     }
     assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
-    // Searches with a waiter are all remembered, and forgotten when the last waiter has left.
+    // Searches for waiters are all remembered. They are forgotten when they were not used for a while.
     let go = Go { unasked: true, ..hash.asked() };
     for n in 0..5_000 {
         hash.go(&mut searches, &format!("w-{n}"), go, later(10_000));

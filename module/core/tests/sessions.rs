@@ -1,5 +1,6 @@
-//! Sessions against a model. Each place in a queue has one outcome, kept until it is acknowledged. A session
-//! that is away is passed over and keeps its places. Grants that were never sent are taken back.
+//! Sessions against a model. Each place of a session in a queue has one outcome, kept until it is
+//! acknowledged. The waiters of a session that is away are passed over and keep their places.
+//! Grants that were never sent are taken back.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
@@ -10,7 +11,7 @@ use kvlock_core_reference::sessions::World;
 use kvlock_core_reference::sessions::ops::Op;
 use kvlock_core_reference::{check, counted};
 
-/// Number of steps whose every order is tried.
+/// Number of steps in each sequence.
 const DEPTH: u32 = 4;
 
 #[test]
@@ -39,8 +40,8 @@ fn a_thousand_walks_see_everything_happen_often() {
     assert!(seen.iter().all(|count| *count > 15), "{seen:?}");
 }
 
-/// A session with two places in a lock's queue, and every sequence of a few steps. Replies arrive late, are
-/// lost or are requested twice, on one connection or another.
+/// Runs every sequence of a few steps on a session with two waits for a lock. Replies arrive late,
+/// are lost or are requested twice, on the same connection or another.
 #[test]
 fn every_order_of_late_and_lost_replies_is_as_the_contract_says() {
     let wait = |owner, through| Op::Wait { key: 0, owner, through, timeout: None };

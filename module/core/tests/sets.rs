@@ -1,4 +1,4 @@
-//! Waits for several locks against a model, at random and exhaustively.
+//! Sets of locks against a model, with random walks and with all short walks.
 
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
@@ -10,7 +10,7 @@ fn waits_for_sets_do_what_the_contract_says() {
 
 #[test]
 fn every_short_walk_does_what_the_contract_says() {
-    // With optimisation, a longer one.
+    // In optimised builds the walks are longer.
     let steps = if cfg!(debug_assertions) { 4 } else { 5 };
     let walks = exhaust(steps);
     assert!(walks > 30_000, "{walks}");

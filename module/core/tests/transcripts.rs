@@ -1,13 +1,14 @@
-//! Transcripts of the table. They show the reply and the write of each command, and which locks changed other
-//! than by the passing of time. They are in `data/`, one topic in a file, and are written to be read.
+//! Transcripts of the table. They show the reply and the write of each command, and the locks that
+//! changed other than by the passing of time. They are in `data/`, one topic in a file, and also
+//! serve as documentation.
 //!
 //! ```text
 //! command argument=value …
 //! its result, up to the next empty line
 //! ```
 //!
-//! Lines that begin with `#` are comments. All times are milliseconds. `KVLOCK_REWRITE=1` writes the actual
-//! results into the files: read the difference before you keep it.
+//! Lines that begin with `#` are comments. All times are in milliseconds. With `KVLOCK_REWRITE=1`
+//! the test writes the actual results into the files; review the difference before you keep it.
 
 #![expect(
     clippy::expect_used,
@@ -91,7 +92,7 @@ fn check(name: &str) {
     }
 }
 
-/// Plays the commands of a transcript on an empty table; what they came to is written anew.
+/// Runs the commands of a transcript on an empty table. Returns the transcript with the actual results.
 fn play(transcript: &str) -> String {
     let mut stage = Stage::new();
     let mut played = String::new();
@@ -141,7 +142,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The first command whose result has changed, with the number of its line.
+/// Returns the first command whose result has changed, with its line number.
 fn first_difference(written: &str, played: &str) -> Option<String> {
     let same = written.lines().zip(played.lines());
     let same = same.take_while(|(a, b)| a == b).count();

@@ -1,9 +1,9 @@
 //! A reference model of the core, written with lists and loops. Each step runs on the table and on the model;
 //! both must give the same reply, the same write and the same queue.
 //!
-//! Locks, sets, bound locks, semaphores, latches and sessions each have a [`World`]: the operations, drawn from the
-//! [`Bytes`] of proptest or of a fuzzer, and the comparison after each step. The tests of the core and the fuzzers of
-//! `scripts/fuzz` share them.
+//! Locks, sets, bound locks, semaphores, latches and sessions each have a [`World`]: the
+//! operations, drawn from the [`Bytes`] of proptest or of a fuzzer, and the comparison after each
+//! step. The tests of the core and the fuzzers of `scripts/fuzz` share them.
 
 #![allow(
     missing_debug_implementations,
@@ -38,25 +38,25 @@ use std::panic::{self, AssertUnwindSafe};
 
 pub use source::Bytes;
 
-/// Number of walks in a test, and the largest number of steps in one.
+/// Number of walks in a test, and largest number of steps in a walk.
 const CASES: u32 = 1_000;
 const STEPS: usize = 120;
 
-/// A table, its model, and what happens to both.
+/// A table and its model, and the operations on both.
 pub trait World: Sized {
-    /// What can happen.
+    /// Operations of the world.
     type Op: Debug;
 
-    /// An empty one, of one sort or another if there are several.
+    /// Returns an empty world. `sort` selects one of several kinds, if there are any.
     fn begin(sort: u8) -> Self;
 
-    /// What happens next.
+    /// Decodes the next operation.
     fn draw(bytes: &mut Bytes<'_>) -> Self::Op;
 
-    /// Does it to both; an error is a difference between the two.
+    /// Applies an operation to the table and to the model. An error is a difference between them.
     fn does(&mut self, op: &Self::Op) -> TestCaseResult;
 
-    /// What must be so when a walk ends.
+    /// Checks the state at the end of a walk.
     fn ends(&mut self) -> TestCaseResult {
         Ok(())
     }
@@ -76,8 +76,8 @@ fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
     vec(any::<u8>(), 1..1_000).prop_map(|bytes| walk_of::<W>(&bytes, STEPS))
 }
 
-/// Runs a thousand walks, or the number in `PROPTEST_CASES`. Prints the shortest failing walk that it finds; make
-/// a transcript of it.
+/// Runs a thousand walks, or the number in `PROPTEST_CASES`. Prints the shortest failing walk that
+/// it finds; make a transcript of it.
 pub fn check<W: World>() {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
@@ -100,8 +100,8 @@ fn walk<W: World>(sort: u8, ops: &[W::Op]) -> TestCaseResult {
     world.ends()
 }
 
-/// Leaves out each step without which the walk still fails. Proptest shrinks the bytes that a walk is drawn from, and
-/// a byte fewer changes all steps after it.
+/// Leaves out each step without which the walk still fails. Proptest shrinks the bytes that encode
+/// a walk, and one byte less changes all later steps.
 fn shortened<W: World>(sort: u8, mut ops: Vec<W::Op>) -> (String, Vec<W::Op>) {
     let fails = |ops: &[W::Op]| {
         let tried = panic::catch_unwind(AssertUnwindSafe(|| walk::<W>(sort, ops)));

@@ -1,5 +1,5 @@
-//! The smallest server that a table can run in: a keyspace that applies each [`Change`] and each foreign write,
-//! and clocks that tests set by hand.
+//! The smallest server for a table: a keyspace that applies each [`Change`] and each foreign write,
+//! and clocks that tests set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use kvlock_core::{
     stored_value,
 };
 
-/// Start of the monotonic clock. It is far beyond any wall clock, see [`first_look`].
+/// Start of the monotonic clock, far beyond any time of the wall clock: see [`first_look`].
 const MONO_START: u64 = 1 << 50;
 
-/// Where the wall clock starts, in microseconds: 1,000 s after 1970.
+/// Start of the wall clock, in microseconds: 1,000 s after 1970.
 const WALL_START_US: u64 = 1_000_000_000;
 
 /// The name of a key: its database and its bytes.
 pub type Name = (i32, String);
 
-/// The same name as the table takes it.
+/// Returns the name in the form that the table takes.
 pub fn key_ref(name: &Name) -> KeyRef<'_> {
     KeyRef::lock(name.0, name.1.as_bytes())
 }
@@ -38,8 +38,8 @@ impl Clock {
         self.now
     }
 
-    /// Advances both clocks. The wall clock may also jump back or forward. After a jump back, looks planned by
-    /// it would be late, so the server's next round plans a look at every key.
+    /// Advances both clocks. The wall clock may also jump back or forward. After a jump back, looks
+    /// planned by it would be late, so the server's next round plans a look at every key.
     pub fn pass<P>(&mut self, mono_ms: u64, wall_ms: i64, table: &mut Table<P>) {
         let wall_us = wall_ms * 1000;
         self.now.unix_us = self.now.unix_us.saturating_add_signed(wall_us);
@@ -50,8 +50,9 @@ impl Clock {
     }
 }
 
-/// Time of the first look that the table has planned. The table reports the time until anything is due. Asked
-/// at the origin of both clocks, a look is always nearer than the end of a wait.
+/// Returns the time of the first look that the table has planned. The table only reports the time
+/// until the next work. At the origin of both clocks, a look is always nearer than the end of a
+/// wait.
 pub fn first_look<P>(table: &Table<P>) -> Option<UnixMillis> {
     let beginning = Now { unix_us: 0, mono: MonoMillis(0) };
     let due = table.next_due(beginning)?;
@@ -70,7 +71,7 @@ impl Asked<'_> {
     pub const NOBODY: Self = Self { owner: b"", living_at: None };
 }
 
-/// A lock that is shared, as the module reads it.
+/// Reads a shared lock as the module does.
 fn shared<'a>(
     fields: &BTreeMap<Vec<u8>, Vec<u8>>,
     until: Option<UnixMillis>,
@@ -105,7 +106,7 @@ struct Entry {
     until: Option<UnixMillis>,
 }
 
-/// What others may do to a key.
+/// Commands of other clients that change a key.
 #[derive(Clone, Debug)]
 pub enum Foreign {
     Del,
@@ -163,8 +164,8 @@ impl Keys for Holders<'_> {
 static NO_RESULTS: ResultKeys = ResultKeys(BTreeSet::new());
 
 impl Keyspace {
-    /// Reads a key as the module reads it for an owner. If the lock is shared, searches for living sharers only
-    /// when asked to.
+    /// Reads a key as the module reads it for an owner. If the lock is shared, searches for living
+    /// sharers only when asked to.
     pub fn observe<'a>(&'a self, name: &Name, asked: Asked<'a>) -> Observed<'a> {
         match self.entries.get(name) {
             None => Observed::Free { stored: None },
@@ -207,7 +208,7 @@ impl Keyspace {
         };
     }
 
-    /// Everything about a key that the table gets as input.
+    /// Returns everything about a key that the table gets as input.
     pub fn situation<'a>(
         &'a self,
         name: &'a Name,
@@ -335,8 +336,8 @@ impl Keyspace {
         }
     }
 
-    /// Applies another client's command to a key. Then lets the table plan a look, as the module does when the
-    /// server reports the change.
+    /// Applies another client's command to a key. Then lets the table plan a look, as the module
+    /// does when the server reports the change.
     pub fn befall<P>(
         &mut self,
         name: &Name,
@@ -397,14 +398,14 @@ impl Keyspace {
         removed
     }
 
-    /// Empties a database, or all of them, and has the table look at what was in it.
+    /// Empties a database, or all of them, and lets the table look at its keys.
     pub fn flush<P>(&mut self, db: Option<i32>, now: Now, table: &mut Table<P>) {
         self.entries.retain(|(of, _), _| db.is_some_and(|db| db != *of));
         table.look_at_all_soon(db, now);
     }
 
-    /// Removes every expired key. The server may do so much later and does not notify the table, which must not
-    /// depend on a notice.
+    /// Removes every expired key. A server may do so much later and does not notify the table, so
+    /// the table must not depend on it.
     pub fn expire(&mut self, now: Now) {
         let expired = |until: UnixMillis| until < now.unix();
         self.entries.retain(|_, entry| !entry.until.is_some_and(expired));

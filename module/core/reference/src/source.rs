@@ -1,7 +1,7 @@
-//! Choices read from bytes. The bytes come from proptest, which shrinks them after a failure, or from a fuzzer,
-//! which has no other input.
+//! Choices read from bytes. The bytes come from proptest, which shrinks them after a failure, or
+//! from a fuzzer, which has no other input.
 
-/// What is left of the bytes. When there are no more of them, zeros follow.
+/// The bytes that are left. After the last one, zeros follow.
 #[derive(Debug)]
 pub struct Bytes<'a>(pub(crate) &'a [u8]);
 
@@ -16,7 +16,7 @@ impl Bytes<'_> {
         usize::from(self.byte()) % end
     }
 
-    /// One of `count` numbers, starting at `least`.
+    /// Returns one of `count` numbers, starting at `least`.
     pub fn number(&mut self, least: u64, count: u8) -> u64 {
         least + u64::from(self.byte() % count)
     }

@@ -1,4 +1,4 @@
-//! Removes the options that may come in any order.
+//! Takes options that may be in any order off the arguments.
 #![expect(clippy::missing_errors_doc, reason = "`Refusal` says why")]
 
 use super::refusal::{Read, Refusal, SET_KEYS_MAX, TEN_YEARS_MS, is, number};
@@ -7,11 +7,11 @@ use crate::types::Millis;
 /// A result that a release stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<A> {
-    /// The key under which it is stored.
+    /// Key under which it is stored.
     pub key: A,
     /// Its value.
     pub value: A,
-    /// Lifetime; `None` is without limit.
+    /// Lifetime; `None` is unlimited.
     pub lifetime: Option<Millis>,
 }
 
@@ -49,7 +49,8 @@ pub struct Further<'a, A> {
     pub under: &'a [A],
 }
 
-/// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None` if there is neither.
+/// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None`
+/// if there is neither.
 pub fn further<'a, A: AsRef<[u8]> + Copy>(
     key: A,
     options: &'a [A],
@@ -66,7 +67,7 @@ pub fn further<'a, A: AsRef<[u8]> + Copy>(
         } else if is(option, b"UNDER") {
             &mut under
         } else {
-            // A text that reads like one of the words is none.
+            // The arguments of an option may equal `WITH` or `UNDER`, so the whole option is skipped.
             let (option, after) = rest.split_at(width(option).min(rest.len()));
             others.extend_from_slice(option);
             rest = after;
@@ -93,11 +94,11 @@ pub fn further<'a, A: AsRef<[u8]> + Copy>(
     if names.len() < count || count > SET_KEYS_MAX {
         return Err(Refusal::Set);
     }
-    // Without a word that names keys, all options are options of a command for one lock.
+    // Without `WITH` and `UNDER`, all options are options of a command for one lock.
     Ok((with.is_some() || under.is_some()).then_some((further, others)))
 }
 
-/// The number of words of an option of a command for locks, with the word that it begins with.
+/// Returns the number of words of an option, including the first one.
 fn width(option: &impl AsRef<[u8]>) -> usize {
     if is(option, b"STORE") {
         return 3;
@@ -106,8 +107,8 @@ fn width(option: &impl AsRef<[u8]>) -> usize {
     if words.into_iter().any(|word| is(option, word)) { 2 } else { 1 }
 }
 
-/// Takes `WORD text` off the options for each of these words, once, wherever it stands among them but for
-/// the place of a number.
+/// Takes `WORD text` off the options for each of these words, at most once each. The word directly
+/// after `HOLDS` is not one of them.
 pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     words: [&[u8]; N],
     options: &[A],
@@ -126,22 +127,22 @@ pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     Ok((found, others))
 }
 
-/// Removes the first `SESSION id` from the options, at any position.
+/// Takes `SESSION id` off the options, at most once, at any position.
 pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
     named([b"SESSION"], options).map(|([session], others)| (session, others))
 }
 
-/// Removes the first `BOUND` from the options, at any position but that of a number.
+/// Takes `BOUND` off the options, at most once. The word directly after `HOLDS` does not count.
 pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     once(b"BOUND", options)
 }
 
-/// Removes the first `HELD` from the options, at any position.
+/// Takes `HELD` off the options, at most once. The word directly after `HOLDS` does not count.
 pub fn held<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     once(b"HELD", options)
 }
 
-/// Removes a word from the options once, at any position but that of a number.
+/// Takes a word off the options, at most once. The word directly after `HOLDS` does not count.
 fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>)> {
     let (mut found, mut others) = (0_usize, Vec::new());
     let mut rest = options.iter();
@@ -155,7 +156,7 @@ fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>
     if found > 1 { Err(Refusal::Syntax) } else { Ok((found == 1, others)) }
 }
 
-/// Leaves an option to others, with its number if it has one.
+/// Adds an option to the others, with its number if it is `HOLDS`.
 fn keep<A: AsRef<[u8]> + Copy>(
     option: &A,
     rest: &mut std::slice::Iter<'_, A>,
@@ -232,7 +233,7 @@ mod tests {
         let all = ["with", "2", "a", "UNDER", "HOLDS", "2", "under", "1", "b", "SHARED"];
         let others = vec!["HOLDS", "2", "SHARED"];
         assert_eq!(read(&all), Ok(Some((vec!["a", "UNDER"], vec!["b"], others))));
-        // Texts that read like the words.
+        // Arguments that equal the names of options.
         for text in ["VALUE", "SESSION", "UNLESS"] {
             assert_eq!(read(&[text, "WITH"]), Ok(None));
             let others = vec![text, "WITH"];

@@ -1,39 +1,40 @@
-//! The ranges of arguments, why arguments are refused, and the readers of a word and of a number.
+//! Limits of arguments, errors for invalid ones, and readers for a word and for a number.
 
 use std::fmt;
 
 use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
 use crate::value::VALUE_BYTES_MAX;
 
-/// The longest time that a command can ask for, in milliseconds: ten years.
+/// Longest time that a command accepts, in milliseconds: ten years.
 pub const TEN_YEARS_MS: u64 = 315_360_000_000;
 
-/// The most bytes in the name of a key that is waited for, observed or bound: the module keeps it in memory.
+/// Longest name of a key that is waited for, observed or bound, in bytes. The module keeps such
+/// names in memory.
 pub const KEY_BYTES_MAX: usize = 4_096;
 
-/// The most keys that one step locks.
+/// Largest number of keys in a set.
 pub const SET_KEYS_MAX: usize = 64;
 
-/// The error for a value of a sharer.
+/// Error if a request to share a lock has a `VALUE`.
 pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 
-/// Why arguments are refused.
+/// Reason for which arguments are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Words that are not there, or not together.
+    /// A missing word, or an unknown word or combination of words.
     Syntax,
     /// An invalid name of an owner or another party.
     Name(&'static str),
     /// An invalid number, or a number out of its range.
     Number {
-        /// Which one.
+        /// Name of the argument.
         name: &'static str,
-        /// The least that it may be.
+        /// Smallest allowed number.
         least: u64,
-        /// The most that it may be.
+        /// Largest allowed number.
         most: u64,
     },
-    /// Longest value of a holder.
+    /// A value of a holder that is too long.
     Value,
     /// A value of a sharer.
     SharedValue,
@@ -73,7 +74,7 @@ impl fmt::Display for Refusal {
 /// The parsed arguments, or the reason for refusing them.
 pub type Read<T> = Result<T, Refusal>;
 
-/// Whether an argument is this word; case does not matter.
+/// Returns whether an argument is this word. Ignores case.
 pub(super) fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
     arg.as_ref().eq_ignore_ascii_case(word)
 }

@@ -1,4 +1,4 @@
-//! A few locks, their observers, and the list of all states of each lock.
+//! A few locks, their observers, and a list of all states of each lock.
 
 use kvlock_core::{
     Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, SessionId, Standing, Table, Token,
@@ -10,7 +10,7 @@ const KEYS: [&str; 2] = ["k", "l"];
 const SESSIONS: usize = 3;
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 
-/// Ways to go, and what is said of them.
+/// Causes for which a holder loses a lock, and the reasons that are reported for them.
 const WAYS: [(Cause, Gone); 4] = [
     (Cause::Release, Gone::Released),
     (Cause::Forced, Gone::Forced),
@@ -38,30 +38,30 @@ pub(crate) enum Op {
         key: usize,
         session: usize,
     },
-    /// Reads, through a new connection or the same; the reply may be lost.
+    /// Reads, through a new connection or the same one. The reply may be lost.
     Read {
         session: usize,
         anew: bool,
         lost: bool,
     },
     Work,
-    /// Ends a session; the next of that number is another.
+    /// Ends a session and opens a new one with the same number.
     Close {
         session: usize,
     },
 }
 
-/// The state of a lock from a version on, and how the previous holder lost it.
+/// A version of a lock, its state, and the reason for which the previous holder lost it.
 type Stood = (u64, Standing, Option<Gone>);
 
-/// What a client knows.
+/// State of a client.
 #[derive(Debug)]
 struct Client {
     session: SessionId,
     connection: u64,
-    /// The latest number that it has read, which it acknowledges next.
+    /// Number of the latest outcome that it has read. It acknowledges this number next.
     ack: u64,
-    /// Of each lock that it observes: the version that it knows.
+    /// Version that it knows of each lock that it observes.
     knows: [Option<u64>; KEYS.len()],
     /// The version with which it began to observe.
     since: [u64; KEYS.len()],
@@ -160,7 +160,7 @@ impl kvlock_core_reference::World for World {
         self.table.check().map_err(TestCaseError::fail)
     }
 
-    /// When all work is done and all outcomes are read, every observer has the newest state.
+    /// Checks that every observer has the newest state when all work is done and all outcomes are read.
     fn ends(&mut self) -> Result<(), TestCaseError> {
         while self.table.work_on_sessions() {}
         let observations = self.clients.iter().flat_map(|it| it.knows).flatten().count();
@@ -217,7 +217,7 @@ impl World {
         Ok(())
     }
 
-    /// A client reads. After a lost reply it continues over a new connection.
+    /// Lets a client read. After a lost reply it continues on a new connection.
     fn read(&mut self, session: usize, anew: bool, lost: bool) -> Result<(), TestCaseError> {
         let client = &mut self.clients[session];
         client.connection += u64::from(anew);
@@ -248,7 +248,7 @@ impl World {
                 let of = self.history[key].iter().filter(|it| it.0 > since && it.0 <= version);
                 of.filter_map(|stood| stood.2).next_back()
             };
-            // A repeated report includes everything that was not acknowledged when it was made.
+            // If a report is repeated, it includes everything that was not acknowledged when it was made.
             match gone_since(knows) {
                 None if changed.why.is_none() => {}
                 None => prop_assert_eq!(changed.why, gone_since(client.since[key])),

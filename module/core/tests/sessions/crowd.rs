@@ -1,4 +1,4 @@
-//! Sessions with a crowd of waits: a session's waits follow it in batches.
+//! Sessions with many waits: the waits are moved, removed and reported in batches.
 
 use kvlock_core::{
     Acquire, Cause, Change, Ending, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
@@ -25,7 +25,7 @@ fn join(table: &mut Table<u32>, owner: &str, via: Via<u32>) {
     table.enqueue(&at(held(b"holder", None)), &join, via);
 }
 
-/// A table in which a session has a crowd of waits for a lock, with another waiter behind them.
+/// Returns a table in which a session has many waits for a lock, with one other waiter behind them.
 fn crowd() -> (Table<u32>, SessionId) {
     let mut table = Table::new(Limits::UNLIMITED);
     let session = table.open_session([b'0'; 32], b"user", Millis(100), NOW).expect("it is opened");
@@ -36,7 +36,7 @@ fn crowd() -> (Table<u32>, SessionId) {
     (table, session)
 }
 
-/// The session's reader is lost.
+/// Disconnects the reader of the session.
 fn lose(table: &mut Table<u32>, session: SessionId) {
     let (reading, _) = table.begin_reading(session, Some(1), 0, NOW).expect("it reads");
     table.reader_gone(reading.expect("it is there"), NOW);
@@ -77,7 +77,7 @@ fn a_lock_passes_over_a_crowd_that_has_not_stepped_aside_yet() {
     lose(&mut table, session);
     let (_, change) =
         table.release(&at(held(b"holder", None)), b"holder", Want::Exclusive, Release::One);
-    // The lock stays free until more of the passed-over waits at the head have stepped aside.
+    // The lock stays free until more of the passed-over waiters at the head are taken out of the line.
     assert_eq!(change, Change::Free);
     let request = Acquire { owner: b"new", want: Want::Exclusive, lease: Millis(9), holds: None };
     let free = Observed::Free { stored: None };
@@ -126,7 +126,7 @@ fn name(number: u32) -> [u8; 32] {
     name
 }
 
-/// A table with `count` sessions, each with a blocked reader.
+/// Returns a table with `count` sessions, each with a blocked reader.
 fn readers(count: u32) -> Table<u32> {
     let mut table = Table::new(Limits::UNLIMITED);
     for number in 0..count {
@@ -138,7 +138,7 @@ fn readers(count: u32) -> Table<u32> {
     table
 }
 
-/// On a server that is a replica now, and may be a primary again before all is freed.
+/// The server becomes a replica, and a primary again before everything is freed.
 #[test]
 fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time() {
     const SESSIONS: u32 = 10_000;
@@ -156,7 +156,7 @@ fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time(
     assert!(!(0..SESSIONS).any(is_known), "a session outlives the role change");
     assert_eq!((table.waiters(), table.session_count(), table.bound()), (0, (0, 0), 0));
     assert_eq!((table.session_waits(), table.is_quiet()), ((0, 0), true));
-    // It works as one that has just begun, before anything is freed.
+    // Before anything is freed, the table works like a new one.
     let later = table.open_session([b'9'; 32], b"user", Millis(100), NOW).expect("it is opened");
     assert_eq!(table.session(&[b'9'; 32], b"user"), Some(later));
     assert_eq!((later > first, table.check()), (true, Ok(())));
@@ -164,7 +164,7 @@ fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time(
     let clients = freed.iter().filter_map(|client| *client);
     assert!(clients.eq(0..SESSIONS), "each blocked reader once");
     assert!(freed.len() > 20_000, "{} pieces", freed.len());
-    // The grant that was not sent is not taken back on behalf of a session of the time before.
+    // The grant of a session from before the role change was not sent. It is not taken back.
     assert_eq!(table.next_untold(), None);
     let holding =
         Holding { owner: b"granted", holds: 1, shared: 0, token: Some(unsent.token), until: None };
@@ -173,7 +173,7 @@ fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time(
     assert_eq!((table.session_count(), table.check()), ((1, 0), Ok(())));
 }
 
-/// The number of readers that may be blocked when a module is drained.
+/// Runs with a large number of blocked readers, as when the module is drained.
 #[test]
 fn ten_thousand_readers_are_told_some_at_a_time_and_each_once() {
     const READERS: u32 = 10_000;
@@ -189,7 +189,7 @@ fn ten_thousand_readers_are_told_some_at_a_time_and_each_once() {
     assert_eq!(table.check(), Ok(()));
 }
 
-/// Nothing is copied to make room: the server's clients would wait for that.
+/// A large table must not be copied to make room, because all clients of the server would wait for that.
 #[test]
 fn a_crowd_of_grants_that_nobody_reads_takes_room_by_one_at_a_time() {
     let (mut table, session) = crowd();

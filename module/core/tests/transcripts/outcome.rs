@@ -1,4 +1,4 @@
-//! The result of a command on the stage: the replies, the writes and the locks that changed.
+//! The result of a command: the replies, the writes and the locks that changed.
 
 use kvlock_core::{Cause, Change, Counters, HandOff, MonoMillis, Now, UnixMillis, Want};
 
@@ -6,7 +6,7 @@ use crate::stage::{Client, Grant, Stage};
 use crate::words;
 use kvlock_core_reference::sim::{Asked, Name, first_look, key_ref};
 
-/// Fields that depend on the clock; ignored when states are compared.
+/// Fixed times for comparing states. With them, the text of a state does not change as time passes.
 const DATES: [Now; 2] = {
     let end = Now { unix_us: u64::MAX, mono: MonoMillis(u64::MAX) };
     [Now { unix_us: 0, mono: MonoMillis(0) }, end]
@@ -21,7 +21,7 @@ impl Stage {
             Change::Share(sharers) => {
                 sharers.joined.into_iter().for_each(|hand_off| self.hand_off(lock, hand_off));
             }
-            // A look finds whether the remaining sharers are still alive.
+            // A look finds out whether the remaining sharers are alive.
             Change::Leave => {
                 let change = self.look(lock, Cause::Release);
                 self.carry_out(lock, "", change);
@@ -45,7 +45,7 @@ impl Stage {
         self.tell(Some(client), &told);
     }
 
-    /// The states that differ from the last ones shown, and the counters since then.
+    /// Returns the states that differ from those shown last, and the counters that changed in this step.
     pub(crate) fn news(&mut self, before: &Counters) -> String {
         let (now, mut all) = (self.clock.now(), String::new());
         for lock in self.names.clone() {
@@ -64,7 +64,8 @@ impl Stage {
         all + &words::counted(before, self.table.counters())
     }
 
-    /// The state of a lock: the time left is counted from the first of these, what has passed until the second.
+    /// Returns the state of a lock as text. Time left is counted from the first of these times,
+    /// time waited up to the second.
     fn stands(&self, lock: &Name, [from, till]: [Now; 2]) -> String {
         let seen = self.space.observe(lock, Asked::NOBODY);
         let mut all = format!("{}: {}\n", words::key(lock), words::seen(&seen, from));

@@ -1,4 +1,4 @@
-//! What happens to sessions on the stage.
+//! Commands of transcripts for sessions.
 
 use kvlock_core::{Ending, Millis, Outcome, Reading, SessionId, SessionName, Untold};
 
@@ -6,7 +6,7 @@ use crate::Args;
 use crate::stage::{Client, Stage};
 use crate::words;
 
-/// All sessions are one user's here.
+/// The user of all sessions.
 const USER: &[u8] = b"user";
 
 fn padded(name: &str) -> SessionName {
@@ -20,7 +20,7 @@ impl Stage {
         self.table.session(&padded(name), USER).expect("the session is there")
     }
 
-    /// What a session is called in the transcript.
+    /// Returns the name of a session in the transcript.
     pub(crate) fn session_named(&self, name: Option<&SessionName>) -> String {
         let name = name.map(|name| String::from_utf8_lossy(name).trim().to_owned());
         name.unwrap_or_else(|| "gone".to_owned())
@@ -35,9 +35,9 @@ impl Stage {
                 let opened = self.table.open_session(padded(&name), USER, ttl, now);
                 self.say(&format!("-> {:?}", opened.map(|_| name)));
             }
-            // On the same connection a read continues after the last one.
+            // On the same connection, a read continues after the previous one.
             "next" => self.next(args),
-            // The connection of a reader is lost.
+            // The connection of a reader breaks.
             "lose" => {
                 let name: String = args.must("connection");
                 let reading = self.readings.remove(&name).expect("it reads");
@@ -76,7 +76,7 @@ impl Stage {
         self.table.block_reader(reading, Client { name, ends: None }, timeout, now);
     }
 
-    /// A reply is composed and sent.
+    /// Composes and sends a reply to a reader.
     fn read(&mut self, name: &str, reading: Reading) {
         let news = self.table.news(reading).and_then(Result::ok).expect("it reads");
         let news: Vec<_> = news.map(|(number, outcome)| (number, line(outcome))).collect();
@@ -94,7 +94,7 @@ impl Stage {
         }
     }
 
-    /// Does what is due for sessions.
+    /// Does all due work for sessions.
     pub(crate) fn sessions_due(&mut self) {
         while self.table.session_due(self.clock.now()) {}
         while self.table.work_on_sessions() {}

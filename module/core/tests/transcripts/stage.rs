@@ -1,4 +1,4 @@
-//! Where a transcript is played: a table with a server around it, that does what the module does.
+//! Runs the commands of a transcript: a table with a simulated server that does what the module does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use kvlock_core::{
 use crate::{Args, words};
 use kvlock_core_reference::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 
-/// A client that waits.
+/// A blocked client.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Client {
     pub(crate) name: String,
     pub(crate) ends: Option<MonoMillis>,
 }
 
-/// A lock that was given to a client that waited.
+/// A grant to a blocked client.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) id: GrantId,
@@ -32,20 +32,20 @@ pub(crate) struct Stage {
     pub(crate) space: Keyspace,
     pub(crate) clock: Clock,
     floor: Option<u64>,
-    /// Every key that was ever spoken of.
+    /// Every key that a command has named.
     pub(crate) names: BTreeSet<Name>,
-    /// Locks that other clients changed since the timer ran.
+    /// Locks that other clients have changed since the timer last ran.
     changed: BTreeSet<Name>,
-    /// Which waiter a client is.
+    /// The waiter of each client.
     waiting: BTreeMap<String, WaiterId>,
-    /// What readers are in, by the name of their connection.
+    /// The call of each reader, by the name of its connection.
     pub(crate) readings: BTreeMap<String, Reading>,
     /// Grants whose reply is in flight, by the name of the client.
     pub(crate) grants: BTreeMap<String, Grant>,
-    /// The last state shown of each lock, and the time of the first look.
+    /// The state of each lock that was shown last, and the time of the first look.
     pub(crate) said: BTreeMap<Name, String>,
     pub(crate) look_said: Option<UnixMillis>,
-    /// What happened in this step.
+    /// Result of the current command, so far.
     pub(crate) log: String,
 }
 
@@ -88,7 +88,7 @@ impl Stage {
         happened + &self.news(&before)
     }
 
-    /// Runs a client's request. If the lock is owed to a waiter, serves that waiter first.
+    /// Runs a client's request. If a waiter must be granted the lock first, serves that waiter.
     fn request(&mut self, command: &str, args: &mut Args<'_>) {
         let lock = self.name(args);
         if self.with(&lock, "", |table, at| table.owes_a_grant(at)) {
@@ -194,7 +194,7 @@ impl Stage {
             _ => Foreign::Pexpire(args.must("ms")),
         };
         let now = self.clock.now();
-        // Some servers do not report that a key is gone.
+        // Some servers do not report that a key was removed.
         if args.flag("unseen") {
             self.space.change(&lock, &what, now);
         } else {
@@ -246,7 +246,7 @@ impl Stage {
             "drain" => {
                 self.table.limits.draining = true;
                 let mut all = self.table.dismiss_all();
-                // They go in no particular order.
+                // The order of the clients does not matter.
                 all.sort_by(|a, b| a.name.cmp(&b.name));
                 all.into_iter().for_each(|out| self.tell(Some(out), "TRYAGAIN"));
             }
@@ -264,14 +264,14 @@ impl Stage {
                 }
             }
             "drain-over" => self.table.limits.draining = false,
-            // Without a token it is not known yet.
+            // Without a token, the floor is unknown.
             "floor" => self.floor = args.may("token"),
             "list" => self.list(args.may("db").unwrap_or(0), args.must("count")),
             other => self.session_event(other, args),
         }
     }
 
-    /// Does all that is due, as the timer does.
+    /// Does all due work, as the timer does.
     fn due(&mut self) {
         let now = self.clock.now();
         self.table.end_quarantine(now);
@@ -304,7 +304,7 @@ impl Stage {
         name
     }
 
-    /// Asks the table something about a lock as an owner sees it.
+    /// Calls the table with a lock as an owner sees it.
     pub(crate) fn with<T>(
         &mut self,
         lock: &Name,
@@ -316,7 +316,7 @@ impl Stage {
         ask(&mut self.table, &at)
     }
 
-    /// Asks the table like `with`, after a search for living sharers.
+    /// Calls the table like `with`, after a search for living sharers.
     pub(crate) fn with_all<T>(
         &mut self,
         lock: &Name,

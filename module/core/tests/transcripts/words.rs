@@ -1,4 +1,4 @@
-//! How replies, changes and counts are put into words.
+//! Text of replies, changes and counters in transcripts.
 
 use kvlock_core::{
     AcquireReply, Cause, Change, Changed, Counters, Holding, Millis, News, Now, Observed,
@@ -48,7 +48,7 @@ pub(crate) fn renewed(reply: RenewReply) -> String {
     }
 }
 
-/// Why a lock is looked at.
+/// Returns the reason for a look at a lock.
 pub(crate) fn cause(cause: Cause) -> &'static str {
     match cause {
         Cause::Expiry => "whose lease may have ended",
@@ -59,7 +59,7 @@ pub(crate) fn cause(cause: Cause) -> &'static str {
     }
 }
 
-/// What is written to a key; nothing if nothing is.
+/// Returns what a change writes to a key; empty if it writes nothing.
 pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now) -> String {
     let new = |owner: &str, token: Token, until: UnixMillis| {
         let (token, left) = (token.value(), until.since(now.unix()).0);
@@ -109,7 +109,7 @@ fn share(share: Share, now: Now) -> String {
     format!("{} for {}", share.holds, share.until.since(now.unix()).0)
 }
 
-/// The state of a lock.
+/// Returns the state of a lock.
 pub(crate) fn seen(seen: &Observed<'_>, now: Now) -> String {
     let ends = |until: Option<UnixMillis>| match until {
         Some(until) => format!("{} left", until.since(now.unix()).0),
@@ -138,7 +138,7 @@ fn named(token: Option<Token>) -> String {
     token.map_or_else(|| "none".to_owned(), |token| token.value().to_string())
 }
 
-/// The counters that moved.
+/// Returns the counters that changed.
 pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
     let peak = |counters: &Counters| counters.waiters_peak as u64;
     let moved = [
@@ -165,13 +165,13 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
     if moved.is_empty() { moved } else { format!("counted: {moved}\n") }
 }
 
-/// What an observer hears.
+/// Returns the change that an observer receives.
 pub(crate) fn changed(changed: &Changed) -> String {
     let why = changed.why.map(|why| format!(", {why:?}").to_lowercase()).unwrap_or_default();
     format!("{}{why}", standing(&changed.news))
 }
 
-/// The state of a lock as an observer sees it.
+/// Returns the state of a lock as an observer sees it.
 pub(crate) fn standing(news: &News) -> String {
     let token =
         |token: Option<Token>| token.map_or_else(|| "none".to_owned(), |it| it.value().to_string());

@@ -1,5 +1,5 @@
-//! Locks bound to sessions. A bound lock is released when its session has ended, never before the client's
-//! belief in it can have ended. No other lock is released by the end of a session.
+//! Locks bound to sessions. After a session has ended, its bound locks are released, but never
+//! while the client may still rely on them. The end of a session releases no other lock.
 
 mod naive;
 mod ops;

@@ -1,4 +1,4 @@
-//! The contract of what is bound once more, with lists and loops.
+//! The model of bound locks, with lists and loops.
 
 pub const KEYS: usize = 2;
 pub const OWNERS: [&str; 3] = ["ann", "bob", "cat"];
@@ -9,7 +9,7 @@ pub const SESSIONS: usize = 2;
 pub struct Holder {
     pub owner: usize,
     pub bound: Option<u64>,
-    /// Its session has ended, so the lock must be released.
+    /// `true` if its session has ended, so that the lock must be released.
     pub is_orphan: bool,
     /// The session that has not sent the grant; `None` once it is sent or the owner has used it.
     pub untold: Option<u64>,
@@ -26,12 +26,12 @@ pub struct Wait {
 pub struct Session {
     pub generation: u64,
     pub ttl: u64,
-    /// Until when its reader is blocked, or it lives without one.
+    /// Time at which the timeout of its blocked reader passes, or at which the session ends.
     pub due: u64,
     pub reads: bool,
-    /// When the call was sent that is not answered yet.
+    /// Time at which the latest call was sent.
     pub sent: u64,
-    /// Until when the client believes in what is bound.
+    /// Time until which the client relies on its bound locks.
     pub believes: u64,
 }
 
@@ -76,8 +76,8 @@ impl Naive {
         }
     }
 
-    /// Ends a session. Its waits leave and its unsent grants are taken back. Locks bound to it become orphans,
-    /// unless `forget` leaves them to their leases.
+    /// Ends a session. Its waits leave and its unsent grants are taken back. Locks bound to it
+    /// become orphans, unless `forget` leaves them to their leases.
     pub fn end(&mut self, number: usize, forget: bool) {
         let Some(session) = self.sessions[number].take() else { return };
         let gone = Some(session.generation);

@@ -1,4 +1,4 @@
-//! What can happen to what is bound.
+//! Operations on bound locks and their sessions, and their frequencies.
 
 use super::naive::{KEYS, OWNERS, SESSIONS};
 use crate::Bytes;
@@ -44,12 +44,13 @@ pub enum Op {
         session: usize,
         timeout: Option<u64>,
     },
-    /// The server's own end of a session, for a drain or a change of its role, or the client's.
+    /// Ends a session: with `forget` by the server, for a drain or a change of its role, otherwise
+    /// by the client.
     Close {
         session: usize,
         forget: bool,
     },
-    /// The server writes nothing now, or does again.
+    /// Sets whether the server refuses writes.
     Refuse(bool),
     Pass(u64),
     Timer,

@@ -1,4 +1,4 @@
-//! A table with what is bound, the model beside it, and the comparison of both.
+//! A table with bound locks, the model, and the comparison of both.
 
 use kvlock_core::{
     Acquire, AcquireReply, Change, Join, KeyRef, Limits, Millis, Observed, Reading, Release,
@@ -12,10 +12,10 @@ use super::ops::{Op, op};
 use crate::Bytes;
 use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 
-/// Long enough that no lease ends.
+/// A lease that never ends in a walk.
 const LEASE: Millis = Millis(1_000_000_000);
 
-/// As long as nothing is tried after a refusal.
+/// Time after a refusal in which no release is tried, in milliseconds.
 const REFUSED: u64 = 100;
 
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl World {
         Ok(())
     }
 
-    /// Does something with a lock for an owner.
+    /// Applies an operation of an owner to a lock.
     fn ask(
         &mut self,
         key: usize,
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// A reply is composed and sent.
+    /// Composes and sends a reply to a reader.
     fn answer(&mut self, number: usize, reading: Reading) {
         let news = self.table.news(reading).and_then(Result::ok).expect("it reads");
         let up_to = news.map(|(n, _)| n).last().unwrap_or(0);
@@ -256,7 +256,7 @@ impl World {
         if forget {
             self.table.forget_bound(id);
         } else {
-            // The client ends its belief before.
+            // The client stops relying on its locks before it closes the session.
             self.model.sessions[number].as_mut().unwrap().believes = 0;
         }
         self.table.close_session(id);

@@ -1,4 +1,4 @@
-//! What can happen to a latch.
+//! Operations on a latch, and their frequencies.
 
 use crate::Bytes;
 
@@ -21,11 +21,11 @@ pub enum Op {
     /// Overwrites the key with another type, perhaps with a TTL.
     Overwrite(Option<u64>),
     Pass(u64),
-    /// Some of the released are answered.
+    /// Answers up to this number of released waiters.
     Tell(usize),
-    /// Highest number of waiters, for this latch and in all.
+    /// Sets the largest number of waiters, for this latch and in total.
     Limits(usize, usize),
-    /// The timer runs: the released are answered, then waits end, then looks are taken.
+    /// Runs the timer: answers released waiters, then ends waits, then takes looks.
     Timer,
 }
 

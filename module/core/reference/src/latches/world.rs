@@ -1,4 +1,4 @@
-//! A latch beside a model of it: a number, the set of owners that have counted, and the list of waiters.
+//! A latch and a model of it: a number, the set of owners that have counted, and the list of waiters.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::Bytes;
 
 pub const KEY: KeyRef<'static> = KeyRef::latch(0, b"latch");
 
-/// What the key holds.
+/// Content of the key.
 #[derive(Debug)]
 enum Key {
     Open,
@@ -41,7 +41,7 @@ struct Wait {
     client: u32,
     id: WaiterId,
     end: Option<u64>,
-    /// Which opening of the latch released it.
+    /// Number of the opening of the latch that released it.
     opening: u64,
 }
 
@@ -185,7 +185,7 @@ impl World {
         }
         prop_assert_eq!(change, LatchChange::Begin { count, until: until.map(UnixMillis) });
         if self.key.is_open() && !self.waits.is_empty() {
-            // They waited for the one before.
+            // They waited for the previous latch.
             self.open();
         }
         self.key = Key::Counting { left: count, until, counted: BTreeSet::new() };
@@ -255,7 +255,7 @@ impl World {
         Ok(())
     }
 
-    /// Answers up to `most` of the released: of each opening in order of arrival.
+    /// Answers up to `most` released waiters. Those of one opening are answered in order of arrival.
     fn tell(&mut self, most: usize) -> TestCaseResult {
         for _ in 0..most {
             let Some(told) = self.table.next_released() else {

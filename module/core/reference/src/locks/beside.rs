@@ -28,7 +28,7 @@ impl Naive {
         }
     }
 
-    /// Ends all waits past their deadline, the one with the earliest deadline first.
+    /// Ends all waits whose timeout has passed, earliest end first.
     pub fn time_out(&mut self) -> Vec<Told> {
         let mono = self.now.mono.0;
         let mut over = self.take_out(|wait| wait.end.is_some_and(|end| end <= mono));
@@ -37,7 +37,7 @@ impl Naive {
         told(over)
     }
 
-    /// A look at a lock: if it can be had, the head gets it.
+    /// Looks at a lock. Grants it to the waiters at the head, if possible.
     pub fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
         self.begin_next_moment(key, cause);
         if !self.owes(key) {
@@ -92,7 +92,7 @@ impl Naive {
         }
     }
 
-    /// Time went by: what is over is over, on the dot.
+    /// Sets the time, and ends exactly the leases whose time has passed.
     pub fn pass(&mut self, now: Now) {
         self.now = now;
         let wall = self.wall();
@@ -129,7 +129,7 @@ impl Naive {
             (Meddling::SecondField(_) | Meddling::CountSpoilt(_), What::Held { .. }) => {
                 lock.what = What::Other;
             }
-            // The others do something to a holder only.
+            // The other changes need an exclusive holder.
             _ => {}
         }
         if !matches!(lock.what, What::Shared(_)) {

@@ -1,4 +1,4 @@
-//! Asks the table and the model the same, and compares what they answer.
+//! Sends the same requests to the table and to the model, and compares the replies.
 
 use kvlock_core::{
     Acquire, AcquireReply, Change, Join, Millis, Release, ReleaseReply, RenewReply, Token,
@@ -101,7 +101,7 @@ impl World {
             WaitReply::Now(reply) => acquired(reply),
             WaitReply::QueueFull(_) => Answer::QueueFull,
             WaitReply::Draining => Answer::Draining,
-            // The keyspace of this world names no holders.
+            // The keyspace of this world reports no holders.
             WaitReply::Deadlock(links) => panic!("{links:?}"),
             WaitReply::Block => {
                 let Acquire { owner, want, lease, .. } = of(request);
@@ -164,7 +164,7 @@ pub fn of(request: &Request) -> Acquire<'_> {
     Acquire { owner, want, lease, holds: request.holds }
 }
 
-/// Replies for waiters that left the table without a grant.
+/// Returns the replies for waiters that left the table without a grant.
 pub fn told(out: impl IntoIterator<Item = Client>) -> Vec<Told> {
     out.into_iter().map(|client| Told::Out(client.0)).collect()
 }

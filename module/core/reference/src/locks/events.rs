@@ -40,7 +40,7 @@ impl World {
                     let lapsed = self.model.locks[key].lapsed;
                     self.look(key, if lapsed { Cause::Expiry } else { Cause::Outside })?;
                 }
-                // Only a look finds that all sharers of a lock have died.
+                // Only a look finds out that all sharers of a lock have expired.
                 let shared = matches!(self.model.locks[key].what, What::Shared(_));
                 let served = !self.model.owes(key) || shared;
                 prop_assert!(served, "owed and not served");
@@ -72,7 +72,7 @@ impl World {
                 self.look_at_group()?;
             }
             Event::Floor(ahead) => {
-                // Only where there are regular looks there may be no floor.
+                // The floor may be unknown only if there are regular looks.
                 if ahead.is_some() || self.table.look_every.is_some() {
                     let us = self.clock.now().unix_us;
                     self.model.floor = ahead.map(|ahead| us + ahead);
@@ -155,7 +155,7 @@ impl World {
         if draining {
             let mut out = told(self.table.dismiss_all());
             let mut expected = self.model.dismiss(None);
-            // They go in no particular order.
+            // The order of the clients does not matter.
             out.sort();
             expected.sort();
             prop_assert_eq!(out, expected);
@@ -163,8 +163,8 @@ impl World {
         Ok(())
     }
 
-    /// Takes every look that is due. After that no lock that can be had is waited for, unless it
-    /// was put off.
+    /// Takes every look that is due. After that no waiter may be left that can be granted its lock,
+    /// unless the grant was put off.
     fn looks(&mut self) -> TestCaseResult {
         let now = self.clock.now();
         let mut looks = 0;
@@ -208,7 +208,8 @@ impl World {
             }
         }
         self.model.meddle(key, meddling);
-        // If another client writes a smaller token while the floor is at another node, no server knows a larger one.
+        // If another client writes a smaller token while the floor is at another node, no server
+        // knows a larger token.
         if let Some(token) = self.model.token(key) {
             self.last_tokens[key] = self.last_tokens[key].min(token);
         }

@@ -1,4 +1,4 @@
-//! The model of holders that release a lock, renew it or lose it.
+//! The model of releases, renewals, forced releases and cancelled waits.
 
 use kvlock_core::Release;
 

@@ -6,32 +6,32 @@ use super::names::{OWNERS, Owner, lease};
 use crate::Bytes;
 use crate::sim::Foreign;
 
-/// In one word. All but the first four and `Script` are done to a holder only.
+/// A change by another client. All except the first four and `Script` need an exclusive holder.
 #[derive(Clone, Copy, Debug)]
 pub enum Meddling {
     Delete,
-    /// `SET` over it.
+    /// Overwrites the key with `SET`.
     Overwrite,
     Persist,
-    /// `PEXPIRE` of a key that exists.
+    /// `PEXPIRE` of an existing key.
     Expire(u64),
-    /// The lock of a script that writes no token, over any value: owner, holds, lease.
+    /// Overwrites the key with a lock of a script that writes no token: owner, holds, lease.
     Script(Owner, u64, u64),
     /// `HDEL` of the owner's field.
     DropHolder,
-    /// Another owner's field instead of the holder's, with the same token.
+    /// Replaces the holder's field by one of another owner. The token stays.
     SwapHolder(Owner),
-    /// A token that is believed, this far ahead of the clock.
+    /// A valid token, this far ahead of the clock in microseconds.
     TokenAhead(u64),
-    /// A token that is not.
+    /// An invalid token.
     TokenSpoilt(&'static str),
-    /// A field that no lock of one holder has.
+    /// A field that no exclusive lock has.
     SecondField(&'static str),
-    /// A count that is none.
+    /// An invalid hold count.
     CountSpoilt(&'static str),
 }
 
-/// Anything that may be done to a key.
+/// Returns any change of a key.
 pub fn meddling(bytes: &mut Bytes<'_>) -> Meddling {
     const TOKENS: [&str; 5] = ["", "x", "-7", "9007199254740993", "18446744073709551615"];
     const COUNTS: [&str; 5] = ["0", "-1", "x", "01", "9223372036854775808"];
@@ -54,8 +54,8 @@ pub fn meddling(bytes: &mut Bytes<'_>) -> Meddling {
 }
 
 impl Meddling {
-    /// The commands of the server that do it to a key that has this holder or is free, at this
-    /// time in microseconds.
+    /// Returns the server commands of this change. `holder` is the exclusive holder, `us` the time
+    /// in microseconds.
     pub fn commands(&self, holder: Option<Owner>, free: bool, us: u64) -> Vec<Foreign> {
         let hset = |field: &str, value: &str| Foreign::Hset(field.to_owned(), value.to_owned());
         let hdel = |field: &str| Foreign::Hdel(field.to_owned());

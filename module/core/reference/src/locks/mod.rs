@@ -1,5 +1,5 @@
-//! Locks: any operations on a few of them, in any order. The kind of a walk sets the interval of its regular
-//! looks.
+//! Locks: any operations on a few of them, in any order. The sort of a world decides whether it
+//! takes regular looks.
 
 mod beside;
 mod drive;
@@ -52,7 +52,7 @@ mod tests {
         let shares = |owner, unless| Request { shared: true, unless, ..request(owner) };
         let walk = [
             Op::Ask(0, Ask::Acquire(shares("bobby", None))),
-            // The key stays longer than the only share in it.
+            // The key outlives the only share in it.
             Op::Event(Event::Meddle(0, Meddling::Expire(2_000))),
             Op::Ask(0, Ask::Wait(request("bob"), None)),
             Op::Ask(0, Ask::Wait(request("anna"), None)),

@@ -1,5 +1,5 @@
-//! The simplest model of locks: a lock is a holder and a list of waiters. It is slow, and shares only types
-//! with the table.
+//! The simplest model of locks: a lock is a holder and a list of waiters. It is slow, and shares
+//! only types with the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use kvlock_core::{Counters, GrantId, Limits, Now};
 use super::names::{Key, Owner, ResultKey};
 use super::ops::Request;
 
-/// What a command answers.
+/// Reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Granted { token: u64, holds: u64 },
@@ -31,9 +31,9 @@ pub enum Answer {
 /// A reply to a waiting client, by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
-    /// Its owner holds the lock: with this token, until then.
+    /// Its owner was granted the lock: owner, token, and end of the lease.
     Granted(u64, String, u64, u64),
-    /// Its wait is over.
+    /// Its wait ended without a grant.
     Out(u64),
 }
 
@@ -41,16 +41,16 @@ pub type Outcome = (Answer, Vec<Told>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// With the token that was left behind.
+    /// Contains the token of an earlier grant, if one is left.
     Free(Option<u64>),
     Held {
         owner: Owner,
         holds: u64,
-        /// Shared holds beside.
+        /// Number of shared holds that the owner has too.
         shared: u64,
         token: Option<u64>,
     },
-    /// Shared by the living owners in [`Lock::shares`].
+    /// Shared by the unexpired owners in [`Lock::shares`]. Contains the token.
     Shared(Option<u64>),
     Other,
 }
@@ -62,7 +62,7 @@ pub struct Turn {
     pub rounds: u64,
     pub since: u64,
     pub is_heard: bool,
-    /// Moments that are still to come.
+    /// Number of moments left.
     pub left: u64,
 }
 
@@ -74,40 +74,40 @@ pub struct Wait {
     pub end: Option<u64>,
     pub shared: bool,
     pub lease: u64,
-    /// The result that it wants instead.
+    /// The result that is accepted instead of the lock.
     pub unless: Option<ResultKey>,
-    /// Whether the lock came free, and that result has not been looked for since.
+    /// `true` if the lock became free and the result was not checked since.
     pub looks_for_result: bool,
-    /// The number of its place: places are numbered as they are taken, from 0.
+    /// Number of its place. Places are numbered as they are taken, from 0.
     pub place: usize,
 }
 
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub what: What,
-    /// Hold count and lease end of each sharer. Dead sharers stay in the map.
+    /// Hold count and lease end of each sharer. Expired sharers stay in the map.
     pub shares: BTreeMap<Owner, (u64, u64)>,
     /// Expiry of the key on the wall clock.
     pub until: Option<u64>,
     pub queue: Vec<Wait>,
-    /// Whether it became free because its lease ended.
+    /// `true` if the lock became free because its lease ended.
     pub lapsed: bool,
-    /// Whether it was waited for in vain, because its token would have been a guess.
+    /// `true` if a grant to a waiter is put off: see [`Naive::put_off`].
     pub put_off: bool,
-    /// End of the moment in which it is left to Redisson.
+    /// End of the moment in which the lock is left free for Redisson.
     pub moment: Option<u64>,
-    /// Its turns of Redisson, once there was one or no process listened.
+    /// State of the turns of Redisson; `None` until the first turn or announcement.
     pub turn: Option<Turn>,
 }
 
-/// A lock that was given to a waiter.
+/// A grant to a waiter.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub id: Option<GrantId>,
     pub key: Key,
     pub owner: Owner,
     pub token: u64,
-    /// Whether its reply was written, it was taken back, or its owner used it.
+    /// `true` if its reply was written, it was taken back, or its owner has used it.
     pub settled: bool,
 }
 
@@ -133,7 +133,8 @@ pub struct Naive {
     /// Number of places ever taken.
     pub places: usize,
     last_token: u64,
-    /// While a set is granted: the largest token of its keys, and the token of the set once it was issued.
+    /// While a set is acquired: the largest token of its keys, and the token of the set once it was
+    /// issued.
     pub of_set: Option<(Option<u64>, Option<u64>)>,
 }
 
@@ -175,8 +176,8 @@ impl Naive {
         self.now.unix_us / 1000
     }
 
-    /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)", and "while the floor is
-    /// not here, a token is stored + 1"
+    /// Returns the token of a new grant: "token = max(last + 1, floor + 1, stored + 1, now in
+    /// microseconds)", and "while the floor is not here, a token is stored + 1".
     pub fn next_token(&mut self, stored: Option<u64>) -> u64 {
         if let (None, Some(stored)) = (self.floor, stored) {
             self.last_token = self.last_token.max(stored + 1);
@@ -188,7 +189,7 @@ impl Naive {
         self.last_token
     }
 
-    /// The token of a new grant; all grants of a set have the same one.
+    /// Returns the token of a new grant. All grants of a set have the same one.
     pub fn token_of_grant(&mut self, stored: Option<u64>) -> u64 {
         let Some((of_keys, issued)) = self.of_set else { return self.next_token(stored) };
         let token = issued.unwrap_or_else(|| self.next_token(of_keys));
@@ -196,8 +197,9 @@ impl Naive {
         token
     }
 
-    /// Token of a lock after a request to raise it to at least `at_least`. Refused if that is more than a day
-    /// ahead of the clock, unless a larger token has been issued or reserved.
+    /// Returns the token of a lock after a request to raise it to at least `at_least`. Refused if
+    /// that is more than a day ahead of the clock, unless a larger token has been issued or
+    /// reserved.
     pub fn raised(&mut self, token: Option<u64>, at_least: u64) -> Result<Option<u64>, Answer> {
         if token.is_some_and(|token| token >= at_least) {
             return Ok(token);
@@ -217,12 +219,12 @@ impl Naive {
         Ok(Some(at_least))
     }
 
-    /// Whether a token would be a guess, so that nothing may be granted.
+    /// Returns whether a token would be a guess, so that nothing may be granted.
     pub fn must_guess(&self, stored: Option<u64>) -> bool {
         self.floor.is_none() && stored.is_none()
     }
 
-    /// Nothing new is granted yet.
+    /// Returns whether a quarantine is on, so that nothing new is granted.
     pub fn in_quarantine(&self) -> bool {
         self.quarantine_end().is_some_and(|end| end > self.now.mono.0)
     }
@@ -231,7 +233,7 @@ impl Naive {
         self.quarantine.1.map(|since| since + self.quarantine.0)
     }
 
-    /// One that is over stays so.
+    /// Sets the length of quarantines. A quarantine that is over does not begin again.
     pub fn set_quarantine(&mut self, length: u64) {
         self.end_quarantine();
         self.quarantine.0 = length;
@@ -246,7 +248,7 @@ impl Naive {
         }
     }
 
-    /// The token of a lock that the head of its queue can have, if there is a head.
+    /// Returns the token of a lock that the first waiter can be granted, if there is one.
     pub fn can_be_had(&self, key: Key) -> Option<Option<u64>> {
         let lock = &self.locks[key];
         let head = lock.queue.first()?;
@@ -257,7 +259,7 @@ impl Naive {
         }
     }
 
-    /// Whether a lock that can be granted has a waiter.
+    /// Returns whether a lock that can be granted has a waiter.
     pub fn owes(&self, key: Key) -> bool {
         let stored = self.can_be_had(key);
         stored.is_some_and(|stored| !self.must_guess(stored))
@@ -265,7 +267,9 @@ impl Naive {
             && !self.is_left_to_redisson(key)
     }
 
-    /// What was put off is not made up for by anything but the regular look.
+    /// Updates for each lock whether a grant is put off: a waiter could have the lock, but may not
+    /// be granted it yet. The grant follows with a regular look, or when the quarantine or the
+    /// moment for Redisson ends.
     pub fn put_off(&mut self) {
         for key in 0..self.locks.len() {
             let owes = self.owes(key);
@@ -287,7 +291,7 @@ impl Naive {
         token
     }
 
-    /// The lock leaves its holder: the head of the queue has it at once, else it is free.
+    /// Takes the lock from its holder. The first waiter is granted it at once, or it becomes free.
     pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
         let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
@@ -304,7 +308,7 @@ impl Naive {
         })
     }
 
-    /// The owner of a grant shows that it knows of it.
+    /// Records that the owner of a grant has used it.
     pub fn settle(&mut self, key: Key, owner: Owner, token: Option<u64>) {
         for grant in &mut self.grants {
             // Another client may have written the token of one lock into another.

@@ -1,22 +1,22 @@
-//! The names in the model of locks: of keys, owners and results.
+//! Names of keys, owners and results in the walks.
 
 use crate::Bytes;
 
 /// Few names, so that operations often meet on the same key and owner.
 pub const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
-/// Some begin like others.
+/// Some names are prefixes of others.
 pub const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
 
 /// Names of results in each database.
 pub const RESULTS: [&str; 2] = ["r", "s"];
 
-/// Which of [`KEYS`].
+/// Position in [`KEYS`].
 pub type Key = usize;
-/// Which of [`RESULTS`].
+/// Position in [`RESULTS`].
 pub type ResultKey = usize;
 pub type Owner = &'static str;
 
-/// The owner of that name.
+/// Returns the owner with this name.
 pub fn owner_named(name: &[u8]) -> Option<Owner> {
     OWNERS.into_iter().find(|owner| owner.as_bytes() == name)
 }

@@ -12,27 +12,27 @@ pub enum Op {
     Event(Event),
 }
 
-/// What a client asks of a lock.
+/// Request of a client for a lock.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     Acquire(Request),
-    /// All of several locks: this one, and each of the two others in a role of its own. Perhaps only what the owner
-    /// holds already.
+    /// Acquires a set: this lock, and each of the two others in its own role. With `true`, only if
+    /// the owner holds all of them already.
     AcquireSet(Request, [Role; 2], bool),
-    /// With a timeout, or without limit.
+    /// Waits, with a timeout or without.
     Wait(Request, Option<u64>),
-    /// Of exclusive holds, or of shared ones. Perhaps a result is stored.
+    /// Releases exclusive or, with `true`, shared holds. Perhaps stores a result.
     Release(Owner, bool, Release, Option<ResultKey>),
-    /// Perhaps with a token, relative to the clock.
+    /// Renews with this lease. Perhaps raises the token, relative to the clock in microseconds.
     Renew(Owner, u64, Option<i64>),
     Cancel(Owner),
     Force,
 }
 
-/// How a further lock belongs to a set.
+/// Role of a further lock in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It does not.
+    /// It is not in the set.
     Out,
     With,
     Under,
@@ -44,51 +44,52 @@ pub struct Request {
     pub shared: bool,
     pub lease: u64,
     pub holds: Option<u64>,
-    /// The result that is wanted instead.
+    /// The result that is accepted instead of the lock.
     pub unless: Option<ResultKey>,
 }
 
-/// What else happens.
+/// Events other than requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// Disconnects the client of any waiter that ever was.
+    /// Disconnects the client of any past or present waiter.
     Disconnect(usize),
-    /// The reply of one of the latest hand-offs is written.
+    /// The reply for one of the latest hand-offs is written.
     Delivered(usize),
     /// The client of one of the latest hand-offs disconnected before its reply was written.
     TakeBack(usize),
     Meddle(Key, Meddling),
-    /// A database is emptied, or all are.
+    /// Empties a database, or all of them.
     Flush(Option<i32>),
-    /// Time passes, on the monotonic clock and on the wall clock.
+    /// Lets time pass: milliseconds on the monotonic clock, and on the wall clock.
     Pass(u64, i64),
-    /// The timer runs: waits end first, then due looks are taken.
+    /// Runs the timer: ends waits first, then takes due looks.
     Timer,
-    /// Looks are taken, but no wait ends.
+    /// Takes looks, but ends no wait.
     Looks,
-    /// The head is served before a command, if that is owed.
+    /// Serves the head before a command, if it must be served.
     Serve(Key),
     Limits(usize, usize),
     Drain(bool),
-    /// All waiters of a key must go.
+    /// Dismisses all waiters of a key.
     Dismiss(Key),
-    /// What another server may have issued, relative to the clock; or it is not known.
+    /// Sets the largest token that another server may have issued, relative to the clock, or makes
+    /// it unknown.
     Floor(Option<u64>),
-    /// A quarantine begins, if there are any.
+    /// Begins a quarantine, if quarantines have a length.
     Begin,
     /// Sets the length of quarantines.
     Quarantine(u64),
-    /// The server grants nothing any more.
+    /// Ends the quarantine because the server stops granting.
     Lift,
-    /// Whether there are turns of Redisson is set, and the number of its processes that listen.
+    /// Sets whether there are turns of Redisson, and the number of its processes that listen.
     Turns(bool, u64),
     /// Another client stores a result in the database of a key, or deletes it.
     Result(Key, ResultKey, bool),
-    /// Waiters for one result are looked at, if their lock came free.
+    /// Checks one group of waiters for a result, if their lock became free.
     Group,
 }
 
-/// In microseconds, as tokens are.
+/// A day in microseconds, the unit of tokens.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
 fn request(bytes: &mut Bytes<'_>) -> Request {
@@ -103,7 +104,7 @@ fn result(bytes: &mut Bytes<'_>) -> Option<ResultKey> {
     bytes.pick(&[None, None, None, Some(0), Some(1)])
 }
 
-/// Anything that may happen. To one key more often than to the others, so that there is a crowd.
+/// Returns any operation. One key is chosen more often than the others, so that it has many waiters.
 pub fn op(bytes: &mut Bytes<'_>) -> Op {
     let key = bytes.pick(&[0, 0, 0, 0, 1, 2]);
     if bytes.below(9) < 5 { Op::Ask(key, ask(bytes)) } else { Op::Event(event(bytes, key)) }
@@ -122,7 +123,7 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
             Ask::Release(owner, shared, bytes.pick(&how_many), result(bytes))
         }
         48..=50 => {
-            // The last one is too far ahead, unless the clock was set back.
+            // The last one is refused, unless the clock was set back.
             let ahead = [-5_000, 5_000, 90_000_000, DAY, DAY + 1].map(Some);
             let ahead = bytes.pick(&[None, None, ahead[0], ahead[1], ahead[2], ahead[3], ahead[4]]);
             Ask::Renew(bytes.pick(&OWNERS), lease(bytes), ahead)

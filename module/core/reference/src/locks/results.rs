@@ -11,7 +11,7 @@ use super::world::World;
 use crate::sim::key_ref;
 
 impl Ask {
-    /// The caller, and the result that it accepts instead of the lock.
+    /// Returns the caller, and the result that it accepts instead of the lock.
     fn wants_result(&self) -> Option<(Owner, ResultKey)> {
         match self {
             Self::Acquire(request) | Self::AcquireSet(request, ..) | Self::Wait(request, _) => {
@@ -41,7 +41,7 @@ impl World {
         self.model.set_result(key, result, there);
     }
 
-    /// Checks one group of waiters whose lock came free. Returns false if there was none.
+    /// Checks one group of waiters whose lock became free. Returns false if there was none.
     pub fn look_at_group(&mut self) -> Result<bool, TestCaseError> {
         let Some(group) = self.table.next_group() else { return Ok(false) };
         let exists = self.space.results(group.key.db).exists(&group.ready_key);
@@ -55,12 +55,12 @@ impl World {
         Ok(true)
     }
 
-    /// Both answered the same clients `ready`, and no group was forgotten.
+    /// Checks that table and model answered the same clients `ready`, and that no group was forgotten.
     pub fn compare_ready(&mut self) -> TestCaseResult {
         let ready = std::iter::from_fn(|| self.table.next_ready_client());
         let mut ready: Vec<_> = ready.map(|client| client.0).collect();
         let mut expected = std::mem::take(&mut self.model.ready);
-        // They are answered in no particular order.
+        // The order of the clients does not matter.
         ready.sort_unstable();
         expected.sort_unstable();
         prop_assert_eq!(ready, expected);
@@ -88,7 +88,7 @@ impl Naive {
         wait.unless.is_some_and(|result| self.has_result(key, result))
     }
 
-    /// An owner asked and was answered `ready`, and with it the wait that it has in line.
+    /// Answers an owner `ready`, and also its wait in this queue.
     fn is_ready(&mut self, key: Key, owner: Owner) {
         self.counters.told_ready += 1;
         let place = self.locks[key].queue.iter().position(|wait| wait.owner == owner);
@@ -103,7 +103,7 @@ impl Naive {
         self.ready.push(wait.client);
     }
 
-    /// Answers the waiters at the head whose result exists. Returns whether a waiter remains that is granted something.
+    /// Answers the waiters at the head whose result exists. Returns whether a waiter is left.
     pub fn tell_ready_in_front(&mut self, key: Key) -> bool {
         while let Some(head) = self.locks[key].queue.first() {
             if !self.wants_what_is_there(key, head) {
@@ -114,7 +114,7 @@ impl Naive {
         false
     }
 
-    /// The lock became free: looks for the results of all waiters that accept one, at any place in the queue.
+    /// Marks all waiters that accept a result to be checked, because the lock became free.
     pub fn begin_round(&mut self, key: Key) {
         for wait in &mut self.locks[key].queue {
             wait.looks_for_result = wait.unless.is_some();
@@ -136,7 +136,8 @@ impl Naive {
         self.locks.iter().flat_map(|lock| &lock.queue).any(|wait| wait.looks_for_result)
     }
 
-    /// Hands a free lock to the head of its queue, unless its result exists. `None` if no waiter is left.
+    /// Hands a free lock to the first waiter whose result does not exist. Returns `None` if no
+    /// waiter is left.
     pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Told>> {
         self.begin_round(key);
         if !self.tell_ready_in_front(key) {

@@ -1,4 +1,5 @@
-//! Sets of locks. The model tries them one after the other on a copy of itself, and keeps the copy if all were granted.
+//! Sets of locks. The model acquires the locks one after the other on a copy of itself, and keeps
+//! the copy if all were granted.
 
 use kvlock_core::Member;
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ use super::ops::{Request, Role};
 use super::world::World;
 use crate::sim::{Asked, key_ref};
 
-/// The keys of a set, each with whether it is one of `UNDER`.
+/// Returns the keys of a set. The flag marks a key of `UNDER`.
 fn keys(first: Key, roles: [Role; 2]) -> Vec<(Key, bool)> {
     let others = [1, 2].map(|step| (first + step) % KEYS.len());
     let others = others.into_iter().zip(roles).filter(|(_, role)| *role != Role::Out);
@@ -108,8 +109,8 @@ impl Naive {
         Answer::Granted { token, holds: holds.unwrap() }
     }
 
-    /// The request for one key of a set. `HOLDS n` is for the keys that are not those of `UNDER`: they get a hold
-    /// unless the first key only repeats the request.
+    /// Returns the request for one key of a set. `HOLDS n` applies to all keys except those of
+    /// `UNDER`, which get one more hold unless the first key only repeats the request.
     fn part(&self, key: Key, request: &Request, under: bool, repeats: bool) -> Request {
         if !under {
             return *request;
@@ -119,7 +120,7 @@ impl Naive {
         Request { holds, ..part }
     }
 
-    /// Number of holds that the owner has in the mode of the request.
+    /// Number of holds that the owner has in the mode of the request. `None` if it holds nothing.
     fn held(&self, key: Key, request: &Request) -> Option<u64> {
         match self.locks[key].what {
             What::Held { owner, holds, shared, .. } if owner == request.owner => {

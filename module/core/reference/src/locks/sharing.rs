@@ -7,7 +7,7 @@ use super::names::{Key, Owner};
 use super::ops::Request;
 
 impl Naive {
-    /// Hold count and lease end of an owner's share, if the owner is alive.
+    /// Hold count and lease end of an owner's share, unless the share has expired.
     pub fn share_of(&self, key: Key, owner: Owner) -> Option<(u64, u64)> {
         let lock = &self.locks[key];
         let (holds, until) = lock.shares.get(owner).copied()?;
@@ -15,7 +15,7 @@ impl Naive {
         (until >= self.wall()).then_some((holds, end))
     }
 
-    /// Lease end of the last living sharer; `None` if no sharer is alive.
+    /// Latest lease end of an unexpired sharer; `None` if all have expired.
     pub fn last_end(&self, key: Key) -> Option<u64> {
         let lock = &self.locks[key];
         let ends = lock.shares.values().map(|(_, until)| *until);
@@ -70,7 +70,7 @@ impl Naive {
         told
     }
 
-    /// The token of a shared period, which is written if it was lost.
+    /// Returns the token of a shared period. If the token was lost, issues and stores a new one.
     pub fn token_of_period(&mut self, key: Key, token: Option<u64>) -> u64 {
         let token = token.unwrap_or_else(|| self.next_token(None));
         self.locks[key].what = What::Shared(Some(token));
@@ -113,7 +113,8 @@ impl Naive {
         }
     }
 
-    /// Sets the number of holds of one mode that an owner keeps after a release.
+    /// Sets the number of holds of one mode that an owner keeps after a release. Returns the
+    /// replies to waiters.
     pub fn leave_with(&mut self, key: Key, by: Owner, of_shared: bool, left: u64) -> Vec<Told> {
         match self.locks[key].what {
             What::Held { owner, holds, token, .. } if of_shared => {

@@ -11,17 +11,17 @@ const MOST: u64 = 64;
 /// Time after which a turn is due at the next full round.
 const RETRY_MS: u64 = 1_000;
 
-/// Time until a lock without a listener is announced again.
+/// Time after which a lock without a listener is announced again.
 const ASK_AGAIN_MS: u64 = 50;
 
 impl Naive {
-    /// No client here may have the lock at this moment.
+    /// Returns whether the lock is left free for Redisson now, so that it may not be granted.
     pub fn is_left_to_redisson(&self, key: Key) -> bool {
         let lock = &self.locks[key];
         lock.moment.is_some_and(|until| until > self.now.mono.0)
     }
 
-    /// The lock is released: to Redisson if a turn is due, else to the head of the queue.
+    /// Releases a lock: to Redisson if a turn is due, otherwise to the first waiter.
     pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let is_waited_for = !self.locks[key].queue.is_empty() && !self.must_guess(stored);
         if is_waited_for && self.is_turn_due(key) {
@@ -30,7 +30,7 @@ impl Naive {
         self.pass_on(key, stored)
     }
 
-    /// The lock is free, and its release was announced.
+    /// Begins a turn, if one is due, because a lock without waiters became free and this was announced.
     pub fn was_left_free(&mut self, key: Key) {
         if self.turns.1 > 0 && self.locks[key].queue.is_empty() && self.is_turn_due(key) {
             self.begin_turn(key);
@@ -72,7 +72,7 @@ impl Naive {
         }
     }
 
-    /// The lock is looked at and may be free again: the next process of this turn may have it.
+    /// Begins the next moment of a turn if a look finds the lock free again.
     pub fn begin_next_moment(&mut self, key: Key, cause: Cause) {
         let lock = &self.locks[key];
         let is_free = match lock.what {
@@ -91,7 +91,7 @@ impl Naive {
         }
     }
 
-    /// The key was changed from outside: if the lock was left free, the moment was used.
+    /// Records that another client changed the key. If the lock was left free, this used the moment.
     pub fn use_moment(&mut self, key: Key) {
         let lock = &mut self.locks[key];
         if let (Some(_), Some(turn)) = (lock.moment.take(), &mut lock.turn) {
@@ -99,7 +99,7 @@ impl Naive {
         }
     }
 
-    /// The head of the queue has the lock: the turn is over.
+    /// Ends the turn of a lock that the first waiter is granted.
     pub fn end_turn(&mut self, key: Key) {
         let lock = &mut self.locks[key];
         let Some(turn) = &mut lock.turn else { return };
@@ -109,7 +109,7 @@ impl Naive {
         }
     }
 
-    /// Waiters of moments that are over are not forgotten.
+    /// Ends the moments whose time has passed. From then on the waiters must be served.
     pub fn end_moments(&mut self) {
         let now = self.now.mono.0;
         self.moments.retain(|until| *until > now);

@@ -1,4 +1,4 @@
-//! A table with a server around it, the model beside it, and the comparison of both.
+//! A table with a simulated server, the model, and the comparison of both.
 
 use kvlock_core::{
     Cause, Change, GrantId, HandOff, Limits, Millis, MonoMillis, Observed, Share, Situation, Table,
@@ -12,7 +12,7 @@ use super::names::{KEYS, Key, Owner, owner_named};
 use super::ops::Request;
 use crate::sim::{Asked, Clock, Keyspace, Name, first_look, key_ref};
 
-/// A client to answer. There is no second one like it, so it cannot leave the table twice.
+/// A client to answer. Each has its own number and cannot be copied, so it leaves the table at most once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client(pub u64);
 
@@ -25,23 +25,23 @@ pub struct World {
     pub model: Naive,
     /// Number of clients that have asked to wait.
     pub clients: u64,
-    /// Every place that was ever given out.
+    /// Every place that was ever taken.
     pub places: Vec<WaiterId>,
-    /// Grants that the model does not know the names of yet.
+    /// Identifiers of grants that the model does not know yet.
     named: Vec<GrantId>,
     /// The largest token of each lock.
     pub last_tokens: Vec<u64>,
 }
 
-/// How much later the date is at the beginning: more than all steps of a walk can set it back.
+/// Offset of the wall clock at the start, in milliseconds. A walk sets the clock back by less than this.
 const DATE_MS: i64 = 100_000_000;
 
 impl World {
-    /// An empty table that looks at each lock at least this often, in milliseconds.
+    /// Returns an empty table that looks at each lock at least this often, in milliseconds.
     pub fn new(look_every: Option<u64>) -> Self {
         let limits = Limits { waiters: 100, waiters_per_key: 100, ..Limits::UNLIMITED };
         let (mut clock, mut table) = (Clock::new(), Table::new(limits));
-        // However often the date is set back, it stays after 1970.
+        // The wall clock stays after 1970, however often it is set back.
         clock.pass(0, DATE_MS, &mut table);
         table.look_every = look_every.map(Millis);
         Self {
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Asks the table something about a key as an owner sees it now.
+    /// Calls the table with a key as an owner sees it now.
     pub fn with<T>(
         &mut self,
         key: Key,
@@ -67,7 +67,7 @@ impl World {
         self.with_asked(key, Asked { owner: owner.as_bytes(), living_at: None }, ask)
     }
 
-    /// Asks the table like `with`, after a search for living sharers.
+    /// Calls the table like `with`, after a search for living sharers.
     pub fn with_all<T>(
         &mut self,
         key: Key,
@@ -89,8 +89,8 @@ impl World {
         ask(&mut self.table, &at)
     }
 
-    /// Asks the table as the module does. An exclusive request needs to know which sharers are alive, unless
-    /// the lock has a queue.
+    /// Calls the table as the module does. An exclusive request needs to know which sharers are
+    /// alive, unless the lock has a queue.
     pub fn ask_as<T>(
         &mut self,
         key: Key,
@@ -124,8 +124,8 @@ impl World {
         let name = &self.names[key];
         let before = self.picture(name);
         self.space.apply(name, caller, self.clock.now(), &change);
-        // Only a renewal may write what is there already, or the grant of a share that the owner has: others watch the
-        // key.
+        // A change must alter the key, because other clients watch it. Exceptions are a renewal,
+        // and a grant of a share that the owner already has.
         let after = self.picture(name);
         let may_be_the_same = matches!(
             change,
@@ -139,7 +139,7 @@ impl World {
         let hand_offs = match change {
             Change::HandOff(hand_off) => vec![hand_off],
             Change::Share(sharers) => sharers.joined,
-            // A look finds whether the remaining sharers are still alive.
+            // A look finds out whether the remaining sharers are alive.
             Change::Leave => {
                 let change = self.look_at(key, Cause::Release);
                 return self.apply(key, "", change);
@@ -179,7 +179,7 @@ impl World {
         change
     }
 
-    /// What is at a key, to compare.
+    /// Returns the content of a key as text, for comparison.
     fn picture(&self, name: &Name) -> String {
         format!("{:?} {:?}", self.space.observe(name, Asked::NOBODY), self.space.shares(name))
     }
@@ -269,7 +269,7 @@ fn is_free(seen: &Observed<'_>) -> bool {
     matches!(seen, Observed::Free { .. })
 }
 
-/// The same in the model's words; `None` if the model does not know such an owner.
+/// Returns the state of a lock in the model's form. `None` if the model does not know the owner.
 fn what(seen: &Observed<'_>) -> Option<What> {
     Some(match seen {
         Observed::Free { stored } => What::Free(stored.map(Token::value)),

@@ -1,4 +1,4 @@
-//! What owners ask of a semaphore, and what they have to be answered.
+//! Requests of owners for permits, and the expected replies.
 
 use kvlock_core::{
     Acquire, Cause, Full, Join, Millis, Permits, PermitsChange, Release, ReleaseReply, RenewReply,
@@ -17,7 +17,7 @@ impl World {
             Key::Other { .. } => (None, false),
             Key::Unset => (Some(true), true),
             Key::Set { .. } if only_new => (Some(false), false),
-            // What is so already is not written again.
+            // The number that is set already is not written again.
             Key::Set { limit: old, .. } => (Some(true), old != limit),
         };
         let written = if writes { PermitsChange::Limit(limit) } else { PermitsChange::None };
@@ -25,7 +25,7 @@ impl World {
         if self.write("", change)? { self.serve(Cause::Release) } else { Ok(()) }
     }
 
-    /// What taking permits has to answer.
+    /// Returns the expected reply to taking permits.
     fn expected(&self, request: Request) -> TakeReply {
         let Request { owner, permits, holds, .. } = request;
         let had = self.of(owner).map_or(0, |(permits, _)| permits);
@@ -111,7 +111,7 @@ impl World {
         self.taken(owner, lease, expected, change)
     }
 
-    /// Writes what taking came to. A lease is never shortened by it.
+    /// Applies and checks the change of a request for permits. The request must not shorten a lease.
     fn taken(
         &mut self,
         owner: Owner,

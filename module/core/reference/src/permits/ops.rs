@@ -1,4 +1,4 @@
-//! What can happen to a semaphore.
+//! Operations on a semaphore, and their frequencies.
 
 use crate::Bytes;
 
@@ -20,9 +20,9 @@ pub enum Op {
     /// Sets the number of permits; with `true`, only if the semaphore does not exist.
     Set(u64, bool),
     Take(Request),
-    /// With a timeout, or for as long as it takes.
+    /// Waits, with a timeout or without.
     Wait(Request, Option<u64>),
-    /// All that are free.
+    /// Takes all free permits.
     Drain(Owner, u64, Option<u64>),
     Release(Owner, Option<u64>),
     ReleaseOne(Owner),
@@ -37,14 +37,14 @@ pub enum Op {
     /// Deletes a holder's field with another client's command.
     TakeOut(Owner),
     Pass(u64),
-    /// The client of a grant in flight has disconnected, or the grant's reply is written.
+    /// The client of a grant in flight has disconnected.
     Lost(usize),
     Delivered(usize),
-    /// A quarantine begins, of that length.
+    /// Begins a quarantine of this length.
     Quarantine(u64),
-    /// Highest number of waiters, for this semaphore and in all.
+    /// Sets the largest number of waiters, for this semaphore and in total.
     Limits(usize, usize),
-    /// The timer runs.
+    /// Runs the timer.
     Timer,
 }
 

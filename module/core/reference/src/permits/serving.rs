@@ -35,7 +35,7 @@ impl World {
             let (owner, permits, lease, holds) =
                 (first.owner, first.permits, first.lease, first.holds);
             if self.key == Key::Unset {
-                // They are sent away.
+                // The waiters are dismissed.
                 let client = self.waits.remove(0).client;
                 prop_assert_eq!(
                     self.table.dismiss_one_of(KEY, Dismissal::Unset),
@@ -75,7 +75,7 @@ impl World {
                     self.counters.granted += 1;
                     self.counters.handed_off += 1;
                     self.counters.handed_off_by_expiry += u64::from(cause == Cause::Expiry);
-                    // This owner waited again after its last grant, which shows that it knows of that grant.
+                    // This owner has waited again since its last grant, so it has received that grant.
                     self.touch(owner);
                     let id = hand_off.id;
                     self.flights.push(Flight { id, owner, permits, untouched: true });
@@ -106,7 +106,7 @@ impl World {
             looks += 1;
             prop_assert!(looks < 5, "looks have no end");
         }
-        // Every waiter that can be served has been served: its look was planned.
+        // A look was planned for each waiter that can be served, so the first one must have to wait.
         if let Some(first) = self.waits.first() {
             prop_assert!(self.key != Key::Unset, "it is gone, and they wait");
             let no_more =

@@ -1,5 +1,5 @@
-//! A semaphore beside a model of it: the permits and the lease end of each owner, and the list of waiters.
-//! Fields of dead owners stay in the hash until a search finds them, as in the module.
+//! A semaphore and a model of it: the permits and the lease end of each owner, and the list of
+//! waiters. Fields of expired owners stay in the hash until a search finds them, as in the module.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::Bytes;
 
 pub const KEY: KeyRef<'static> = KeyRef::semaphore(0, b"pool");
 
-/// What the key holds.
+/// Content of the key.
 #[derive(Debug, PartialEq)]
 pub enum Key {
     Unset,
@@ -24,9 +24,10 @@ pub enum Key {
     },
     Set {
         limit: u64,
-        /// Permits reported as held, including the permits of dead owners that no search has found.
+        /// Number of permits that are recorded as held, including permits of expired owners that no
+        /// search has found.
         used: u64,
-        /// What each owner holds and until when, dead or alive.
+        /// Permits and end of the lease of each owner, expired or not.
         fields: BTreeMap<Owner, (u64, u64)>,
     },
 }
@@ -42,25 +43,25 @@ pub struct Wait {
     pub end: Option<u64>,
 }
 
-/// A grant to a waiter whose reply is not written yet.
+/// A grant to a waiter; the reply was not written yet.
 #[derive(Debug)]
 pub struct Flight {
     pub id: GrantId,
     pub owner: Owner,
     pub permits: u64,
-    /// Whether its owner did nothing since.
+    /// `true` if its owner has not used the permits since.
     pub untouched: bool,
 }
 
 pub struct World {
     pub table: Table<u32>,
     pub key: Key,
-    /// No lease ends before this, as the last search has found in this operation.
+    /// Time before which no lease ends, as found by the last search in this operation.
     pub earliest: Option<u64>,
     pub waits: Vec<Wait>,
     pub flights: Vec<Flight>,
     pub now: u64,
-    /// When the quarantine is over.
+    /// End of the quarantine.
     pub quarantine: u64,
     pub clients: u32,
     pub counters: Counters,
@@ -130,7 +131,7 @@ impl crate::World for World {
             Op::Delivered(nth) if nth < self.flights.len() => {
                 let Flight { id, owner, .. } = self.flights.remove(nth);
                 self.table.delivered(KEY, id, owner.as_bytes(), kvlock_core::Token::NONE);
-                // From here on only its lease ends it.
+                // The grant was delivered, so it cannot be taken back.
                 let change = self.table.take_permits_back(&self.at(owner), id, owner.as_bytes(), 1);
                 prop_assert_eq!(change, PermitsChange::None);
             }
@@ -171,26 +172,26 @@ impl World {
         }
     }
 
-    /// Living owners that hold permits.
+    /// Owners with unexpired permits, with the number of permits and the end of the lease.
     fn living(&self) -> impl Iterator<Item = (Owner, u64, u64)> {
         let fields = if let Key::Set { fields, .. } = &self.key { Some(fields) } else { None };
         let all = fields.into_iter().flatten().map(|(owner, (n, until))| (*owner, *n, *until));
         all.filter(|(.., until)| *until >= self.now)
     }
 
-    /// What a living owner holds, and until when.
+    /// Permits of an owner and end of its lease, unless the lease has expired.
     pub fn of(&self, owner: &str) -> Option<(u64, u64)> {
         self.living().find(|(of, ..)| *of == owner).map(|(_, permits, until)| (permits, until))
     }
 
-    /// Number of free permits, without counting dead owners as holders.
+    /// Number of free permits. Permits of expired owners count as free.
     pub fn free(&self) -> u64 {
         let held: u64 = self.living().map(|(_, permits, _)| permits).sum();
         self.limit().unwrap_or(0).saturating_sub(held)
     }
 
-    /// Reads the semaphore as the module does. An owner that died and asks again holds nothing, and its permits
-    /// are free.
+    /// Reads the semaphore as the module does. If the lease of `owner` has expired, it holds
+    /// nothing, and its permits are free.
     pub fn at(&self, owner: &str) -> SemaphoreAt<'static> {
         let seen = match &self.key {
             Key::Unset => Semaphore::Unset,
@@ -207,7 +208,8 @@ impl World {
         SemaphoreAt { key: KEY, seen, now: self.now() }
     }
 
-    /// The same, after a search for the dead if the table finds that they are needed.
+    /// Reads the semaphore like [`Self::at`]. If the table needs more free permits, searches for
+    /// expired owners first.
     pub fn at_with(&mut self, owner: &str, permits: u64) -> SemaphoreAt<'static> {
         let at = self.at(owner);
         if !self.table.lacks_permits(&at, permits) {
@@ -222,8 +224,8 @@ impl World {
         self.at(owner)
     }
 
-    /// Applies a change of the table. Checks that no more permits are held than exist, unless the number was
-    /// lowered. Returns whether more permits may be free than before.
+    /// Applies a change of the table. Checks that the change does not grant more permits than the
+    /// limit. Returns whether more permits may be free than before.
     pub fn write(&mut self, owner: Owner, change: PermitsChange) -> Result<bool, TestCaseError> {
         let before: u64 = self.living().map(|(_, permits, _)| permits).sum();
         let frees = match (change, &mut self.key) {

@@ -170,7 +170,7 @@ impl World {
         Ok(())
     }
 
-    /// A reply is composed and sent.
+    /// Composes and sends a reply to a reader.
     fn read(&mut self, number: usize, reading: Reading) -> TestCaseResult {
         let news = self.table.news(reading).expect("it is there").expect("it reads");
         let news: Vec<_> = news.take(MOST).map(|(n, outcome)| (n, self.told(outcome))).collect();
@@ -188,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// Answers the readers that have something to hear.
+    /// Answers the readers that have outcomes to read. With `lost`, they have disconnected.
     fn answer(&mut self, lost: bool) -> TestCaseResult {
         let now = self.clock.now();
         while let Some((reading, Client(client))) = self.table.next_reader(now) {
@@ -260,7 +260,8 @@ impl World {
         Ok(())
     }
 
-    /// The wait whose time is over first, if any: its end, its number, and its place in the queue.
+    /// Returns the wait with the earliest end among those that have ended: its end, its number, its
+    /// key, and its place in the queue.
     fn first_over(&self) -> Option<(u64, u64, usize, usize)> {
         let queues = self.model.queues.iter().zip(0..);
         let waits = queues.flat_map(|(queue, key)| queue.iter().zip(0..).map(move |w| (w, key)));

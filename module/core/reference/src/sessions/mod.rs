@@ -1,5 +1,6 @@
-//! Sessions. Each place in a queue has one outcome, kept until it is acknowledged. A session that is away is
-//! passed over and keeps its places. Grants that were never sent are taken back.
+//! Sessions. Each place of a session in a queue has one outcome, kept until it is acknowledged. The
+//! waiters of a session that is away are passed over and keep their places. Grants that were never
+//! sent are taken back.
 
 mod drive;
 mod naive;

@@ -7,7 +7,7 @@ use super::ops::{KEYS, SESSIONS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     Client(u64),
-    /// By its number, and the how manieth of that number it is.
+    /// The number of a session, and its generation: how often the number has been opened.
     Session(usize, u64),
 }
 
@@ -24,7 +24,7 @@ pub struct Wait {
     pub owner: usize,
     pub whom: Whom,
     pub end: Option<u64>,
-    /// Places are numbered in order of arrival.
+    /// Number of the place, in order of arrival.
     pub place: u64,
 }
 
@@ -41,12 +41,12 @@ pub struct Session {
     pub away: bool,
     pub connection: Option<u64>,
     pub cursor: usize,
-    /// The client that is blocked, and whether it has something to hear.
+    /// The blocked client, and whether it has something to read.
     pub reader: Option<(u64, bool)>,
     pub posted: Vec<Told>,
     /// Positions of grants that were neither used by their owners nor sent.
     pub untold: Vec<usize>,
-    /// The latest that was sent, by position.
+    /// Position of the latest outcome that was sent.
     pub sent: usize,
     pub acked: usize,
 }
@@ -56,7 +56,7 @@ pub struct Naive {
     /// Holder of each lock, and the session, generation and position of its unused grant.
     pub holders: [Option<usize>; KEYS],
     pub queues: [Vec<Wait>; KEYS],
-    /// The number of the place with which each queue began.
+    /// Number of the first place of each queue since it was last empty.
     pub waited_for_since: [u64; KEYS],
     pub sessions: [Option<Session>; SESSIONS],
     pub generations: u64,
@@ -66,7 +66,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// The session, if it is still that one.
+    /// Returns the session, unless it has ended.
     pub fn find(&mut self, whom: Whom) -> Option<&mut Session> {
         let Whom::Session(number, generation) = whom else { return None };
         self.sessions[number].as_mut().filter(|session| session.generation == generation)
@@ -152,7 +152,7 @@ impl Naive {
         true
     }
 
-    /// Whether the queue has a waiter that is not passed over.
+    /// Returns whether the queue has a waiter that is not passed over.
     fn is_in_line(&self, key: usize) -> bool {
         self.queues[key].iter().any(|wait| !self.is_away(wait.whom))
     }
@@ -162,7 +162,7 @@ impl Naive {
         self.tell(key, &wait, what);
     }
 
-    /// The owner has done something with its grant.
+    /// Records that the owner has used its grant.
     pub fn used(&mut self, key: usize, owner: usize) {
         for session in self.sessions.iter_mut().flatten() {
             let is_it =
@@ -171,8 +171,8 @@ impl Naive {
         }
     }
 
-    /// Ends sessions. Their waits leave, and grants that were not sent are taken back, the earliest end first.
-    /// Returns the number of grants taken back.
+    /// Ends sessions. Their waits leave, and grants that were not sent are taken back, the earliest
+    /// end first. Returns the number of grants taken back.
     pub fn end(&mut self, numbers: &[usize]) -> u64 {
         let gone = numbers.iter().filter_map(|number| self.sessions[*number].take());
         let mut gone: Vec<_> = gone.collect();

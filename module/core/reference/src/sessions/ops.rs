@@ -7,25 +7,25 @@ pub const OWNERS: [&str; 5] = ["ann", "bob", "cat", "dan", "eve"];
 /// Sessions that are open at one time, and connections that read.
 pub const SESSIONS: usize = 3;
 const CONNECTIONS: u8 = 3;
-/// The most that a reader takes.
+/// Largest number of outcomes in one reply.
 pub const MOST: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// Opens the session of that number, for one of two users, unless it is open.
+    /// Opens the session with this number, for one of two users, unless it is open.
     Open {
         session: usize,
         user: usize,
         ttl: u64,
     },
-    /// Waits through a session, or blocked.
+    /// Waits through a session, or as a blocked client.
     Wait {
         key: usize,
         owner: usize,
         through: Option<usize>,
         timeout: Option<u64>,
     },
-    /// Takes the lock if it can be had at once.
+    /// Acquires the lock if that is possible at once.
     Acquire {
         key: usize,
         owner: usize,
@@ -38,12 +38,12 @@ pub enum Op {
         key: usize,
         owner: usize,
     },
-    /// Shows that it knows of its grant.
+    /// Renews the lease, which shows that the owner has received its grant.
     Renew {
         key: usize,
         owner: usize,
     },
-    /// Reads; `ack` is counted from what was sent last.
+    /// Reads outcomes. `ack` is relative to the latest outcome that was sent.
     Next {
         session: usize,
         user: usize,
@@ -51,11 +51,11 @@ pub enum Op {
         ack: isize,
         timeout: Option<u64>,
     },
-    /// Replies to the readers that have news; with `lost`, they have disconnected.
+    /// Answers the readers that have outcomes to read; with `lost`, they have disconnected.
     Answer {
         lost: bool,
     },
-    /// A connection is closed.
+    /// Closes a connection.
     Hangup {
         connection: u64,
     },

@@ -1,4 +1,4 @@
-//! A table with sessions, the model beside it, and the comparison of both.
+//! A table with sessions, the model, and the comparison of both.
 
 use kvlock_core::{
     Acquire, AcquireReply, Change, Ending, GrantId, Join, KeyRef, Limits, Millis, Observed,
@@ -13,10 +13,10 @@ use super::naive::{Naive, Told, What};
 use super::ops::{KEYS, OWNERS, SESSIONS};
 use crate::sim::{Asked, Clock, Keyspace, Name, key_ref};
 
-/// Long enough that no lease ends.
+/// A lease that never ends in a walk.
 const LEASE: Millis = Millis(1_000_000_000);
 
-/// A client to answer, once.
+/// A client to answer. It cannot be copied, so it is answered at most once.
 #[derive(Debug)]
 pub struct Client(pub u64);
 
@@ -28,11 +28,12 @@ pub struct World {
     names: Vec<Name>,
     pub model: Naive,
     pub clients: u64,
-    /// Which waiter each blocked client was.
+    /// The waiter of each blocked client.
     pub blocked: BTreeMap<u64, WaiterId>,
-    /// Which call each blocked reader is in.
+    /// The call of each blocked reader.
     pub reading: BTreeMap<u64, Reading>,
-    /// Counts of rare cases: a session away, a place resumed, a refusal, a late read, a late notice.
+    /// Counts of rare cases: a session of another user, a refused acknowledgement, a return of an
+    /// absent session, a reply that left outcomes unread, a lost reply, and a closed connection.
     pub seen: [u64; 6],
 }
 
@@ -114,7 +115,7 @@ impl World {
         Ok(false)
     }
 
-    /// A client was answered; the model must have expected it.
+    /// Records that a client was answered. The model must have expected it.
     pub fn tell(&mut self, client: Option<Client>, what: What) -> TestCaseResult {
         if let Some(Client(client)) = client {
             self.blocked.remove(&client);
@@ -146,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// A blocked client's reply is written at once here.
+    /// Records that the reply to a blocked client was written, which happens at once here.
     fn deliver(&mut self, key: usize, id: GrantId, owner: &str) {
         let at = self.space.observe(&self.names[key], Asked::NOBODY);
         if let Observed::Held(holding) = at
@@ -176,7 +177,7 @@ impl World {
         self.apply(key, owner, change)
     }
 
-    /// The table's words for what the model keeps.
+    /// Converts an outcome of the table to the model's form.
     pub fn told(&self, outcome: &Outcome) -> Told {
         let key = self.names.iter().position(|it| it.1.as_bytes() == &*outcome.key.name).unwrap();
         let owner = OWNERS.iter().position(|it| it.as_bytes() == &*outcome.owner).unwrap();
@@ -222,7 +223,7 @@ impl World {
     }
 }
 
-/// To hold a lock alone, once.
+/// Returns a request for one exclusive hold.
 fn request_of(owner: &str) -> Acquire<'_> {
     let (owner, want) = (owner.as_bytes(), Want::Exclusive);
     Acquire { owner, want, lease: LEASE, holds: Some(1) }

@@ -1,4 +1,5 @@
-//! The model of deadlocks: every way from the wanted locks over holders and what they wait for is tried.
+//! The model of deadlocks. It follows every path from the wanted locks over the holders and the
+//! locks that these wait for.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use super::naive::{Held, Naive, Wait};
 use super::ops::{Key, Owner};
 
 impl Naive {
-    /// Whether a new wait would wait for its own owner.
+    /// Returns whether a new wait would in the end wait for its own owner.
     pub fn closes_circle(&self, new: &Wait) -> bool {
         let (mut met, mut todo) = (BTreeSet::new(), Vec::new());
         for (key, shared) in new.set.wants() {
@@ -34,8 +35,8 @@ impl Naive {
         false
     }
 
-    /// Owners that keep a waiter from a lock that it does not hold, and whether they hold the lock. The others are in front
-    /// of it, with a set.
+    /// Returns the owners that keep a waiter from a lock that it does not hold, and whether each of
+    /// them holds the lock. The others are ahead of it in the queue, with a set.
     fn in_the_way(&self, of: Owner, key: Key, shared: bool, before: usize) -> Vec<(Owner, bool)> {
         let mut owners: Vec<_> = match &self.locks[key].held {
             Held::Free => Vec::new(),
@@ -55,7 +56,8 @@ impl Naive {
                 Some((at, wait, its))
             })
         };
-        // Those that want to share wait for the last one before them that wants the lock alone, and for what that waits for.
+        // A request to share waits for the last earlier exclusive request, and for everything that
+        // this request waits for.
         let alone = waits().filter(|(.., its)| !its).map(|(at, ..)| at).next_back();
         let alone = if shared { alone } else { Some(before) };
         if matches!(self.locks[key].held, Held::Shared(_)) && alone.is_none() {

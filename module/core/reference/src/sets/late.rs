@@ -1,5 +1,6 @@
-//! The same operations while work is done late: keys have ended and nobody has looked, a session is away and its waits
-//! are still in line. When all work is done, no waiter may be left that could be granted what it waits for.
+//! The same operations while work is done late: keys have expired without a look, or a session is
+//! away and its waits are still in line. When all work is done, no waiter may be left that can be
+//! granted its request.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +12,10 @@ use super::ops::{ALL, KEYS, Op, Set};
 use super::world::World;
 use crate::sim::{Foreign, key_ref};
 
-/// A lock that one owner holds all the time, after [`KEYS`].
+/// Position of a lock that one owner holds all the time, after [`KEYS`].
 const BUSY: usize = KEYS.len();
 
-/// Owners that wait for it through the session: more than are looked at in one piece of work.
+/// Owners that wait for it through the session: more than one piece of work handles.
 const CROWD: [&str; 20] = [
     "c01", "c02", "c03", "c04", "c05", "c06", "c07", "c08", "c09", "c10", "c11", "c12", "c13",
     "c14", "c15", "c16", "c17", "c18", "c19", "c20",
@@ -105,7 +106,7 @@ impl World {
         Ok(())
     }
 
-    /// No waiter can be granted what it waits for.
+    /// Checks that no waiter can be granted its request.
     fn nobody_is_forgotten(&mut self) -> TestCaseResult {
         let now = self.clock.now();
         prop_assert!(self.table.next_due(now) != Some(Millis(0)));

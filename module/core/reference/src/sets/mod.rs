@@ -1,5 +1,5 @@
-//! Waits for several locks in one step, beside waits for one. After each step everything that is due is done, and
-//! then the table and the model must have the same holders, the same queues and the same replies.
+//! Waits for sets of locks and for single locks. After each step all due work is done. Then the
+//! table and the model must have the same holders, queues and replies.
 //!
 //! In every second world work is done late, as on a busy server: see `late.rs`.
 
@@ -35,13 +35,13 @@ impl crate::World for World {
     }
 }
 
-/// Does this while work is done late.
+/// Runs operations in a world in which work is done late.
 pub fn do_late(ops: &[Op]) -> TestCaseResult {
     let mut world = World::late();
     ops.iter().try_for_each(|op| world.step_late(op))
 }
 
-/// Runs every walk of this many steps from a small alphabet. Returns how many there were.
+/// Runs every walk of this number of steps from a small alphabet. Returns the number of walks.
 pub fn exhaust(steps: usize) -> usize {
     let alphabet = alphabet();
     let (mut walk, mut count) = (vec![0; steps], 0);

@@ -1,5 +1,6 @@
-//! The simplest model of sets: locks with holders, and one list of all waits in order of arrival. A wait is granted
-//! if all its locks can be had and no earlier wait conflicts with it in any of them.
+//! The simplest model of sets: locks with holders, and one list of all waits in order of arrival. A
+//! wait is granted if all its locks can be granted and no earlier wait conflicts with it in any of
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::ops::{KEYS, Key, Owner, Set};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// With the holds of the first lock.
+    /// Contains the number of holds of the first lock.
     Granted(u64),
     Nil,
     Upgrade,
@@ -26,7 +27,7 @@ pub enum Held {
         holds: u64,
         shared: u64,
     },
-    /// Holds and the end of the lease of each.
+    /// Holds and end of the lease of each sharer.
     Shared(BTreeMap<Owner, (u64, u64)>),
 }
 
@@ -43,7 +44,7 @@ pub struct Wait {
     pub lease: u64,
     pub end: Option<u64>,
     pub client: u64,
-    /// Whether it waits through the session.
+    /// `true` if it waits through the session.
     pub through: bool,
 }
 
@@ -80,7 +81,7 @@ impl Naive {
         !(wait.through && self.away)
     }
 
-    /// Whether one of the first waits conflicts with a request for a lock.
+    /// Returns whether one of the first `first` waits conflicts with a request for a lock.
     fn is_barred(&self, first: usize, key: Key, shared: bool) -> bool {
         self.waits[..first].iter().any(|wait| {
             let wants = |(other, its): (Key, bool)| other == key && !(its && shared);
@@ -88,13 +89,13 @@ impl Naive {
         })
     }
 
-    /// Takes one lock, or says why not.
+    /// Acquires one lock, or returns the refusal.
     fn take(&mut self, key: Key, owner: Owner, shared: bool, lease: u64, barred: bool) -> Answer {
         let (end, now) = (self.now + lease, self.now);
         let had = self.holds_any(owner, key);
         let answer = self.take_one(key, owner, shared, barred, (end, now));
         if matches!(answer, Answer::Granted(_)) && !had {
-            // It needs its place no more that is passed over.
+            // The owner no longer needs a place that is passed over.
             let away = self.away;
             let is_aside = |wait: &Wait| {
                 let is_of_it = wait.set.keys.iter().any(|(it, _)| *it == key);
@@ -150,7 +151,7 @@ impl Naive {
         }
     }
 
-    /// Takes all locks, or none. `first` waits are before it.
+    /// Acquires all locks, or none. `first` is the number of earlier waits.
     fn take_all(&mut self, owner: Owner, set: &Set, lease: u64, first: usize) -> Answer {
         let (mut copy, mut answer, mut refused) = (self.clone(), None, false);
         for (key, shared) in set.wants() {
@@ -180,7 +181,7 @@ impl Naive {
         self.take_all(owner, set, lease, self.waits.len())
     }
 
-    /// Whether the owner holds a lock in the mode, and how often.
+    /// Returns the number of holds of an owner in a mode; 0 if it does not hold the lock.
     fn holds(&self, owner: Owner, key: Key, shared: bool) -> u64 {
         match &self.locks[key].held {
             Held::Alone { owner: holder, holds, shared: beside } if *holder == owner => {
@@ -213,7 +214,8 @@ impl Naive {
         };
         let same = self.waits.iter().position(is_same);
         let first = wait.set.wants().next().unwrap();
-        // A wait that is in line for a set is granted by its place only. Another request of it can still fail.
+        // A wait that is in line for a set is granted only at its place. A repeated request for it
+        // can still fail.
         let is_set = wait.set.keys.len() > 1;
         let keeps_place = same.is_some() && is_set;
         let aside = !is_set
@@ -250,7 +252,7 @@ impl Naive {
         Answer::Blocked
     }
 
-    /// Whether an owner holds a lock, if it is shared in this mode.
+    /// Returns whether an owner holds a lock exclusively, or in this mode.
     fn is_known(&self, owner: Owner, (key, shared): (Key, bool)) -> bool {
         let alone = matches!(&self.locks[key].held, Held::Alone { owner: it, .. } if *it == owner);
         alone || self.holds(owner, key, shared) > 0
@@ -260,7 +262,7 @@ impl Naive {
         self.holds(owner, key, false) + self.holds(owner, key, true) > 0
     }
 
-    /// Grants a wait what it waits for, if it can be had. `first` waits are before it.
+    /// Grants the request of a wait if possible. `first` is the number of earlier waits.
     fn serve(&mut self, wait: &Wait, first: usize) -> Answer {
         let (key, shared) = wait.set.wants().next().unwrap();
         if wait.through && self.holds(wait.owner, key, shared) > 0 {
@@ -270,7 +272,7 @@ impl Naive {
         }
     }
 
-    /// A wait through a session that was granted before: what is held gets no further hold.
+    /// Repeats a request through a session: locks that are held get no further hold.
     fn repeat(&mut self, wait: &Wait, before: usize) -> Answer {
         let (mut copy, mut first, mut refused) = (self.clone(), None, false);
         for (key, shared) in wait.set.wants() {
@@ -319,7 +321,7 @@ impl Naive {
         }
     }
 
-    /// Releases one hold of each lock. Returns what is left of the first, if all were held.
+    /// Releases one hold of each lock. Returns the holds left of the first lock, if all locks were held.
     pub fn release(&mut self, owner: Owner, set: &Set) -> Answer {
         let (mut first, mut lost) = (None, false);
         for (key, shared) in set.wants() {
@@ -363,7 +365,7 @@ impl Naive {
         }
     }
 
-    /// Takes all holds of a lock from an owner, which never got the grant.
+    /// Takes back all holds of a lock from an owner that never received the grant.
     pub fn take_back(&mut self, owner: Owner, key: Key) {
         match &mut self.locks[key].held {
             Held::Alone { owner: holder, .. } if *holder == owner => {
@@ -380,7 +382,8 @@ impl Naive {
         !gone.is_empty()
     }
 
-    /// Ends what is over, then grants what can be had, the earliest first.
+    /// Ends the waits and leases whose time has passed. Then grants what can be granted, earlier
+    /// waits first.
     pub fn settle(&mut self) {
         let now = self.now;
         self.remove(|wait| wait.end.is_some_and(|end| end <= now));
@@ -417,7 +420,8 @@ impl Naive {
         }
     }
 
-    /// Whether the first lock that a wait for a set cannot have is one that its owner shares, and that it wants alone.
+    /// Returns whether the first lock that a wait for a set is refused is one that its owner shares
+    /// and requests exclusively.
     fn is_misfit(&self, at: usize) -> bool {
         let wait = &self.waits[at];
         let mut tried = self.clone();
@@ -430,7 +434,8 @@ impl Naive {
         wait.set.keys.len() > 1 && self.counts(wait) && refused == Some(Answer::Upgrade)
     }
 
-    /// Grants a wait what it waits for. Returns the locks that its owner did not hold before.
+    /// Grants the request of a wait, if possible. Returns its position, and the locks that its
+    /// owner did not hold before.
     fn grant(&mut self, at: usize) -> Option<(usize, Vec<Key>)> {
         let wait = self.waits[at].clone();
         if !self.counts(&wait) {

@@ -2,16 +2,16 @@
 
 use crate::Bytes;
 
-/// Which lock.
+/// Position of a lock in [`KEYS`].
 pub type Key = usize;
 pub const KEYS: [&str; 3] = ["a", "b", "top"];
 pub type Owner = &'static str;
 const OWNERS: [Owner; 4] = ["ann", "bob", "carol", "dave"];
 
-/// More pieces of work than there are.
+/// A limit above the number of pieces of work that are ever due.
 pub const ALL: usize = 2_000;
 
-/// The locks of a request, each with whether it is one of `UNDER`, and whether the others are shared too.
+/// The locks of a request. The flag of each marks a lock of `UNDER`. `shared` is the mode of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     pub keys: Vec<(Key, bool)>,
@@ -19,7 +19,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Each lock with whether the set only shares it.
+    /// Returns each lock, and whether the set only shares it.
     pub fn wants(&self) -> impl Iterator<Item = (Key, bool)> {
         self.keys.iter().map(|(key, under)| (*key, *under || self.shared))
     }
@@ -28,7 +28,7 @@ impl Set {
 #[derive(Clone, Debug)]
 pub enum Op {
     Acquire(Owner, Set, u64),
-    /// With a lease, and perhaps a timeout; through the session or not.
+    /// Waits, with a lease and perhaps a timeout, through the session or as a blocked client.
     Wait(Owner, Set, u64, Option<u64>, bool),
     Release(Owner, Set),
     Cancel(Owner, Key),
@@ -36,14 +36,14 @@ pub enum Op {
     Force(Key),
     Delete(Key),
     Pass(u64),
-    /// One of the latest grants was never sent, or was sent.
+    /// One of the latest grants was never sent, so it is taken back.
     TakeBack(usize),
     Delivered(usize),
-    /// The reader of the session goes away, or comes back.
+    /// The reader of the session disconnects, or reconnects.
     Away(bool),
-    /// Where work is done late: the session ends, and another one begins.
+    /// In a late world: ends the session and opens another one.
     Close,
-    /// Does this number of pieces of the work that was put off.
+    /// In a late world: does up to this number of pieces of work.
     Work(usize),
 }
 
@@ -86,7 +86,7 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
     }
 }
 
-/// A few operations, of which all short walks are run.
+/// Returns a few operations. A test runs all short walks of them.
 pub fn alphabet() -> Vec<Op> {
     let of = |keys: &[(Key, bool)]| Set { keys: keys.to_vec(), shared: false };
     let (a, b) = (of(&[(0, false)]), of(&[(1, false)]));

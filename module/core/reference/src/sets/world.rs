@@ -1,5 +1,4 @@
-//! A table with a keyspace around it, which does everything that is due after each step, and the comparison with the
-//! model.
+//! A table with a keyspace, which does all due work after each step, and the comparison with the model.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use super::naive::{Answer, Held, Naive, Wait};
 use super::ops::{ALL, KEYS, Key, Op, Owner, Set};
 use crate::sim::{Asked, Clock, Foreign, Holders, Keyspace, Name, key_ref};
 
-/// A client to answer. There is no second one like it.
+/// A client to answer. Each has its own number and cannot be copied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client(u64);
 
@@ -32,14 +31,14 @@ pub(super) struct Grant {
 #[derive(Debug)]
 pub struct World {
     pub table: Table<Client>,
-    /// Whether work is done late, and not compared with the model.
+    /// `true` if work is done late and the results are not compared with the model.
     pub is_late: bool,
     pub(super) space: Keyspace,
     pub(super) clock: Clock,
     pub(super) names: Vec<Name>,
     pub(super) model: Naive,
     clients: u64,
-    /// The place of each client that was blocked.
+    /// The place of each client that was blocked in a wait.
     pub(super) places: BTreeMap<u64, WaiterId>,
     pub(super) session: SessionId,
     pub(super) reading: Reading,
@@ -71,7 +70,7 @@ impl World {
         }
     }
 
-    /// Opens the session anew.
+    /// Opens the session again.
     pub(super) fn open_session(&mut self) {
         (self.session, self.reading) = opened(&mut self.table, self.clock.now());
     }
@@ -222,7 +221,7 @@ impl World {
         Ok(answer(reply))
     }
 
-    /// Asks the table to wait.
+    /// Requests a wait from the table.
     pub(super) fn ask(
         &mut self,
         owner: Owner,
@@ -394,9 +393,9 @@ impl World {
         Ok(())
     }
 
-    /// Does everything that is due.
+    /// Does all due work.
     fn work(&mut self) -> TestCaseResult {
-        // The model ends waits first. In the module, the two come in any order.
+        // The model ends waits first. In the module, timeouts and looks come in any order.
         while let Some(out) = self.table.time_out_one(self.clock.now()) {
             self.told.extend(out.map(|client| (client.0, false)));
         }
@@ -404,7 +403,7 @@ impl World {
         Ok(())
     }
 
-    /// Does some pieces of work. Returns whether there is no more.
+    /// Does up to `most` pieces of work. Returns whether no work is left.
     pub(super) fn work_some(&mut self, most: usize) -> Result<bool, TestCaseError> {
         for _ in 0..most {
             let now = self.clock.now();
@@ -460,7 +459,7 @@ impl World {
         Ok(())
     }
 
-    /// The holders of a lock that are alive, in the words of the model.
+    /// Returns the unexpired holders of a lock, in the model's form.
     fn held(&self, key: Key) -> Held {
         use kvlock_core::Observed;
         let named = |name: &[u8]| {
