@@ -127,7 +127,7 @@ impl Server {
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
             if self.is_shared_by_the_living(&mut case) {
-                // Nothing could be granted even if the server allowed writes. Only plans the next look.
+                // They could be given nothing if the server took writes, either: the next look.
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);
             }
