@@ -56,8 +56,8 @@ fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Acquires all locks without waiting, or none of them. With `held`, only re-enters locks that the owner
-/// already holds.
+/// Acquires all locks without waiting, or none of them. With `held`, is refused unless the owner already
+/// holds all of them.
 pub(super) fn acquire(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -155,7 +155,7 @@ pub(super) fn release(
 ) -> Answer {
     let need = if store.is_some() { Need::Own } else { Need::Holds };
     let outcome = server.on_set(ctx, parts, owner, need, |table, members| {
-        // If one lock of the set is lost, no result is stored: another client may already do the work.
+        // A set of which a lock is lost is lost as a whole: another client may do the work already.
         let stores = members.iter().all(|member| member.is_held_by(name, want));
         let stores = stores && !mismatches(members, name, want, amount);
         if let (Some(store), Some(first)) = (store.filter(|_| stores), members.first()) {
