@@ -48,7 +48,7 @@ pub(crate) struct Child {
     /// Earliest time at which another keeper may be started. Keepers that end at once must not keep this
     /// process busy.
     next_keeper: Duration,
-    /// Whether there is no keeper, and the message about that is written.
+    /// `true` if there is no keeper, and the message about that is written.
     unguarded: bool,
     /// Standard output of the command, if it is a pipe to this process.
     pub(crate) output: Option<ChildStdout>,

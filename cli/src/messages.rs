@@ -1,7 +1,8 @@
 //! Messages on stderr, one line each.
 //!
-//! A separate thread writes them. So a stderr that is not read (a full pipe, a stopped terminal, a log driver
-//! that hangs) delays neither a signal to the command nor, beyond [`AT_EXIT`], the end of this process.
+//! A separate thread writes them, because stderr may not be read: a full pipe, a stopped terminal, a log
+//! driver that hangs. This does not delay signals to the command, and delays the end of this process by at
+//! most [`AT_EXIT`].
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -20,7 +21,7 @@ static CHANGED: Condvar = Condvar::new();
 
 struct Queue {
     lines: VecDeque<String>,
-    /// Whether the thread is writing a line, which is already removed from `lines`.
+    /// `true` while the thread writes a line, which is already removed from `lines`.
     writing: bool,
     started: bool,
 }

@@ -128,7 +128,7 @@ pub(crate) struct Job {
     pub(crate) signals: Signals,
     /// Name of the lock, for messages.
     pub(crate) name: String,
-    /// Whether this candidate has already written the message about why it cannot stand for election.
+    /// `true` if this candidate has already written the message about why it cannot stand for election.
     waiting_in_trouble: bool,
 }
 
@@ -253,7 +253,7 @@ impl Job {
         if let Err(Error::Invalid(why)) = guard.extend(time).await {
             return Err(Failure::usage(format!("{}: --hold-at-least: {why}", self.name)));
         }
-        // Any other error is ignored: the client assumes the shorter lease. If the lock is lost, the command
+        // After any other error, the client relies on the shorter lease. If the lock is lost, the command
         // never runs.
         let _trouble = guard.extend(self.task.lease).await;
         Ok(())

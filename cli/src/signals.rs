@@ -32,7 +32,7 @@ const PASSED_ON: [Signal; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedSignal {
     pub(crate) signal: Signal,
-    /// Whether a key of the terminal sent it, to each process of this process group.
+    /// `true` if a key of the terminal sent it, to each process of this process group.
     pub(crate) typed: bool,
 }
 
@@ -129,8 +129,8 @@ pub(crate) fn take_default_action(signal: Signal) {
     let _blocked = only.thread_block();
 }
 
-/// Ends this process by a signal that it has received. The kernel does not apply the signal to process 1, so
-/// that one gets the exit code that a shell reports for the signal.
+/// Ends this process by a signal that it has received. The kernel does not apply the signal to process 1. As
+/// such, this process exits with the code that a shell reports for the signal.
 pub(crate) fn end_by(signal: Signal) -> ExitCode {
     messages::flush(messages::AT_EXIT);
     take_default_action(signal);

@@ -26,7 +26,7 @@ const SLACK: Duration = Duration::from_millis(500);
 /// Time to wait for processes that SIGKILL does not end, such as those that wait for a disk.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Interval at which a group that was told to end is checked.
+/// Interval of checks whether a group that got SIGTERM has ended.
 const CHECK: Duration = Duration::from_millis(20);
 
 /// Durations around the end of a lease.
@@ -72,7 +72,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) terms: Terms,
     /// Name of the lock, for messages.
     pub(crate) name: &'a str,
-    /// Whether the interrupt key was pressed while the terminal was not lent.
+    /// `true` if the interrupt key was pressed while the terminal was not lent.
     pub(crate) interrupted: bool,
     /// The signal that asked this process, and not only the command, to end.
     pub(crate) asked_to_end: Option<ReceivedSignal>,

@@ -31,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) max_lease_ms: u64,
     /// Way of announcing a free lock to Redisson's waiters.
     pub(crate) redisson_channel: RedissonChannel,
-    /// Whether the module declares to the server that saves without a fork are allowed.
+    /// `true` if the module declares to the server that saves without a fork are allowed.
     pub(crate) forkless_saves: bool,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Screen {
     pub(super) rows: Vec<Row>,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// Whether keys are added to the filter.
+    /// `true` while typed characters are added to the filter.
     pub(super) typing: bool,
     pub(super) view: View,
     pub(super) selected: usize,

@@ -208,8 +208,8 @@ impl Key<'_> {
     }
 
     /// Replaces any value of the key with a hash of these few fields. It expires at `at`, in milliseconds
-    /// since 1970. Replicas and the append-only file get one `RESTORE`, or several commands if the fields are
-    /// too long for it. `words` are `REPLACE` and `ABSTTL`.
+    /// since 1970. Replicas and the append-only file get one `RESTORE`, or several commands if the old value
+    /// is large or not a hash, or if the fields are too long for it. `words` are `REPLACE` and `ABSTTL`.
     ///
     /// Pass `other` only if the key is a hash with no fields except the first of `fields` and `other`. Then
     /// only `other` is deleted, and the hash is reused.

@@ -13,7 +13,7 @@ use super::entry::Entry;
 /// Number of the running timer or command. A key is refused during all of it, or not at all.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a timer is running, rather than a command.
+/// `true` if the last entry was a timer, `false` if a command.
 static IN_TIMER: AtomicBool = AtomicBool::new(false);
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);

@@ -112,8 +112,8 @@ impl CommandSpec {
         if more { -least } else { least }
     }
 
-    /// Returns the ACL categories of the command: first with this module's own category, then without it. A
-    /// command that reads from all keys is in `dangerous`.
+    /// Returns the ACL categories of the command: first with this module's own category, then without it. An
+    /// `admin` command is in `dangerous`, and so is one that reads from all keys.
     pub(super) fn categories(&self) -> [CString; 2] {
         let flags = self.flags.to_string_lossy();
         let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
@@ -166,7 +166,7 @@ pub(crate) enum ArgSpec {
     OptionalStore { word: &'static CStr, key: &'static CStr },
 }
 
-/// How a command uses a key.
+/// Use of a key by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyAccess {
     /// Reads and changes it.

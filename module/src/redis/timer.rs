@@ -21,7 +21,7 @@ const OVERDUE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 thread_local! {
-    /// Whether the server was asked to call `next_turn` and has not called it yet.
+    /// `true` if the server was asked to call `next_turn` and has not called it yet.
     static IS_CALLED: Cell<bool> = const { Cell::new(false) };
 }
 
