@@ -245,7 +245,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// N of TOTAL permits.
+/// Value of `--permits`: N of TOTAL permits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) wanted: u32,

@@ -1,4 +1,4 @@
-//! The command: a process group of its own, with a keeper.
+//! The process group of the command, and its keeper.
 
 use crate::failure::{Failure, SIGNALLED};
 use crate::keeper::Keeper;
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// How the command ended.
+/// End of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Exited(u8),
@@ -22,7 +22,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// The exit code that the shell reports for it.
+    /// Returns the exit code that a shell reports for this end.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -33,7 +33,7 @@ impl End {
     }
 }
 
-/// A change of the state of the command.
+/// Change of the command's state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChildEvent {
     Ended(End),
@@ -45,22 +45,21 @@ pub(crate) struct Child {
     pub(crate) id: Pid,
     /// `None` after the keeper was killed.
     keeper: Option<Keeper>,
-    /// Earliest start of the next keeper, so that keepers that end at once do not keep this process
-    /// busy.
+    /// Earliest time at which another keeper may be started. Keepers that end at once must not keep this
+    /// process busy.
     next_keeper: Duration,
-    /// There is no keeper, and the message about that is written.
+    /// `true` if there is no keeper, and the message about that is written.
     unguarded: bool,
     /// Standard output of the command, if it is a pipe to this process.
     pub(crate) output: Option<ChildStdout>,
 }
 
-/// Least time between the starts of two keepers.
+/// Shortest time between the starts of two keepers.
 const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Child {
-    /// Starts a process that executes the command when it gets SIGCONT, with the variables added to its
-    /// environment. The keeper lets it run until `until`, see
-    /// [`may_run_until`](Self::may_run_until).
+    /// Starts a process that executes the command when it gets SIGCONT. Adds the variables to its
+    /// environment. The keeper lets it run until `until`, see [`may_run_until`](Self::may_run_until).
     pub(crate) fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
@@ -77,8 +76,8 @@ impl Child {
         output: Stdio,
         until: Duration,
     ) -> io::Result<Self> {
-        // Orphans of the command become children of this process, which reaps them. So a group whose
-        // processes have all ended is seen as empty, whatever runs as process 1.
+        // Orphans of the command become children of this process, which reaps them. Otherwise a process 1
+        // that does not reap would make a group of ended processes look non-empty.
         set_child_subreaper(true)?;
         let mut starter = Command::new("/proc/self/exe")
             .arg0(starter::NAME)
@@ -89,7 +88,7 @@ impl Child {
             .process_group(0)
             .spawn()?;
         let id = Pid::from_raw(i32::try_from(starter.id()).map_err(io::Error::other)?);
-        // The keeper runs, and has its deadline, before the first line of the command is executed.
+        // The keeper runs and has its deadline before the command is executed.
         let keeper = wait_until_stopped(id).and_then(|()| {
             let mut keeper = Keeper::start(id, until)?;
             keeper.wait_until_ready().inspect_err(|_| keeper.dismiss())?;
@@ -112,18 +111,18 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the whole group. A group that has ended is no error.
+    /// Sends a signal to the whole group. A group that has ended is not an error.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ended = killpg(self.id, signal);
     }
 
-    /// Sends the keeper a new deadline, see [`Keeper::may_run_until`]. Starts another keeper if the
-    /// last one is gone.
+    /// Sends the keeper a new deadline, see [`Keeper::may_run_until`]. If the keeper has ended, starts
+    /// another one.
     pub(crate) fn may_run_until(&mut self, until: Duration, now: Duration) {
         if let Some(keeper) = &mut self.keeper {
             keeper.may_run_until(until);
         } else if now >= self.next_keeper {
-            // Does not wait until the keeper is ready: if that took long, the lock would be lost.
+            // Does not wait until the keeper is ready: a long wait could lose the lock.
             match Keeper::start(self.id, until) {
                 Ok(keeper) => (self.keeper, self.unguarded) = (Some(keeper), false),
                 Err(_) if self.unguarded => {}
@@ -138,8 +137,8 @@ impl Child {
         }
     }
 
-    /// Returns the next change of the command, `None` if there is no other yet. Reaps other children
-    /// that have ended.
+    /// Returns the next change of the command's state. `None` if there is none at this time. Reaps other
+    /// children that have ended.
     pub(crate) fn next_event(&mut self) -> Option<ChildEvent> {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
@@ -154,14 +153,14 @@ impl Child {
                 Ok(WaitStatus::Stopped(id, signal)) if id == self.id => {
                     return Some(ChildEvent::Stopped(signal));
                 }
-                // Another process may have this id from now on.
+                // After it was reaped, another process may get its id. So the keeper is dropped.
                 Ok(WaitStatus::Exited(id, _) | WaitStatus::Signaled(id, ..))
                     if self.keeper.as_ref().is_some_and(|keeper| keeper.id == id) =>
                 {
                     self.keeper = None;
                 }
                 Ok(WaitStatus::Stopped(id, _)) => {
-                    // A stopped keeper guards nothing: it is replaced.
+                    // A stopped keeper guards nothing. It is killed, and later replaced.
                     self.keeper.iter().filter(|keeper| keeper.id == id).for_each(Keeper::kill);
                 }
                 Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
@@ -170,12 +169,12 @@ impl Child {
         }
     }
 
-    /// Whether all processes of the group have ended.
+    /// Returns whether all processes of the group have ended.
     pub(crate) fn is_group_empty(&self) -> bool {
         killpg(self.id, None) == Err(Errno::ESRCH)
     }
 
-    /// Ends the keeper. What the command has left in the background continues to run.
+    /// Ends the keeper. Processes that the command has left in the background continue to run.
     pub(crate) fn dismiss_keeper(self) {
         if let Some(keeper) = &self.keeper {
             keeper.dismiss();

@@ -1,4 +1,4 @@
-//! One run of the command: its environment, its start, its end.
+//! One run of the command: its environment, its start and its end.
 
 use crate::arguments::Run;
 use crate::child::{Child, End};
@@ -15,19 +15,19 @@ use nix::sys::signal::Signal;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// How the command has ended.
+/// Result of one run of the command.
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
     pub(crate) outcome: Outcome,
     /// The signal that asked this process, and not only the command, to end.
     pub(crate) asked_to_end: Option<ReceivedSignal>,
-    /// What the command prints, if that is kept.
+    /// Output of the command, if it is kept.
     pub(crate) output: Option<output::Printing>,
 }
 
 /// Runs the command until it ends, by itself or because the lock was lost.
 ///
-/// With `keeps_output` standard output is read, passed on and kept.
+/// With `keeps_output`, the standard output of the command is read, passed on and kept.
 pub(crate) async fn execute(
     task: &Run,
     name: &str,
@@ -44,8 +44,8 @@ pub(crate) async fn execute(
     let stdout = if keeps_output { Stdio::piped() } else { Stdio::inherit() };
     let mut child = Child::start(&task.command, variables, stdout, until)?;
     let output = child.output.take().map(output::pass_on).transpose();
-    // Until here it has not executed a line of the command. If the lock was lost in the time that
-    // the start took, it never does.
+    // The process has not executed the command yet. If the lock was lost during the start, it is killed
+    // instead.
     let starts = output.is_ok() && !guard.is_lost();
     child.signal(if starts { Signal::SIGCONT } else { Signal::SIGKILL });
     let mut watch = Watch {

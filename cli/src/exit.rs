@@ -1,10 +1,11 @@
-//! How the program ends.
+//! The way in which the program ends.
 
-/// How this process ends.
+/// Way in which this process ends.
 pub(crate) enum Exit {
     Code(u8),
-    /// By the interrupt key. The process dies of SIGINT too, so that the script that started it ends.
-    /// With `alone` the key reached the command only, and the rest of the group has to get the signal.
+    /// By the interrupt key. The process dies of SIGINT as well, so that the script that started it ends.
+    /// With `alone`, only the command got the signal, and this process must send it to the rest of its own
+    /// group.
     Interrupt {
         alone: bool,
     },

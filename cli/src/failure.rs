@@ -17,7 +17,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Added to the number of the signal that a command died of.
 pub(crate) const SIGNALLED: u8 = 128;
 
-/// Why `kvlock` failed, and its exit code. The message never contains a password.
+/// Failure of `kvlock` itself, with its exit code. The message never contains a password.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -33,7 +33,7 @@ impl Failure {
         Self { code: TROUBLE, message }
     }
 
-    /// The failure for an error of a lock or a server with that name.
+    /// Returns the failure for an error that concerns the lock or the server with this name.
     pub(crate) fn of(name: &str, error: &Error) -> Self {
         let message = format!("{name}: {error}");
         match error {

@@ -6,14 +6,14 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) enum Held<'a> {
     Lock(Guard),
-    /// The lock of a result. The client releases it with the result.
+    /// The lock of `kvlock once`. The client releases it when the result is stored.
     Result(&'a Guard),
     Permits(Permits),
     Leadership(Leadership),
 }
 
 impl Held<'_> {
-    /// The noun for it in messages.
+    /// Returns the noun for it in messages.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Lock(_) | Self::Result(_) | Self::Permits(_) => "the lock",
@@ -34,7 +34,7 @@ impl Held<'_> {
         self.held().owner()
     }
 
-    /// The fencing token. Permits have none: their holders work at the same time.
+    /// Returns the fencing token. `None` for permits, whose holders work at the same time.
     pub(crate) fn token(&self) -> Option<Token> {
         match self {
             Self::Lock(guard) => Some(guard.token()),
@@ -56,7 +56,7 @@ impl Held<'_> {
         self.held().lease_left()
     }
 
-    /// Sets the lease of a lock.
+    /// Sets the lease of a lock. Does nothing for the other variants.
     pub(crate) async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.extend(lease).await,
@@ -64,7 +64,7 @@ impl Held<'_> {
         }
     }
 
-    /// Releases it; a lock after `time`, permits and the leadership at once.
+    /// Releases a lock after `time`, and permits or the leadership at once.
     pub(crate) async fn release_in(self, time: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release_in(time).await,

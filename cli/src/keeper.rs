@@ -1,12 +1,13 @@
 //! A process that kills the command's group when `kvlock` cannot.
 //!
-//! The parent-death signal reaches the command only, and none is sent when `kvlock` is stopped or
-//! hangs. The keeper reads from a pipe how long the group may run. It kills the group when that
-//! deadline passes without a later one, or when the pipe is closed because `kvlock` has ended. When the
-//! command ends in order, `kvlock` kills the keeper.
+//! The parent-death signal reaches only the command, not its children. It is not sent when `kvlock` is
+//! stopped or hangs. So the keeper reads deadlines of the group from a pipe. It kills the group when a
+//! deadline passes and no later one was sent, or when the pipe is closed because `kvlock` has ended. When the
+//! command ends by itself, `kvlock` kills the keeper.
 //!
-//! `kvlock` replaces a keeper that was killed or stopped. Neither helps if both are killed at the same
-//! moment. So the keeper's name and command line do not contain `kvlock`, and `pkill kvlock` spares it.
+//! `kvlock` replaces a keeper that was killed or stopped. If both are killed at the same moment, nothing
+//! guards the group. So the keeper's name and command line do not contain `kvlock`, and `pkill kvlock` does
+//! not match it.
 
 use crate::time::since_boot;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -22,13 +23,13 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-/// Name of a process that is a keeper.
+/// Name (`argv[0]`) of the keeper process.
 pub(crate) const NAME: &str = "lock-keeper";
 
-/// Longest timer. Timers do not run while the machine is suspended.
+/// Longest sleep before the clock is checked again. Timers do not run while the machine is suspended.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A keeper, as `kvlock` sees it.
+/// Handle of `kvlock` for a keeper process.
 pub(crate) struct Keeper {
     pub(crate) id: Pid,
     pipe: ChildStdin,
@@ -41,11 +42,11 @@ impl Keeper {
         let mut keeper = Command::new("/proc/self/exe")
             .arg0(NAME)
             .arg(group.to_string())
-            // As an argument, so that the keeper has a deadline from the beginning.
+            // The first deadline is an argument, so that the keeper has one from the beginning.
             .arg(nanos(until).to_string())
             .env_clear()
             .current_dir("/")
-            // Out of reach of the keys of the terminal, and of signals to the command.
+            // A group of its own, so that keys of the terminal and signals to the command do not reach it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -56,7 +57,7 @@ impl Keeper {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let keeper = Self { id, pipe, ready };
-        // The pipe to a keeper that does not read becomes full, and must not block this process.
+        // If the keeper does not read, the pipe becomes full. Writes to it must not block this process.
         match fcntl(&keeper.pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)) {
             Ok(_) => Ok(keeper),
             Err(error) => {
@@ -66,20 +67,20 @@ impl Keeper {
         }
     }
 
-    /// Returns when the keeper guards the group.
+    /// Waits until the keeper guards the group.
     pub(crate) fn wait_until_ready(&mut self) -> io::Result<()> {
         self.ready.read_exact(&mut [0])
     }
 
-    /// Sends a new deadline, on the clock of [`since_boot`]. A keeper that does not read is killed, and
-    /// replaced like one that another process has killed.
+    /// Sends a new deadline, on the clock of [`since_boot`]. If the keeper does not read, kills it, so that
+    /// it is replaced.
     pub(crate) fn may_run_until(&mut self, until: Duration) {
         if self.pipe.write(&nanos(until).to_le_bytes()).is_err() {
             self.kill();
         }
     }
 
-    /// Kills the keeper. It keeps its id until it is reaped like any child.
+    /// Kills the keeper. Its process id stays reserved until it is reaped like any child.
     pub(crate) fn kill(&self) {
         let _ended = kill(self.id, Signal::SIGKILL);
     }
@@ -96,32 +97,33 @@ fn nanos(until: Duration) -> u64 {
     u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The process itself: `lock-keeper <id of the group> <deadline>`, with the pipe as its input.
+/// Main function of the keeper process: `lock-keeper <id of the group> <deadline>`, with the pipe as its
+/// stdin.
 pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let group = words.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
     let until = words.next().and_then(|nanos| nanos.to_str()?.parse().ok());
     let (Some(group), Some(until)) = (group, until.map(Duration::from_nanos)) else {
         return ExitCode::FAILURE;
     };
-    // Otherwise the name comes from the link in /proc that was executed. Nothing depends on it.
+    // By default, the process gets its name from the executed link in /proc. Nothing depends on the name.
     let _named = set_name(c"lock-keeper");
-    // Only SIGKILL ends it early.
+    // Only SIGKILL can end this process early.
     let _blocked = SigSet::all().thread_block();
     let mut out = io::stdout();
     // An error means that `kvlock` has ended, and then the pipe is closed too.
     let _reported = out.write_all(b"!").and_then(|()| out.flush());
     wait_until_due(&io::stdin(), until);
-    // A group that has ended already is no error.
+    // A group that has already ended is not an error.
     let _ended = killpg(group, Signal::SIGKILL);
     ExitCode::SUCCESS
 }
 
-/// Returns when the pipe is closed, or the latest deadline has passed.
+/// Waits until the pipe is closed or the latest deadline has passed.
 fn wait_until_due(pipe: &impl AsFd, mut until: Duration) {
     let mut pause = PollTimeout::ZERO;
     loop {
         let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-        // Deadlines that came while this process was stopped are read before the clock.
+        // Deadlines that arrived while this process was stopped are read before the clock.
         if let Ok(1..) = poll(&mut ready, pause) {
             let Some(latest) = latest_deadline(pipe) else { return };
             until = latest;
@@ -136,15 +138,16 @@ fn wait_until_due(pipe: &impl AsFd, mut until: Duration) {
 
 /// Reads the last of the deadlines in the pipe. `None` if the pipe is closed.
 fn latest_deadline(pipe: &impl AsFd) -> Option<Duration> {
-    // The capacity of a pipe. Writes of eight bytes are atomic.
+    // As large as the capacity of a pipe, so that one read gets all deadlines. Writes of eight bytes are
+    // atomic.
     let mut deadlines = vec![0; 64 * 1024];
     let length = read(pipe, &mut deadlines).ok()?;
     let (_, last) = deadlines.get(..length)?.split_last_chunk()?;
     Some(Duration::from_nanos(u64::from_le_bytes(*last)))
 }
 
-/// Time that the group may still run. Rounded up to a millisecond: a poll without a timeout would be a
-/// busy loop.
+/// Returns the time that the group may still run. At least a millisecond unless it is zero, because a poll
+/// with a timeout of zero would be a busy loop.
 fn time_left(until: Duration) -> Duration {
     let Some(now) = since_boot() else { return TICK };
     let left = until.saturating_sub(now);

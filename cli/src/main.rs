@@ -8,19 +8,19 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the command line | [`arguments`] |
+//! | command line | [`arguments`] |
 //! | exit codes | [`failure`] |
 //! | messages on stderr | [`messages`] |
 //! | `run` and `elect`: from the lock to the exit code | [`run`] |
 //! | `once`; the output that it keeps | [`once`]; [`output`] |
 //! | one run of the command | [`execute`] |
-//! | the command while it runs: signals, stops, loss of the lock | [`supervise`] |
-//! | its processes | [`child`], [`starter`], [`keeper`] |
+//! | the running command: signals, stops, loss of the lock | [`supervise`] |
+//! | the processes of the command | [`child`], [`starter`], [`keeper`] |
 //! | signals to this process | [`signals`] |
 //! | job control | [`terminal`] |
-//! | the runtime | [`runtime`] |
+//! | async runtime | [`runtime`] |
 //! | `info`, `list`, `release` | [`show`] |
-//! | `metrics`; `top`; the server that they ask | [`metrics`]; [`top`]; [`monitor`] |
+//! | `metrics`; `top`; the server that they query | [`metrics`]; [`top`]; [`monitor`] |
 //! | `observe` | [`observe`] |
 #![forbid(unsafe_code)]
 #![expect(
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Renders the manual page of a subcommand, or of the program.
+/// Renders the manual page of a subcommand, or of the program if `name` is `None`.
 fn manual(name: Option<&str>) -> Result<Vec<u8>, Failure> {
     let mut program = Arguments::command();
     program.build();
@@ -116,7 +116,7 @@ pub(crate) fn print(text: &[u8]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The outcome of writing to stdout. A reader that has closed its end is no error.
+/// Converts the outcome of writing to stdout. A reader that has closed its end is not an error.
 pub(crate) fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
     match outcome {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

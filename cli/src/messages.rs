@@ -1,17 +1,18 @@
 //! Messages on stderr, one line each.
 //!
-//! A thread of its own writes them: a stderr that is not read (a full pipe, a stopped terminal, a
-//! log driver that hangs) delays neither a signal to the command nor the end of this process.
+//! A separate thread writes them, because stderr may not be read: a full pipe, a stopped terminal, a log
+//! driver that hangs. This does not delay signals to the command, and delays the end of this process by at
+//! most [`AT_EXIT`].
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Number of lines that wait to be written at most. Further ones are dropped.
+/// Largest number of lines that wait to be written. Further lines are dropped.
 const LINES: usize = 64;
 
-/// Time that the end of the process waits for lines that are not written yet.
+/// Longest time that the process waits at its end for lines that are not written yet.
 pub(crate) const AT_EXIT: Duration = Duration::from_secs(1);
 
 static QUEUE: Mutex<Queue> =
@@ -20,7 +21,7 @@ static CHANGED: Condvar = Condvar::new();
 
 struct Queue {
     lines: VecDeque<String>,
-    /// The thread writes a line that is no longer in `lines`.
+    /// `true` while the thread writes a line, which is already removed from `lines`.
     writing: bool,
     started: bool,
 }
@@ -39,7 +40,7 @@ pub(crate) fn start() -> io::Result<()> {
 /// Queues a message. Returns at once.
 pub(crate) fn send(message: &str) {
     if start().is_err() {
-        // Without a thread there is no lock to lose either: nothing was started.
+        // Blocking here delays nothing: without this thread, `block_on_with_signals` runs no work.
         return write(message);
     }
     let mut queue = lock();
@@ -49,7 +50,7 @@ pub(crate) fn send(message: &str) {
     CHANGED.notify_all();
 }
 
-/// Waits until all messages are written, for `limit` at most.
+/// Waits until all messages are written, but at most for `limit`.
 pub(crate) fn flush(limit: Duration) {
     let pending = |queue: &mut Queue| queue.writing || !queue.lines.is_empty();
     let _timed_out = CHANGED.wait_timeout_while(lock(), limit, pending);
@@ -57,7 +58,7 @@ pub(crate) fn flush(limit: Duration) {
 
 /// Writes a message on this thread. Blocks as long as stderr does.
 pub(crate) fn write(message: &str) {
-    // The answer of a server may have several lines.
+    // An error from a server may have several lines.
     let message = message.trim_end().replace(['\r', '\n'], " ");
     // A closed stderr is no error.
     let _closed = writeln!(io::stderr().lock(), "kvlock: {message}");
@@ -79,7 +80,7 @@ fn write_all() {
     }
 }
 
-/// A panic while the lock is held leaves the queue as it was.
+/// Locks the queue. A poisoned mutex is ignored, because a panic cannot leave the queue inconsistent.
 fn lock() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }

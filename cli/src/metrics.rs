@@ -15,19 +15,19 @@ pub(crate) fn metrics(address: &Address, task: &Metrics) -> Result<ExitCode, Fai
     match task.listen {
         None => print(block_on(scrape(address, task.locks))?.as_bytes()),
         Some(at) => {
-            // An address that cannot be read is refused at once, and not with each request.
+            // An invalid address is refused at the start, and not at each request.
             Server::at(address)?;
             serve::serve(address, task.locks, at)
         }
     }
 }
 
-/// Asks the server, and returns the page.
+/// Queries the server, and returns the page.
 async fn scrape(address: &Address, locks: u32) -> Result<String, Failure> {
     monitor::ask(address, move |address| measure(address, locks)).await
 }
 
-/// The counters of a server, and the profile of a limited number of its locks.
+/// Returns the page with the counters of a server and the profile of at most `locks` of its locks.
 fn measure(address: &Address, locks: u32) -> Result<String, Failure> {
     let mut server = Monitor::connect(address)?;
     let figures = server.figures()?;

@@ -1,4 +1,4 @@
-//! One server whose counters and waiters are read repeatedly.
+//! A connection to one server, to read its counters and waiters repeatedly.
 
 use crate::arguments::Address;
 use crate::failure::Failure;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Longest time for one answer.
+/// Longest time to connect, and to wait for one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Longest time for all questions together, with the name lookup, the connection and the login.
-/// Prometheus gives up after ten seconds unless it is configured otherwise.
+/// Longest time for all queries together, including the name lookup, the connection and the login. By
+/// default, Prometheus gives up after ten seconds.
 pub(crate) const ASK_MAX: Duration = Duration::from_secs(5);
 
-/// Runs `work`, which asks the server of that address, on a thread of its own. Fails after [`ASK_MAX`].
+/// Runs `work`, which queries the server at this address, on a separate thread. Fails after [`ASK_MAX`].
 pub(crate) async fn ask<T: Send + 'static>(
     address: &Address,
     work: impl FnOnce(&Address) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let name = Server::at(address)?.name;
     let address = Address { url: address.url.clone() };
-    // A thread whose time is over ends later by itself, and its result is dropped.
+    // After the timeout, the thread ends by itself later, and its result is dropped.
     match timeout(ASK_MAX, spawn_blocking(move || work(&address))).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => Err(Failure::trouble(format!("{name}: {panic}"))),
@@ -40,7 +40,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Connects to the server of that address. A cluster or Sentinels are refused: each server has
+    /// Connects to the server at this address. Refuses a cluster or Sentinels, because each server has
     /// counters of its own.
     pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
         let parsed = Server::at(address)?;
@@ -52,7 +52,7 @@ impl Monitor {
         }
         let trouble = |error: RedisError| Failure::of(&name, &error.into());
         let client = redis::Client::open(address.url.as_str()).map_err(trouble)?;
-        // Made for its side effect: it installs the cryptography that TLS needs.
+        // Called for its side effect: it installs the cryptography provider that TLS needs.
         kvlock::Client::from_redis(&client).map_err(|error| Failure::of(&name, &error))?;
         let connection = client.get_connection_with_timeout(ANSWER_MAX).map_err(trouble)?;
         connection.set_read_timeout(Some(ANSWER_MAX)).map_err(trouble)?;
@@ -79,8 +79,8 @@ impl Monitor {
         Ok(figures)
     }
 
-    /// Reads a list of entries. `None` if the server does not know the command, or this user may not
-    /// use it.
+    /// Reads a list of entries. `None` if the server does not know the command, or if this user may not use
+    /// it.
     pub(crate) fn list(&mut self, command: &Cmd) -> Result<Option<Vec<Entry>>, Failure> {
         match self.ask(command) {
             Ok(Value::Array(entries)) => Ok(Some(entries.into_iter().map(Entry::read).collect())),
@@ -120,12 +120,12 @@ impl Figures {
         Histogram::read(self.0.get(name)?)
     }
 
-    /// The fields of the module, without the prefix `kvlock_`.
+    /// Returns the fields of the module, without the prefix `kvlock_`.
     pub(crate) fn of_module(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|(name, value)| Some((name.strip_prefix("kvlock_")?, &**value)))
     }
 
-    /// Name and version of the server.
+    /// Returns the name and the version of the server.
     pub(crate) fn server(&self) -> (&'static str, &str) {
         match self.text("valkey_version") {
             "" => ("redis", self.text("redis_version")),
@@ -160,7 +160,7 @@ impl Histogram {
         Some(found)
     }
 
-    /// The durations that an earlier histogram does not have.
+    /// Returns the durations that were added since an earlier histogram.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |end| earlier.buckets.get(end).copied().unwrap_or_default();
         let buckets = self.buckets.iter().map(|(end, n)| (*end, n.saturating_sub(before(end))));
@@ -171,8 +171,8 @@ impl Histogram {
         }
     }
 
-    /// Upper limit in milliseconds of the bucket that contains the percentile. `None` if the histogram
-    /// is empty.
+    /// Returns the upper limit in milliseconds of the bucket that contains the percentile. `None` if the
+    /// histogram is empty.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.buckets.values().sum();
         let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
@@ -185,7 +185,7 @@ impl Histogram {
     }
 }
 
-/// Fields of one answer, by name.
+/// The fields of one answer, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry(BTreeMap<String, Value>);
 
@@ -200,7 +200,7 @@ impl Entry {
         Self(pairs)
     }
 
-    /// An entry with these fields.
+    /// Returns an entry with these fields.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(fields: [(&str, &str); N]) -> Self {
         let fields =
@@ -223,7 +223,7 @@ impl Entry {
         }
     }
 
-    /// A field that is a list of lists.
+    /// Returns a field that is a list of lists. Empty if the field does not exist.
     pub(crate) fn rows(&self, name: &str) -> Vec<Vec<Value>> {
         let row = |value: &Value| match value {
             Value::Array(row) => Some(row.clone()),
@@ -236,7 +236,7 @@ impl Entry {
     }
 }
 
-/// The bytes of a string or a number. Empty for other values.
+/// Returns the bytes of a string or a number. Empty for other values.
 pub(crate) fn bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::BulkString(bytes) => bytes.clone(),

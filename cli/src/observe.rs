@@ -1,4 +1,4 @@
-//! `kvlock observe`.
+//! `kvlock observe`: prints the leader of an election, and each change.
 
 use crate::arguments::{Address, Observe};
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-/// Why it ends.
+/// Reason for the end of `kvlock observe`.
 enum End {
     Signal(ReceivedSignal),
     /// The reader of stdout has closed its end.
@@ -41,7 +41,7 @@ pub(crate) fn observe(address: &Address, task: &Observe) -> Result<ExitCode, Fai
     })
 }
 
-/// Prints the state, and each later one.
+/// Prints the current state, and each later state.
 async fn print_states(server: &Server, task: &Observe) -> Result<End, Failure> {
     let key = task.name.as_bytes();
     let client = server.connect(Client::builder()).await?;
@@ -49,7 +49,7 @@ async fn print_states(server: &Server, task: &Observe) -> Result<End, Failure> {
     let mut observer = observer.map_err(|error| named(server, key, &error))?;
     loop {
         let shown = if task.json { as_json(key, &observer) } else { as_text(&observer) };
-        // On another thread: stdout may be a pipe that is full, and signals are handled on this one.
+        // On another thread: stdout may be a full pipe, and signals are handled on this thread.
         match spawn_blocking(move || write(&shown)).await {
             Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(End::Closed),
             Ok(Err(error)) => return Err(Failure::trouble(format!("cannot write: {error}"))),
@@ -71,7 +71,7 @@ fn until_stdout_closed() -> oneshot::Receiver<()> {
     std::thread::spawn(move || {
         let out = io::stdout();
         loop {
-            // Without events of its own it reports errors and hang-ups only.
+            // With no requested events, `poll` reports only errors and hang-ups.
             let mut ends = [PollFd::new(out.as_fd(), PollFlags::empty())];
             match poll(&mut ends, PollTimeout::NONE) {
                 Ok(1..) => break,
@@ -109,7 +109,7 @@ fn as_json(key: &[u8], observer: &Observer) -> String {
     }))
 }
 
-/// The server's word for it.
+/// Returns the server's word for a loss.
 fn word(loss: Loss) -> &'static str {
     match loss {
         Loss::Released => "released",

@@ -36,9 +36,10 @@ pub(crate) fn once(address: &Address, task: Once) -> Result<ExitCode, Failure> {
     start(address, run, Purpose::Result { ttl: task.ttl })
 }
 
-/// Why the command has made no result.
+/// Reason why there is no result.
 enum NoResult {
-    /// It failed, or was too long to keep; all of it was printed.
+    /// The command failed, its output was too long to keep, or the lock was lost or a signal arrived.
+    /// Contains the exit of this process.
     Exit(Exit),
     Failure(Failure),
     /// The client could not get the result or the lock.
@@ -58,7 +59,7 @@ impl From<Failure> for NoResult {
 }
 
 impl Job {
-    /// Prints the result, which is stored or is made by the command.
+    /// Prints the result, either the stored one or that of running the command.
     pub(crate) async fn result(
         &mut self,
         client: &Client,
@@ -88,7 +89,7 @@ impl Job {
         if made.computed() {
             return printed.map(|()| Exit::Code(0));
         }
-        // A stdout that is not read must not keep signals from ending this process.
+        // On another thread, so that signals end this process even if stdout is not read.
         let printed = tokio::task::spawn_blocking(move || print(&made.value));
         tokio::select! {
             printed = printed => match printed {
@@ -99,14 +100,16 @@ impl Job {
         }
     }
 
-    /// Gets the result, or runs the command for it. Says too whether what the command has printed arrived.
+    /// Gets the stored result, or runs the command and stores its output. Also returns whether the output of
+    /// the command was written to stdout.
     async fn make(
         &mut self,
         once: &OnceKey,
         terms: Terms,
     ) -> Result<(kvlock::Once<Vec<u8>>, Result<(), Failure>), NoResult> {
         let Self { task, name, signals, .. } = self;
-        // Before the command runs, a signal ends this process. Then signals go to the command.
+        // Until the command runs, a signal ends this process. From then on, signals are passed on to the
+        // command.
         let (signals, begins) = (Mutex::new(signals), Notify::new());
         let interrupted = async {
             let mut signals = signals.lock().await;

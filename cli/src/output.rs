@@ -1,28 +1,29 @@
-//! The output of a command that is passed on to stdout and kept.
+//! Output of a command that is passed on to stdout and kept.
 
 use std::io;
 use std::process::ChildStdout;
 use tokio::sync::oneshot;
 
-/// Longest output that is kept, in bytes. `--help` names it too.
+/// Longest output that is kept, in bytes. Also stated in `--help`.
 pub(crate) const MAX: usize = 1024 * 1024;
 
-/// What became of the output.
+/// Output of a command that has ended.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// All of it; `None` if it is longer than [`MAX`], or could not be read to its end.
     pub(crate) kept: Option<Vec<u8>>,
-    /// Whether all of it was written to stdout.
+    /// Outcome of writing it to stdout.
     pub(crate) printed: io::Result<()>,
 }
 
-/// Receives that when all processes that write the output have ended or closed it, or nobody wants it any more.
+/// Receives the output when all processes that write it have ended or closed it. Also when it is too long to
+/// be kept and the reader of stdout has closed its end.
 pub(crate) type Printing = oneshot::Receiver<Output>;
 
-/// Starts a thread that reads the output, writes it to stdout as it comes, and keeps it.
+/// Starts a thread that reads the output, writes it to stdout as it arrives, and keeps it.
 ///
-/// A stdout that is not read stops the command when its pipe is full, as without this program. It does not
-/// stop this program: the thread is not waited for at the end of the process.
+/// If stdout is not read, the command blocks when its pipe is full, as it would without this program. It does
+/// not block the end of this process, which does not wait for the thread.
 pub(crate) fn pass_on(from: ChildStdout) -> io::Result<Printing> {
     let (to, output) = oneshot::channel();
     let work = move || drop(to.send(copy(from, io::stdout().lock())));
@@ -33,7 +34,8 @@ pub(crate) fn pass_on(from: ChildStdout) -> io::Result<Printing> {
 
 fn copy(mut from: impl io::Read, mut to: impl io::Write) -> Output {
     let (mut kept, mut printed, mut chunk) = (Some(Vec::new()), Ok(()), [0; 8192]);
-    // A reader of stdout that has gone does not end the work, while others may want the result.
+    // If the reader of stdout has closed its end, the output is still read, because other processes may need
+    // the result.
     while kept.is_some() || printed.is_ok() {
         let read = match from.read(&mut chunk) {
             Ok(0) => break,
@@ -57,7 +59,7 @@ fn copy(mut from: impl io::Read, mut to: impl io::Write) -> Output {
 mod tests {
     use super::*;
 
-    /// A stdout whose reader has gone.
+    /// A stdout whose reader has closed its end.
     struct Closed;
 
     impl io::Write for Closed {

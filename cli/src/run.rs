@@ -1,4 +1,5 @@
-//! `kvlock run`, `kvlock elect` and `kvlock once`: from the lock to the exit code.
+//! `kvlock run`, `kvlock elect` and `kvlock once`: acquires the lock, runs the command, and returns the exit
+//! code.
 
 use crate::arguments::{Address, Elect, Run, Share};
 use crate::child::End;
@@ -22,46 +23,47 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Time after which the server releases what is bound to this process, once the process is gone.
-/// `--help` names it too.
+/// Time after the end of this process until the server releases the locks that are bound to it. Also stated
+/// in `--help`.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// A shorter lease leaves no time to stop a command before it ends.
+/// Shortest lease. A shorter one would leave no time to stop the command before the lease ends.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
-/// Time that a server has to answer, however short the wait is.
+/// Minimum time that the server has to answer, even if the wait is shorter.
 const ANSWER_MIN: Duration = Duration::from_secs(2);
 
-/// Extra time for a server to answer that the time to wait has passed.
+/// Extra time for the server to answer that a wait has timed out.
 const LATE: Duration = Duration::from_secs(1);
 
 /// Time for the clean-up at the end.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Longest time for which this process repeats what a busy server refuses.
+/// Longest time for which this process retries a call that a busy server refuses.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
-/// Pause before a server that is busy is asked again.
+/// Pause between retries while the server is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Pause before a candidate stands for election again after trouble.
+/// Pause before a candidate stands for election again after an error.
 const CANDIDATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time for the message that a term begins to appear before what the command writes.
+/// Time to write the message about a new term before the command starts, so that it appears before the output
+/// of the command.
 const MESSAGE: Duration = Duration::from_millis(100);
 
-/// What the lock is for.
+/// Purpose of the lock.
 pub(crate) enum Purpose {
-    /// The command.
+    /// Running the command while the lock is held.
     Run,
-    /// The leadership, with the value of this candidate.
+    /// Leading an election, with the value of this candidate.
     Lead(OsString),
-    /// The result of the command, with the time for which it is kept.
+    /// Computing and storing the result of the command. It is stored for `ttl`, or without a limit.
     Result { ttl: Option<Duration> },
 }
 
 impl Purpose {
-    /// Value of a candidate.
+    /// Returns the value of a candidate. `None` if the purpose is not an election.
     fn value(&self) -> Option<&OsStr> {
         match self {
             Self::Lead(value) => Some(value),
@@ -74,7 +76,7 @@ pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
     start(address, task, Purpose::Run)
 }
 
-/// `kvlock elect`: `run` for a candidate, which stands again when the leadership is lost.
+/// `kvlock elect`: like `run`, but stands for election again when the leadership is lost.
 pub(crate) fn elect(address: &Address, task: Elect) -> Result<ExitCode, Failure> {
     let run = Run {
         wait: None,
@@ -126,7 +128,7 @@ pub(crate) struct Job {
     pub(crate) signals: Signals,
     /// Name of the lock, for messages.
     pub(crate) name: String,
-    /// A candidate has already said why it cannot stand for election now.
+    /// `true` if this candidate has already written the message about why it cannot stand for election.
     waiting_in_trouble: bool,
 }
 
@@ -136,7 +138,7 @@ impl Job {
         let believed = if self.task.bound { lease.min(SESSION) } else { lease };
         let terms = Terms::new(believed, self.task.kill_after);
         let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
-        // After that time without a server a candidate has lost its place in the queue anyway.
+        // After that time without a connection, a candidate has lost its place in the queue anyway.
         let settings =
             if self.purpose.value().is_some() { settings.patience(SESSION) } else { settings };
         let limit = Limit::of(&self.task);
@@ -157,13 +159,13 @@ impl Job {
                 }
             }
         };
-        // Gives back what was granted after the wait had ended, and closes the session.
+        // Releases a lock that was granted after the wait had ended, and closes the session.
         let _late = client.shutdown(SETTLING).await;
         exit
     }
 
-    /// Acquires the lock, runs the command, and releases the lock. `None` if a candidate has to stand
-    /// for election again.
+    /// Acquires the lock, runs the command, and releases the lock. `None` if a candidate must stand for
+    /// election again.
     async fn term(
         &mut self,
         client: &Client,
@@ -193,7 +195,7 @@ impl Job {
         };
         let since = Instant::now();
         if let Err(refused) = self.check_hold_at_least(&mut guard).await {
-            // The lock was held for no work: whether it is still held makes no difference.
+            // No command has run under the lock, so an error of the release makes no difference.
             let _lost = guard.release_in(Duration::ZERO).await;
             return Err(refused);
         }
@@ -206,8 +208,8 @@ impl Job {
         let outcome = execute(task, name, &guard, signals, terms, false).await;
         let outcome = outcome.map(|ended| (ended.exit, ended.outcome, ended.asked_to_end));
         if let Ok((_, Outcome::Lost(_), asked)) = outcome {
-            // The message is written. What the server may still have of the lock is released in the
-            // background.
+            // The message about the loss is written. If the server still has the lock, dropping the guard
+            // releases it in the background.
             drop(guard);
             return Ok(match (self.purpose.value(), asked) {
                 (None, _) => Some(Exit::Code(LOST)),
@@ -217,7 +219,7 @@ impl Job {
         }
         let released = self.release(guard, since).await;
         let (exit, outcome, asked) = outcome?;
-        // By the keeper, while this process was stopped.
+        // SIGKILL by the keeper, while this process was stopped.
         let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
         Ok(match self.purpose.value() {
             _ if released => Some(exit),
@@ -227,7 +229,8 @@ impl Job {
         })
     }
 
-    /// Says once for each time of trouble why a candidate does not stand for election, then pauses.
+    /// Pauses after an error, before a candidate stands for election again. Writes a message about the error,
+    /// but only after the first of several consecutive errors.
     async fn wait_in_trouble(&mut self, error: &Error) -> Result<Option<Exit>, Failure> {
         if !self.waiting_in_trouble {
             let server = &self.server.name;
@@ -240,23 +243,24 @@ impl Job {
         }
     }
 
-    /// Refuses a `--hold-at-least` that is longer than the longest lease of the server, before the
-    /// command runs: at the release it would be too late.
+    /// Refuses a `--hold-at-least` that is longer than the longest lease of the server. Checked before the
+    /// command runs, because at the release it would be too late.
     async fn check_hold_at_least(&self, guard: &mut Held<'_>) -> Result<(), Failure> {
         let Some(time) = self.task.hold_at_least.filter(|time| *time > self.task.lease) else {
             return Ok(());
         };
-        // The server knows its limit. So the lock has that lease for a moment.
+        // Only the server knows its limit. So the lock gets that lease for a moment.
         if let Err(Error::Invalid(why)) = guard.extend(time).await {
             return Err(Failure::usage(format!("{}: --hold-at-least: {why}", self.name)));
         }
-        // After another error the shorter lease counts. If the lock is lost, the command never runs.
+        // After any other error, the client relies on the shorter lease. If the lock is lost, the command
+        // never runs.
         let _trouble = guard.extend(self.task.lease).await;
         Ok(())
     }
 
-    /// Says why the lock was not acquired. With the exit code 0 that is no failure, and nothing is
-    /// said: cron sends each line by mail.
+    /// Writes a message about why the lock was not acquired, and returns the exit code. With exit code 0 this
+    /// is not a failure, and no message is written, because cron sends each line by mail.
     pub(crate) fn not_acquired(&self) -> Exit {
         let code = self.task.conflict_exit_code;
         if code != 0 {
@@ -269,14 +273,14 @@ impl Job {
         Exit::Code(code)
     }
 
-    /// Releases the lock, which is held `since` then. Returns `false` if it was lost.
+    /// Releases the lock, which has been held since `since`. Returns `false` if it was lost.
     async fn release(&mut self, guard: Held<'_>, since: Instant) -> bool {
         let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
         let mut release = pin!(guard.release_in(rest));
         let released = tokio::select! {
             released = &mut release => released,
-            // The signal may have been meant for the command, and have come after its end. So the
-            // release is not dropped, but a server that does not answer has less time for it.
+            // The signal may have been sent to the command, and arrived after its end. So the release
+            // continues, but with less time for a server that does not answer.
             _ = self.signals.end() => match timeout(SETTLING, release).await {
                 Ok(released) => released,
                 Err(_) => Err(Error::Timeout),
@@ -299,7 +303,7 @@ impl Job {
     }
 }
 
-/// Limit on the time to acquire the lock, with the connection and a server that does not answer.
+/// Limit on the time to acquire the lock. Includes the time to connect and to wait for the server's answers.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
     began: Instant,
@@ -313,11 +317,11 @@ impl Limit {
         Self { began: Instant::now(), wait }
     }
 
-    /// Runs `work` until the limit, or [`ANSWER_MIN`] if that is later, and `extra` after it. `None`
-    /// if it takes longer.
+    /// Runs `work` until the limit, but at least for [`ANSWER_MIN`], and for `extra` beyond that. `None` if
+    /// it takes longer.
     async fn apply<T>(self, extra: Duration, work: impl Future<Output = T>) -> Option<T> {
         let time = self.wait.map(|wait| wait.max(ANSWER_MIN).saturating_add(extra));
-        // A time too long to be counted is no limit.
+        // A time that overflows is no limit.
         match time.and_then(|time| self.began.checked_add(time)) {
             Some(end) => timeout_at(end, work).await.ok(),
             None => Some(work.await),
@@ -333,7 +337,7 @@ impl Limit {
     }
 }
 
-/// Connects, and checks that the server knows locks.
+/// Connects, and checks that the module is loaded in the server.
 async fn connect(server: &Server, settings: Builder, limit: Limit) -> Result<Client, Failure> {
     let client = server.connect_lazy(settings)?;
     let ready = retry_while_busy(limit, async || client.ready().await).await;
@@ -341,8 +345,8 @@ async fn connect(server: &Server, settings: Builder, limit: Limit) -> Result<Cli
     Ok(client)
 }
 
-/// Repeats what a server refuses because it is loading or runs a long script, for as long as the limit
-/// and [`BUSY_MAX`] allow. Only for calls that the crate does not repeat by itself, as it does acquires.
+/// Retries a call that the server refuses because it is loading or runs a long script, for as long as the
+/// limit and [`BUSY_MAX`] allow. Only for calls that the crate does not retry by itself. It retries acquires.
 async fn retry_while_busy<T>(
     limit: Limit,
     attempt: impl AsyncFn() -> Result<T, Error>,
@@ -382,7 +386,7 @@ async fn acquire(
         };
         return Ok(permits.map(Held::Permits));
     }
-    // Observed: a command may run for long, and a forced release has to end it at once.
+    // The lock is observed, so that a forced release ends even a long-running command at once.
     let bytes = |names: &'_ [OsString]| names.iter().map(|name| name.as_bytes().to_vec()).collect();
     let (with, under): (Vec<_>, Vec<_>) = (bytes(&task.with), bytes(&task.under));
     let lock = client.lock(key).and(with).under(under).observed();
@@ -396,7 +400,7 @@ async fn acquire(
     Ok(guard.map(Held::Lock))
 }
 
-/// The end by a signal that came when no command ran.
+/// Returns the exit for a signal that arrived while no command ran.
 pub(crate) fn ended_by(received: ReceivedSignal) -> Exit {
     if received.typed && received.signal == Signal::SIGINT {
         return Exit::Interrupt { alone: false };

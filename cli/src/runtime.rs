@@ -1,4 +1,4 @@
-//! The runtime of this process: one thread.
+//! The async runtime of this process, with one thread.
 
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -6,8 +6,7 @@ use std::io;
 
 /// Runs `work` to its end on this thread.
 ///
-/// The process does not wait for what blocks in the background, such as a name that a resolver takes
-/// long to resolve.
+/// Does not wait for blocking work in the background, such as a slow name lookup.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(refused)?;
@@ -16,7 +15,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     outcome
 }
 
-/// As [`block_on`], with the signals of this process. They are blocked before there is another thread.
+/// As [`block_on`], with the signals of this process, which are blocked before another thread exists.
 pub(crate) fn block_on_with_signals<T>(
     work: impl AsyncFnOnce(Signals) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -25,7 +24,7 @@ pub(crate) fn block_on_with_signals<T>(
     block_on(async { work(Signals::listen(&wanted).map_err(refused)?).await })
 }
 
-/// The operating system does not give what this process needs.
+/// Returns the failure for an error of the operating system.
 pub(crate) fn refused(error: io::Error) -> Failure {
     Failure::trouble(format!("the system refuses: {error}"))
 }

@@ -65,7 +65,8 @@ pub(crate) fn release(address: &Address, task: &Release) -> Result<ExitCode, Fai
     print(format!("{} {what}\n", text(key)).as_bytes())
 }
 
-/// The failure for an error, with the name of the key or of the server, whichever it is about.
+/// Returns the failure for an error, with the name of the key if the error is about the key, else of the
+/// server.
 pub(crate) fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
     match error {
         Error::NotALock | Error::Invalid(_) | Error::Config(_) => Failure::of(&name(key), error),

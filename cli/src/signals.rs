@@ -1,8 +1,8 @@
-//! Signals to `kvlock`, in the order in which they come.
+//! Signals to `kvlock`, in the order of their arrival.
 //!
-//! They are blocked, and a thread reads them from a descriptor. So none of them ends this process
-//! before it is passed on to the command, and the terminal can be lent and taken back. The starter
-//! unblocks them before it executes the command.
+//! The signals are blocked, and a thread reads them from a descriptor. So a signal cannot end this process
+//! before it is passed on to the command, and the terminal can be lent and taken back. The starter unblocks
+//! them before it executes the command.
 
 use crate::child::End;
 use crate::messages;
@@ -32,7 +32,7 @@ const PASSED_ON: [Signal; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedSignal {
     pub(crate) signal: Signal,
-    /// Sent by a key of the terminal, to each process of this process group.
+    /// `true` if a key of the terminal sent it, to each process of this process group.
     pub(crate) typed: bool,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals. Must be called before there is a second thread. A signal that is ignored
-    /// when the process starts, as with `nohup`, stays ignored, here and in the command.
+    /// Blocks the signals. Must be called before a second thread exists. A signal that is ignored when the
+    /// process starts, as with `nohup`, stays ignored in this process and in the command.
     pub(crate) fn block() -> io::Result<SigSet> {
         let ignored = ignored();
         let mut wanted: SigSet =
             PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0).collect();
         wanted.add(Signal::SIGCHLD);
         let mut blocked = wanted;
-        // With SIGTTOU blocked a background process may set the foreground group of the terminal.
+        // With SIGTTOU blocked, even a background process may set the foreground group of the terminal.
         blocked.add(Signal::SIGTTOU);
         blocked.thread_block()?;
         Ok(wanted)
@@ -57,8 +57,8 @@ impl Signals {
 
     /// Starts to read the blocked signals. Must be called within the runtime.
     pub(crate) fn listen(wanted: &SigSet) -> io::Result<Self> {
-        // Installs a handler, which never runs. If SIGCHLD were ignored, as it may be when the process
-        // starts, the kernel would discard how the command ended.
+        // Installs a handler, which never runs. If SIGCHLD were ignored, as is possible when the process
+        // starts, the kernel would discard the wait status of the command.
         let _handler = signal(SignalKind::child())?;
         let source = SignalFd::with_flags(wanted, SfdFlags::SFD_CLOEXEC)?;
         let (outbox, inbox) = unbounded_channel();
@@ -76,10 +76,10 @@ impl Signals {
         self.inbox.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Returns the next signal that asks this process to end. The stop key stops the process. For use
-    /// while no command runs: all children that have ended are reaped.
+    /// Returns the next signal that asks this process to end. Stops this process when the stop key is
+    /// pressed. Must only be used while no command runs, because it reaps all children that have ended.
     pub(crate) async fn end(&mut self) -> io::Result<ReceivedSignal> {
-        // Those that ended at the same time as the command.
+        // Reaps children that ended at the same time as the command.
         reap();
         loop {
             let received = self.next().await?;
@@ -93,7 +93,8 @@ impl Signals {
     }
 }
 
-/// Reaps orphans of an earlier command that have ended: as a subreaper this process is their parent.
+/// Reaps orphans of an earlier command that have ended. This process is their parent because it is a
+/// subreaper.
 fn reap() {
     while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
         if status == WaitStatus::StillAlive {
@@ -118,8 +119,8 @@ fn forward(source: &SignalFd, outbox: &UnboundedSender<ReceivedSignal>) {
     }
 }
 
-/// Applies the default action of a signal to this process. Returns if that is to do nothing, and when
-/// a stopped process is continued.
+/// Applies the default action of a signal to this process. Returns if the signal has no effect, or after a
+/// stopped process was continued.
 pub(crate) fn take_default_action(signal: Signal) {
     let only = SigSet::from(signal);
     // These fail only for signals that do not exist.
@@ -128,15 +129,15 @@ pub(crate) fn take_default_action(signal: Signal) {
     let _blocked = only.thread_block();
 }
 
-/// Ends this process by a signal that it has received: it dies of it, or, as process 1, which the
-/// kernel spares, exits with the code that the shell reports for it.
+/// Ends this process by a signal that it has received. The kernel does not apply the signal to process 1. As
+/// such, this process exits with the code that a shell reports for the signal.
 pub(crate) fn end_by(signal: Signal) -> ExitCode {
     messages::flush(messages::AT_EXIT);
     take_default_action(signal);
     ExitCode::from(End::Died(signal).code())
 }
 
-/// The ignored signals, as a bit set.
+/// Returns the ignored signals as a bit set.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,5 +1,5 @@
-//! The process that becomes the command: this program again. It asks for the parent-death signal
-//! before it executes the command.
+//! The process that becomes the command. It is this program, started again. It requests the parent-death
+//! signal before it executes the command.
 
 use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, TROUBLE};
 use crate::messages;
@@ -11,10 +11,10 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-/// Name of a process that is a starter.
+/// Name (`argv[0]`) of the starter process.
 pub(crate) const NAME: &str = "kvlock-starter";
 
-/// The process itself: `kvlock-starter <id of the parent> <command> <argument>…`.
+/// Main function of the starter process: `kvlock-starter <id of the parent> <command> <argument>…`.
 ///
 /// The kernel sends the parent-death signal when the thread that started the process ends. That is the
 /// main thread, which lives as long as the process.
@@ -33,7 +33,8 @@ pub(crate) fn start(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     if getppid() != parent {
         return ExitCode::from(TROUBLE);
     }
-    // Waits for the keeper: `kvlock` waits for the stop, starts the keeper and continues this process.
+    // Waits for the keeper: `kvlock` waits until this process has stopped, starts the keeper and continues
+    // it.
     if raise(Signal::SIGSTOP).is_err() {
         return ExitCode::from(TROUBLE);
     }

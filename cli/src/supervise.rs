@@ -1,4 +1,4 @@
-//! The command while it runs: signals, stops, and the loss of the lock.
+//! Supervision of the running command: signals, stops, and the loss of the lock.
 //!
 //! ```text
 //!                       renewed        lost             killed      the server frees the lock
@@ -20,16 +20,16 @@ use std::io;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Time between SIGKILL and the release by the server, for a busy machine.
+/// Time between SIGKILL and the release by the server. Allows for delays on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
 
 /// Time to wait for processes that SIGKILL does not end, such as those that wait for a disk.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Interval at which a group that has to end is checked.
+/// Interval of checks whether a group that got SIGTERM has ended.
 const CHECK: Duration = Duration::from_millis(20);
 
-/// The times around the end of a lease.
+/// Durations around the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// From the loss of the lock to its release by the server.
@@ -42,21 +42,21 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn new(lease: Duration, kill_after: Duration) -> Self {
-        // The client allows a quarter of the lease at most.
+        // The client allows a margin of at most a quarter of the lease.
         let margin = kill_after.saturating_add(SLACK).min(lease / 4);
         let slack = SLACK.min(margin / 4);
         let tick = (lease / 10).min(Duration::from_secs(1));
         Self { margin, grace: margin - slack, tick }
     }
 
-    /// When the keeper kills the group if it hears nothing more: in the middle of the slack, with
-    /// `left` of the lease at `now`.
+    /// Returns the time at which the keeper kills the group, unless it gets a later deadline: in the middle
+    /// of the slack. `left` is the remaining lease at `now`.
     pub(crate) fn keeper_deadline(&self, now: Duration, left: Duration) -> Duration {
         now + left + self.grace + (self.margin - self.grace) / 2
     }
 }
 
-/// How the supervision of a command ended.
+/// Outcome of the supervision of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ended(End),
@@ -72,16 +72,16 @@ pub(crate) struct Watch<'a> {
     pub(crate) terms: Terms,
     /// Name of the lock, for messages.
     pub(crate) name: &'a str,
-    /// The interrupt key was pressed while the terminal was not lent.
+    /// `true` if the interrupt key was pressed while the terminal was not lent.
     pub(crate) interrupted: bool,
     /// The signal that asked this process, and not only the command, to end.
     pub(crate) asked_to_end: Option<ReceivedSignal>,
-    /// Latest time of SIGKILL, on the clock of [`since_boot`].
+    /// Latest time of SIGKILL if the lock is lost, on the clock of [`since_boot`].
     pub(crate) kill_by: Option<Duration>,
 }
 
 impl Watch<'_> {
-    /// Returns when the command has ended, by itself or because the lock was lost.
+    /// Waits until the command has ended, by itself or because the lock was lost.
     pub(crate) async fn until_end(&mut self) -> io::Result<Outcome> {
         loop {
             self.extend_deadlines();
@@ -127,9 +127,9 @@ impl Watch<'_> {
         None
     }
 
-    /// The command has stopped. If the terminal is the reason, this process stops too, so that the
-    /// shell sees a stopped job. Otherwise the lock is kept until another process continues the
-    /// command.
+    /// Handles a stop of the command. If the terminal is the reason, lends it to the command, or stops this
+    /// process too, so that the shell sees a stopped job. After any other stop, the lock is kept until
+    /// another process continues the command.
     fn stopped(&mut self, by: Signal) {
         match by {
             Signal::SIGTTIN | Signal::SIGTTOU => {
@@ -156,20 +156,21 @@ impl Watch<'_> {
         }
     }
 
-    /// Continues the command. If the lock was lost while it was stopped, no line of it may run.
+    /// Continues the command, unless the lock was lost while it was stopped.
     fn continue_command(&self) {
         if !self.guard.is_lost() {
             self.child.signal(Signal::SIGCONT);
         }
     }
 
-    /// Ends the group before another owner can have the lock.
+    /// Ends the group before another owner can hold the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
-        // The signal comes before the message and everything else.
+        // The signal is sent before the message and before everything else.
         self.child.signal(Signal::SIGTERM);
         let began = since_boot().unwrap_or_default();
         let kill_by = (began + self.terms.grace).min(self.kill_by.unwrap_or(Duration::MAX));
-        // A stopped group would not get SIGTERM. After a suspend there may be no time for that.
+        // A stopped group handles SIGTERM only after SIGCONT. If no time is left, as after a suspend, it is
+        // not continued.
         if began < kill_by {
             self.child.signal(Signal::SIGCONT);
         }

@@ -2,8 +2,10 @@
 //!
 //! The command is not in the foreground process group. So the interrupt and stop keys reach the whole
 //! foreground group as usual: a pipeline, the script that runs `kvlock`, and `kvlock`, which passes the
-//! signals on. When the command reads from the terminal the kernel stops it. `kvlock` then lends it the
-//! terminal, which makes it the foreground group, and continues it.
+//! signals on.
+//!
+//! When the command reads from the terminal, the kernel stops it. `kvlock` then lends it the terminal: it
+//! makes the command's group the foreground group, and continues it.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
@@ -16,7 +18,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The controlling terminal of this process, if it has one.
+    /// Returns the controlling terminal of this process, if it has one.
     pub(crate) fn controlling() -> Self {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok();
         Self { tty, lent: false }
@@ -30,7 +32,8 @@ impl Terminal {
         self.lent
     }
 
-    /// Makes a group the foreground group, if this process is in it now. Returns whether `to` may read.
+    /// Makes the group `to` the foreground group, if the group of this process is the foreground group.
+    /// Returns whether `to` may read.
     pub(crate) fn lend(&mut self, to: Pid) -> bool {
         let Some(tty) = &self.tty else {
             return false;
@@ -52,8 +55,7 @@ impl Terminal {
     }
 }
 
-/// Sends SIGINT to the process group of `kvlock`, as the interrupt key does when the terminal is not
-/// lent.
+/// Sends SIGINT to the process group of `kvlock`, as the interrupt key does when the terminal is not lent.
 pub(crate) fn interrupt_own_group() {
     // The group exists: this process is in it.
     let _sent = killpg(getpgrp(), Signal::SIGINT);

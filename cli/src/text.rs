@@ -1,16 +1,16 @@
-//! Bytes that any client may have chosen, as text for a terminal and for other programs.
+//! Converts bytes that any client may have chosen into text for a terminal and for other programs.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Number of characters of a name in a message at most.
+/// Largest number of characters of a name in a message.
 const NAME_MAX: usize = 100;
 
-/// Kept as they are, though `escape_debug` escapes them.
+/// Characters that are not escaped here, although `escape_debug` escapes them.
 const PLAIN: [char; 3] = ['"', '\'', '\\'];
 
-/// Shows bytes so that they do nothing to a terminal. Escapes control characters, format characters
-/// such as U+202E and U+200B, other characters that cannot be seen, and invalid UTF-8.
+/// Formats bytes so that they are harmless to a terminal. Escapes control characters, format characters such
+/// as U+202E and U+200B, other invisible characters, and invalid UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -32,7 +32,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     if shown.is_empty() { "''".to_owned() } else { shown }
 }
 
-/// Letters and marks that are drawn as nothing, and that `escape_debug` leaves as they are.
+/// Returns whether a character is invisible, but is not escaped by `escape_debug`.
 fn is_blank(letter: char) -> bool {
     matches!(
         letter,
@@ -48,7 +48,7 @@ fn is_blank(letter: char) -> bool {
     )
 }
 
-/// Shows the beginning of a key, for messages.
+/// Formats the beginning of a key, for messages.
 pub(crate) fn name(key: &[u8]) -> String {
     let shown = text(key);
     match shown.char_indices().nth(NAME_MAX).and_then(|(end, _)| shown.get(..end)) {
@@ -57,10 +57,10 @@ pub(crate) fn name(key: &[u8]) -> String {
     }
 }
 
-/// A line of JSON. Characters that could change how a terminal shows it are escaped.
+/// Formats a line of JSON. Escapes characters that could change the display of a terminal.
 pub(crate) fn json_line(value: &Value) -> String {
     let mut line = String::new();
-    // Outside of strings JSON is ASCII without control characters.
+    // Outside of strings, JSON is ASCII without control characters.
     for letter in value.to_string().chars() {
         if letter.is_ascii_graphic() || letter == ' ' || !is_hidden(letter) {
             line.push(letter);
@@ -74,14 +74,14 @@ pub(crate) fn json_line(value: &Value) -> String {
     line
 }
 
-/// Whether [`text`] escapes the character wherever it stands.
+/// Returns whether [`text`] escapes the character at any position.
 fn is_hidden(letter: char) -> bool {
-    // Not as the first character: marks that belong to the one before are escaped there.
+    // Tested after another character: as the first one, a combining mark would be escaped.
     let shown = ['a', letter].into_iter().collect::<String>();
     is_blank(letter) || !shown.escape_debug().eq(shown.chars())
 }
 
-/// Bytes as a string of JSON: invalid UTF-8 becomes U+FFFD.
+/// Converts bytes to a string for JSON. Invalid UTF-8 becomes U+FFFD.
 pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -112,7 +112,7 @@ mod tests {
         ] {
             assert_eq!(text(name.as_bytes()), shown);
         }
-        // Marks that belong to the letter before them are part of many scripts.
+        // Combining marks are part of many scripts.
         for name in ["e\u{301}", "नमस्ते", "ที่"] {
             assert_eq!(text(name.as_bytes()), name);
         }

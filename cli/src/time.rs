@@ -1,4 +1,4 @@
-//! Durations on the command line and on the screen, and the clock that counts suspend.
+//! Durations on the command line and on the screen, and the clock that includes time of suspend.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) fn readable(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
-/// Time since the machine started, with the time for which it was suspended. `None` if the system has
-/// no such clock; every Linux has one.
+/// Returns the time since the machine started, including the time for which it was suspended. `None` if the
+/// system has no such clock. Every Linux has one.
 pub(crate) fn since_boot() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
 }

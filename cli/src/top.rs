@@ -1,6 +1,6 @@
 //! `kvlock top`: busy locks on a screen that is refreshed.
 //!
-//! One thread asks the server, another reads keys and draws. So keys work while the server does not
+//! One thread queries the server, another reads keys and draws. So keys work even if the server does not
 //! answer.
 
 mod draw;
@@ -23,22 +23,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// Number of locks, waiters and sessions to ask for.
+/// Largest number of locks, of waiters and of sessions to request.
 const COUNT: u32 = 200;
 
 /// Interval at which answers and signals are checked while no key is pressed.
 const CHECK: Duration = Duration::from_millis(50);
 
-/// Time after a signal for the drawing thread to end by itself.
+/// Time for the drawing thread to end by itself after a signal.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Answers of the server, or why there was none.
+/// Receives answers of the server, or failures.
 type Answers = Receiver<Result<Snapshot, Failure>>;
 
-/// Keys of the locks to ask for in detail.
+/// Sends the key of the lock to show in detail, or `None`.
 type Requests = Sender<Option<Vec<u8>>>;
 
-/// What the server answered at one time.
+/// Answers of the server at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) at: Instant,
@@ -48,7 +48,7 @@ pub(crate) struct Snapshot {
     /// Locks with the longest total waiting time. `None` without the right to the profile.
     pub(crate) profile: Option<Vec<Entry>>,
     pub(crate) sessions: Option<Vec<Entry>>,
-    /// The lock that was asked for in detail, with its key.
+    /// Details of the lock that was requested, with its key.
     pub(crate) detail: Option<(Vec<u8>, Entry)>,
 }
 
@@ -61,13 +61,13 @@ impl Snapshot {
         let sessions = list("SESSION.LIST")?;
         let detail = detail.map(|key| {
             let request = redis::cmd("LOCK.INFO").arg(key).arg("WAITERS").arg(COUNT).to_owned();
-            // An error about one key, such as a wrong type, is no failure of the server.
+            // An error about one key, such as a wrong type, is not a failure of the server.
             (key.to_vec(), server.entry(&request).unwrap_or_default())
         });
         Ok(Self { at: Instant::now(), figures, waited_for, profile, sessions, detail })
     }
 
-    /// The detail of a lock, if that is the one that was asked for.
+    /// Returns the details of the lock `key`. `None` if another lock or no lock was requested.
     pub(crate) fn detail_of(&self, key: &[u8]) -> Option<&Entry> {
         self.detail.as_ref().filter(|(of, _)| of == key).map(|(_, detail)| detail)
     }
@@ -93,7 +93,7 @@ pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
     let mut screen = Screen::new(&server.name);
     screen.update(Ok(first));
     let (requests, answers) = start_asking(address, server, task.every.max(CHECK));
-    // From here on the terminal is restored in any case, after a panic too.
+    // From here on, the terminal is restored in any case, even after a panic.
     let terminal = ratatui::try_init();
     let outcome =
         terminal.and_then(|terminal| show(terminal, &mut screen, &requests, &answers, &ended));
@@ -102,8 +102,8 @@ pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a flag that is set when a signal asks for the end. If the drawing thread does not end by
-/// itself soon, this ends the process: without its terminal it would read from it forever.
+/// Returns a flag that is set when a signal asks this process to end. If the process still runs after
+/// [`GRACE`], another thread ends it: without its terminal, the drawing thread would read forever.
 fn end_on_signals() -> io::Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT])?;
@@ -151,8 +151,8 @@ fn show(
     Ok(())
 }
 
-/// Asks the server at intervals, and at once when another lock is requested in detail. Connects again
-/// when the connection is lost.
+/// Queries the server at intervals, and at once when the details of another lock are requested. Connects
+/// again after an error.
 fn start_asking(address: &Address, server: Monitor, every: Duration) -> (Requests, Answers) {
     let (requests, request) = mpsc::channel::<Option<Vec<u8>>>();
     let (sender, answers) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! Releases the bindings of ended sessions, a few in each turn, and drops bindings of locks that are no
-//! longer held.
+//! Releases locks and permits that were bound to ended sessions, a few in each turn. Drops bindings whose
+//! owner does not hold the lock or permits any more.
 
 use kvlock_core::{Bound, Kind, Now, UnixMillis};
 
@@ -8,8 +8,8 @@ use crate::semaphore;
 use crate::server::Server;
 
 impl Server {
-    /// Releases the lock or permits if the session of this binding has ended. Otherwise drops the binding if
-    /// the owner holds them no longer.
+    /// Drops the binding if its owner does not hold the lock or permits any more. Otherwise, if its session
+    /// has ended, releases them.
     pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));
@@ -28,7 +28,7 @@ impl Server {
             return self.table.stays_bound(bound, until, now);
         }
         if self.in_cluster && !ctx.serves_slot_of(bound.key.db, name) {
-            // If the slot is leaving, the lock leaves with it.
+            // If the slot is migrating, the lock migrates with it.
             return self.table.refused_to_release(bound, false, now);
         }
         if ctx.refusal_to_write(name).is_some() || ctx.open_to_write(name).is_none() {

@@ -1,7 +1,7 @@
-//! The two clocks, read once per event.
+//! The wall clock and the monotonic clock.
 
 use std::sync::OnceLock;
-/// Named here, as all time is: a simulation has another one.
+/// Exported from here, so that a simulation can replace every clock in one place.
 pub(crate) use std::time::Instant;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::redis::Ctx;
 
-/// What time it is.
+/// Returns the current time of both clocks. The monotonic clock counts from the first call.
 pub(crate) fn now() -> Now {
     static START: OnceLock<Instant> = OnceLock::new();
     let running = START.get_or_init(Instant::now).elapsed().as_millis();
@@ -20,13 +20,14 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// The machine's date, in microseconds since 1970.
+/// Returns the machine's wall clock, in microseconds since 1970.
 fn machine_us() -> u64 {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     u64::try_from(unix).unwrap_or(u64::MAX)
 }
 
-/// The processor time that this thread has used. The time that the kernel gives to others does not count.
+/// Returns the processor time that this thread has used. Excludes time in which the kernel runs other
+/// threads.
 pub(crate) fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

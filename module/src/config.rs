@@ -7,31 +7,31 @@ use crate::clock;
 use crate::redis::{ConfigKind, ConfigSpec};
 use crate::replies::DRAINING;
 
-/// A day in milliseconds. The longest quarantine: no grant is possible during one.
+/// One day in milliseconds. Longest quarantine, because nothing new is granted during one.
 const DAY_MS: i64 = 86_400_000;
 
-/// The most waiters, and bound locks: some gigabytes of them.
+/// Highest value of the limits of waiters and bound locks. That many need some gigabytes of memory.
 const MANY: i64 = 10_000_000;
 
-/// How to announce a free lock to waiters of Redisson.
+/// Way of announcing a free lock to Redisson's waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
-    /// By `PUBLISH`; in a cluster by `SPUBLISH`, because there `PUBLISH` goes to every node.
+    /// With `PUBLISH`. In a cluster with `SPUBLISH`, because there `PUBLISH` is sent to every node.
     Auto,
-    /// By both.
+    /// With both.
     Both,
-    /// Never.
+    /// Not at all.
     No,
 }
 
 /// The options that are not limits of the lock table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
-    /// The longest lease that a client may ask for, in milliseconds.
+    /// Longest lease that a client may request, in milliseconds.
     pub(crate) max_lease_ms: u64,
-    /// How to announce a free lock to waiters of Redisson.
+    /// Way of announcing a free lock to Redisson's waiters.
     pub(crate) redisson_channel: RedissonChannel,
-    /// Whether to tell the server that it may save without a fork while this module is loaded.
+    /// `true` if the module declares to the server that saves without a fork are allowed.
     pub(crate) forkless_saves: bool,
 }
 
@@ -45,7 +45,7 @@ impl Default for Config {
     }
 }
 
-/// A limit of the lock table.
+/// Declares an option that is a limit of the lock table.
 macro_rules! limit {
     ($name:literal, $field:ident, $most:expr, $default:expr) => {
         ConfigSpec {
@@ -108,7 +108,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(0, DAY_MS),
         default: 0,
         get: |server| server.table.quarantine().0.cast_signed(),
-        // Waiters that can be served because of this are served in the server's next round.
+        // If this ends the quarantine, the server's next cron serves the waiters.
         set: |server, value| {
             server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
         },

@@ -1,8 +1,7 @@
-//! Where token floors are stored: `module/core/src/floor.rs` says what they are for. Each is a plain
-//! key with a number.
+//! Storage of the token floors. `module/core/src/floor.rs` explains their purpose.
 //!
-//! There is one per database, and in a cluster one per slot in use, named so that it lives in that
-//! slot and migrates with it.
+//! Each floor is a number in a string key: one per database, and in a cluster one per slot in use. Its name
+//! has a hash tag of that slot, so that it migrates with the slot.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +10,10 @@ use kvlock_core::{Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token
 use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
 
-/// What all floors are called, or begin with. No lock may be called so.
+/// Name of the floors, or in a cluster the beginning of their names. No lock may have a name that begins so.
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
-/// What shares a floor: a database, and in a cluster a slot of it.
+/// Scope of one floor: a database, or in a cluster one slot of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     db: i32,
@@ -22,12 +21,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of a lock.
+    /// Returns the place of a lock.
     pub(crate) fn of(db: i32, key: &[u8], in_cluster: bool) -> Self {
         Self { db, slot: in_cluster.then(|| slot::of(key)) }
     }
 
-    /// Returns whether this server serves it, rather than importing its slot.
+    /// Returns whether this server serves the slot of this place. `false` while it imports the slot.
     fn is_served(self, ctx: &Ctx<'_>) -> bool {
         self.slot.is_none() || ctx.serves_slot_of(self.db, Text::new(&self.key()).lend())
     }
@@ -38,18 +37,18 @@ impl Place {
     }
 }
 
-/// The floors of this server.
+/// The floors that this server knows, as a cache of their keys.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// The most recently used one, which is usually the next one.
+    /// The floor that was used last. It is usually the next one, too.
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     reign: Reign,
-    /// A place without a reservation, and when this server was last seen to serve it.
+    /// Last place without a reservation that this server was found to serve, and the time of that check.
     served: Option<(Place, MonoMillis)>,
 }
 
-/// Time for which the check that a place is served is reused.
+/// Time for which the result of that check is reused.
 const SERVED: Millis = Millis(100);
 
 impl Floors {
@@ -59,20 +58,21 @@ impl Floors {
         Self { recent: None, others: BTreeMap::new(), reign, served: None }
     }
 
-    /// This server takes over from another, which may not know that yet and still grant locks.
+    /// Records that this server was promoted. Its predecessor may not know that yet and may still grant
+    /// locks.
     pub(crate) fn promoted(&mut self, now: Now) {
         self.reign = Reign::promoted(now);
     }
 
-    /// Forgets one of them: something happened to its key.
+    /// Forgets one floor, because its key was changed.
     pub(crate) fn forget_one(&mut self, place: Place) {
         self.recent.take_if(|(recent, _)| *recent == place);
         self.others.remove(&place);
-        // Its slot may be leaving.
+        // The slot may be migrating away.
         self.served.take_if(|(served, _)| *served == place);
     }
 
-    /// Forgets all of them: they are read again when they are needed.
+    /// Forgets all floors. Each is read again when it is needed.
     pub(crate) fn forget(&mut self) {
         self.recent = None;
         self.served = None;
@@ -91,9 +91,9 @@ impl Floors {
         floor
     }
 
-    /// The number that the tokens of this place must be above; `None` if it is not known yet,
-    /// because the slot is being imported and its floor is still to come. The place's database
-    /// must be selected.
+    /// Returns the number that the tokens of this place must be larger than. `None` if it is not known,
+    /// because the slot is being imported and its floor has not arrived. The database of the place must be
+    /// selected.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
         let reign = self.reign;
         let floor = self.at(ctx, place, now);
@@ -117,7 +117,7 @@ impl Floors {
         served
     }
 
-    /// Reserves a token, with room to spare, unless it is reserved already.
+    /// Stores a new reservation ahead of this token, unless enough of the current one is left.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
         let floor = self.at(ctx, place, now);
         if let Some(ahead) = floor.reservation(token, now)
@@ -128,7 +128,7 @@ impl Floors {
     }
 }
 
-/// What the key says; 0 if it says nothing to us.
+/// Reads the number at the floor's key. 0 if there is no valid number.
 fn read(ctx: &Ctx<'_>, place: Place) -> u64 {
     let name = Text::new(&place.key());
     let key = ctx.open_to_read(name.lend()).filter(|key| key.kind() == KeyKind::String);
@@ -136,8 +136,8 @@ fn read(ctx: &Ctx<'_>, place: Place) -> u64 {
     number.filter(|n| *n <= TOKEN_STORED_MAX).unwrap_or(0)
 }
 
-/// Writes a floor. Not while its slot is being imported: the source's floor is still to come, and
-/// a key that is there already stops the migration.
+/// Writes a floor, and returns whether it was written. Never writes while the slot is being imported: the
+/// source's floor has not arrived, and an existing key would stop the migration.
 fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
     if !place.is_served(ctx) {
         return false;

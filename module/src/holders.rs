@@ -6,23 +6,23 @@ use kvlock_core::{Found, Go, KeyRef, LockKey, Now, Searches, Share, UnixMillis};
 
 use crate::redis::{Cursor, Key};
 
-/// How many steps a list takes at most: calls that show some fields.
+/// Largest number of steps for one list. A step is one call that scans some fields.
 const LIST_STEPS: usize = 10_000;
 
-/// How many are taken to find the last lease to end.
+/// Largest number of steps to find the lease that ends last.
 const LAST_END_STEPS: usize = 256;
 
-/// Results of earlier searches among the owners of shared keys. A cache: it saves work only.
+/// Results of earlier searches among the owners of shared keys. Only a cache: it may be dropped at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) searches: Searches<Cursor>,
-    /// Where the last incomplete list stopped.
+    /// Key of the last incomplete list, and the cursor at which the list continues.
     listed: Option<(LockKey, Cursor)>,
     /// Number of removed fields of expired owners.
     pub(crate) swept: u64,
 }
 
-/// Some of the living.
+/// Live owners of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) living: BTreeMap<Box<[u8]>, Share>,
@@ -33,7 +33,7 @@ pub(crate) struct Listed {
 }
 
 impl Holders {
-    /// Continues the search of a key.
+    /// Continues the search of a key by one step.
     pub(crate) fn go(&mut self, at: KeyRef<'_>, key: &Key<'_>, go: Go, now: Now) -> Found {
         self.searches.go(at, go, now, |cursor, visit| {
             let more = key.scan(cursor, visit);
@@ -44,7 +44,9 @@ impl Holders {
         })
     }
 
-    /// Until when a search would be in vain, or is put off if no command asks for it.
+    /// Returns the time until which a search cannot find an expired owner. With `unasked`, which means
+    /// outside a command, also the time to which a search of a large hash is postponed. `None` if a search
+    /// may run now.
     pub(crate) fn rest(
         &mut self,
         at: KeyRef<'_>,
@@ -57,8 +59,8 @@ impl Holders {
         known.or_else(|| unasked.then(|| self.searches.turn(at, fields, now))?)
     }
 
-    /// Lists some live owners of a key. Changes nothing. Reads a part of a large hash, and the next part at
-    /// the next call.
+    /// Lists at most `most` live owners of a key. Writes nothing. Of a large hash, reads one part, and the
+    /// next part in the next call.
     pub(crate) fn list(
         &mut self,
         at: KeyRef<'_>,
@@ -84,20 +86,21 @@ impl Holders {
     }
 }
 
-/// How much of a hash was read.
+/// Part of a hash that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     /// All of it.
     All,
     /// The requested number of owners.
     Enough,
-    /// The fields that a limited number of steps has returned.
+    /// The fields that the limited number of steps returned.
     Part,
     /// The hash has a field that is not a share.
     Others,
 }
 
-/// Passes live owners of a key to `show`, from the cursor on, until `show` returns false.
+/// Passes the live owners of a key to `show`, starting at the cursor. Stops after the step in which `show`
+/// returns `false`.
 fn show_living(
     key: &Key<'_>,
     cursor: &mut Cursor,
@@ -122,18 +125,18 @@ fn show_living(
     Extent::Part
 }
 
-/// When the last of those leases ends.
+/// End of the lease in a key that ends last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastEnd {
-    /// All have ended.
+    /// All leases have ended.
     Nobody,
-    /// Then, and not before.
+    /// The last lease ends at this time.
     At(UnixMillis),
-    /// Too many hold the key to look at all of them, or one of them is no share.
+    /// There are too many holders to read all of them, or the hash has a field that is not a share.
     Unknown,
 }
 
-/// Finds the last lease to end where not too many hold a key.
+/// Finds the lease that ends last, if the key does not have too many holders.
 pub(crate) fn last_end(key: &Key<'_>, now: UnixMillis) -> LastEnd {
     let mut last = None::<UnixMillis>;
     let extent = show_living(key, &mut Cursor::new(), now, LAST_END_STEPS, |_, share| {

@@ -1,4 +1,4 @@
-//! The section of `INFO`.
+//! The module's section of `INFO`.
 
 use kvlock_core::Histogram;
 
@@ -69,8 +69,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.text(c"sources", env!("KVLOCK_SOURCES"));
 }
 
-/// How many were counted, their sum, and for each bucket that is not empty its end and how many are
-/// in it.
+/// Formats a histogram: the count, the sum, and for each bucket that is not empty its end and its count.
 fn shown(times: &Histogram) -> String {
     let mut text = format!("count={},sum_us={}", times.count(), times.sum_us());
     for (end, counted) in times.buckets() {

@@ -1,4 +1,4 @@
-//! A lock in the keyspace: reads what a key says.
+//! Reads the state of a lock from its key.
 
 use kvlock_core::{
     COUNTED, HeldBy, Holding, MODE_FIELD, Mode, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
@@ -8,7 +8,7 @@ use kvlock_core::{
 use crate::floor::FLOOR_PREFIX;
 use crate::redis::{Arg, Key, KeyKind, Text};
 
-/// Strings that are used again and again.
+/// Strings of the server that are used often, created once.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) token_field: Text,
@@ -40,30 +40,31 @@ impl Default for Words {
     }
 }
 
-/// How much of a lock to read.
+/// Amount of a lock's state to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// Everything except the name of another holder: see [`holder`].
     Full,
-    /// Only the hold count, if the requesting owner is the exclusive holder. The token is not read, so the hold
-    /// time is not recorded.
+    /// Only the hold count, if the requesting owner is the exclusive holder. The token is not read, so the
+    /// hold time is not recorded.
     Holds,
 }
 
-/// The most fields that a lock has while one owner holds it and nothing else.
+/// Largest number of fields of a lock with one exclusive holder and no further state: the holder and the
+/// token.
 pub(crate) const PLAIN_MAX: usize = 2;
 
 /// Largest number of fields of a lock with one exclusive holder: with its token, its value,
 /// and its shared holds.
 const FIELDS_MAX: usize = 4;
 
-/// More bytes than a value of ours has: two numbers of 64 bits and a space.
+/// More bytes than the value of an owner's field needs: two 64-bit numbers and a space.
 const VALUE_MAX: usize = 42;
 
-/// Another holder than the requested one. No owner has this name.
+/// Stands for a holder whose name is not read. No owner has this empty name.
 const SOMEBODY: &[u8] = b"";
 
-/// Reads a lock from its key, as `asked` sees it.
+/// Reads a lock from its key, from the view of the owner `asked`.
 pub(crate) fn read<'a>(
     key: Option<&Key<'_>>,
     words: &Words,
@@ -94,8 +95,8 @@ pub(crate) fn read<'a>(
     plain.unwrap_or_else(|| read_fields(key, words, asked, until()))
 }
 
-/// Reads a small hash as a lock with one exclusive holder. If that is not `asked`, its name and its hold count
-/// are not read. `None` if the hash has other fields.
+/// Reads a small hash as a lock with one exclusive holder. If the holder is not `asked`, its name and its
+/// hold count are not read. `None` if the hash has other fields.
 fn read_plain<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -136,8 +137,8 @@ fn read_holds<'a>(
     alone.then_some(Observed::Held(holding))
 }
 
-/// The same, as [`Depth::Holds`] tells it. Only where the owner keeps sharing the lock, the next token must be
-/// above this one.
+/// Removes the token from what was read, for [`Depth::Holds`]. Keeps it if the owner also shares the lock:
+/// then the next token must be larger than this one.
 fn without_token(seen: Observed<'_>) -> Observed<'_> {
     let Observed::Held(holding @ Holding { shared: 0, .. }) = seen else { return seen };
     Observed::Held(Holding { token: None, ..holding })
@@ -156,7 +157,7 @@ fn read_moded<'a>(
     let asked_for = asked.unwrap_or(token_field);
     let theirs = words.redisson_mode.lend();
     let [mode, token, own, theirs] = key.get([mode_field, token_field, asked_for, theirs]);
-    // Redisson's read-write lock has written its `mode` field, without a look at the other fields.
+    // A Redisson read-write lock uses this key: Redisson writes `mode` without reading the other fields.
     let is_theirs =
         theirs.is_some_and(|mode| [&b"read"[..], b"write"].contains(&mode.lend().bytes()));
     if is_theirs {
@@ -205,7 +206,8 @@ fn read_fields<'a>(
 ) -> Observed<'a> {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| {
-        // No name or value is longer; of anything that is, the beginning is enough to see it.
+        // No owner name and no hold count is longer. A longer one is detected by one byte more than the
+        // maximum.
         let field = field.get(..=OWNER_BYTES_MAX).unwrap_or(field);
         let value = value.get(..VALUE_MAX).unwrap_or(value);
         fields.push((field.to_vec(), value.to_vec()));
@@ -222,7 +224,8 @@ fn read_fields<'a>(
     }
 }
 
-/// Returns the owners that hold a lock, if there are at most `most` of them.
+/// Returns the owners that hold a lock, at most `most`. Returns no owner if the hash has more fields than
+/// `most` and the reserved ones.
 pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> HeldBy {
     let mut holders = HeldBy::default();
     let fields = most.saturating_add(RESERVED_FIELDS.len());

@@ -1,4 +1,4 @@
-//! A count-down latch in the keyspace: reads what a key says, writes a change, and tells of it.
+//! A count-down latch in the keyspace: reads its key, writes a change, and answers its waiters.
 
 use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, RUN_MAX, UnixMillis};
 
@@ -8,7 +8,7 @@ use crate::keyspace::Words;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::Server;
 
-/// Reads a latch, and whether a participant has counted.
+/// Reads a latch, and whether `participant` has already counted it down.
 pub(crate) fn read(
     key: Option<&Key<'_>>,
     words: &Words,
@@ -35,7 +35,8 @@ pub(crate) fn read(
 }
 
 impl Server {
-    /// Does one operation of a command on a latch that may change it.
+    /// Carries out one operation of a command that may change a latch: reads it, lets `operate` decide, and
+    /// writes the change.
     pub(crate) fn on_latch<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -80,7 +81,7 @@ impl Server {
         }
     }
 
-    /// Reads a latch that has waiters, and lets the table decide.
+    /// Reads a latch that has waiters, and passes it to the table, which releases them if it is open.
     pub(crate) fn look_at_latch(&mut self, ctx: &Ctx<'_>, key: KeyRef<'_>) {
         let name = Text::new(key.name);
         let open = ctx.open_to_read(name.lend());
@@ -88,7 +89,7 @@ impl Server {
         self.table.look_at_latch(&LatchAt { key, seen, now: clock::now() });
     }
 
-    /// Answers some waiters of opened latches. The timer continues with the others.
+    /// Answers some waiters of opened latches. The timer answers the others.
     pub(crate) fn answer_released(&mut self, ctx: &Ctx<'_>) {
         for _ in 0..RUN_MAX {
             let Some(waiting) = self.table.next_released() else { return };

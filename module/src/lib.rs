@@ -11,7 +11,7 @@
 //!                           ▼ │
 //!                         server.rs   the state: lock table, parked clients, options
 //!                         waiting.rs  what a parked client waits for
-//!                         replies.rs  replies that several of these give
+//!                         replies.rs  replies that several of these send
 //!                         operate.rs  asks the table, carries out its decisions
 //!                         keyspace.rs reads a lock from its key
 //!                         sharers.rs  finds sharers whose leases last

@@ -11,11 +11,11 @@ use crate::server::Server;
 use crate::waiting::{Note, WaitsFor};
 use crate::{clock, commands, config, info, server, slot};
 
-/// The module, as the server calls it: on one thread, and every call guarded.
+/// Entry points of the module. The server calls them on one thread, and each call is guarded.
 #[derive(Debug)]
 pub(crate) struct Module;
 
-/// What a waiter hears when its server becomes a replica.
+/// Reply to waiters when their server becomes a replica.
 const DEMOTED: Reply =
     Reply::error(c"UNBLOCKED this server became a replica: wait again on the primary");
 
@@ -25,7 +25,7 @@ impl Module {
     pub(crate) const VERSION: i32 = 100;
     pub(crate) const CONFIGS: &'static [ConfigSpec] = config::SPECS;
 
-    /// Makes the state anew. Options and commands are declared afterwards.
+    /// Creates the state. Options and commands are declared afterwards.
     pub(crate) fn load(ctx: &Ctx<'_>) {
         server::start(ctx);
     }
@@ -35,11 +35,12 @@ impl Module {
         commands::register(registry);
     }
 
-    /// All is declared and the options are set; the data are not loaded yet if the server starts.
+    /// Finishes loading, after everything is declared and the options are set. If the server is starting, its
+    /// data are not loaded yet.
     pub(crate) fn loaded(ctx: &Ctx<'_>) {
         server::with(|server| {
             if server.in_cluster {
-                // Takes some milliseconds the first time, which is better now than in a command.
+                // The first call takes some milliseconds. Better here than in a command.
                 slot::tag(0);
             }
             if server.primary && !keeps_every_grant(ctx) {
@@ -53,12 +54,12 @@ impl Module {
         server::stop(ctx);
     }
 
-    /// Fills the section of `INFO`.
+    /// Writes the module's section of `INFO`.
     pub(crate) fn info(info: &InfoWriter) {
         server::with(|server| info::write(server, info));
     }
 
-    /// The timer fired.
+    /// Does the due work when the timer fires.
     pub(crate) fn timer(ctx: &Ctx<'_>) {
         let begun = clock::processor_time();
         server::with(|server| {
@@ -71,21 +72,21 @@ impl Module {
         });
     }
 
-    /// The next turn of the event loop has begun, and work was left by the one before.
+    /// Arms the timer to fire in this turn of the event loop, because the previous turn left due work.
     pub(crate) fn next_turn(ctx: &Ctx<'_>) {
         server::with(|server| server.timer.hasten(ctx));
     }
 
-    /// Something happened to a key. Every write of every client comes here, so a key that is not waited for
-    /// costs one hash and one look-up, and nothing at all while there are no waiters.
+    /// Handles a change of a key. Every write of every client calls this. A key without waiters costs at most
+    /// two look-ups by its name. While there are no waiters at all, it costs a comparison of its prefix.
     pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
-        // While the module works, the event is its own doing.
+        // An event during the module's own work is caused by that work, and is ignored.
         server::with_unless_busy(|server| {
             if event.key.starts_with(FLOOR_PREFIX) {
                 let place = Place::of(event.db, event.key, server.in_cluster);
                 server.floors.forget_one(place);
             }
-            // A lock that is left free for Redisson may have no waiter.
+            // A lock that is left free for Redisson needs these events even without a waiter.
             let has_moments = server.table.has_moments();
             if server.table.waiters() == 0 && !has_moments {
                 return server.holders.searches.unheard();
@@ -100,7 +101,7 @@ impl Module {
         });
     }
 
-    /// Something happened to the server.
+    /// Handles an event of the server.
     pub(crate) fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             match event {
@@ -148,11 +149,12 @@ impl Module {
         });
     }
 
-    /// A parked client is gone, or was answered and is gone.
+    /// Handles the disconnection of a client that is parked, or that was answered and whose reply is not
+    /// written yet.
     pub(crate) fn client_gone(ctx: &Ctx<'_>, client: Handle) {
         server::with(|server| {
             let now = clock::now();
-            // One that was answered already is not there: `answer_lost` follows.
+            // A client that was already answered is not in `parked`: `answer_lost` is called for it.
             drop(match server.parked.remove(&client) {
                 Some(WaitsFor::Grant(waiter)) => server.table.disconnected(waiter),
                 Some(WaitsFor::Outcomes(reading, _)) => server.table.reader_gone(reading, now),
@@ -170,7 +172,7 @@ impl Module {
         })
     }
 
-    /// An answer was written to its client.
+    /// Records that the reply to a blocked client was written.
     pub(crate) fn answer_written(ctx: &Ctx<'_>, note: Option<Note>) {
         server::with(|server| match note {
             Some(Note::Grant(grant)) => server.delivered(&grant),
@@ -182,7 +184,8 @@ impl Module {
         });
     }
 
-    /// An answer found its client gone.
+    /// Plans to take back the grant, or ends the read, of a client that disconnected before its reply was
+    /// written.
     pub(crate) fn answer_lost(ctx: &Ctx<'_>, note: Option<Note>) {
         server::with(|server| match note {
             Some(Note::Grant(grant)) => server.never_arrived(ctx, grant),
@@ -196,9 +199,8 @@ impl Module {
     }
 }
 
-/// Returns whether no grant that was answered is lost when this server ends in any way: each is
-/// on the disk before. It is taken for granted that the server ran before with the settings that it
-/// has now.
+/// Returns whether every answered grant survives a crash of this server, because it is on disk before its
+/// reply is sent. Assumes that the server had the same settings before its last restart.
 fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
     let has = |name, wanted: &[u8]| ctx.setting(name).as_deref() == Some(wanted);
     has(c"appendonly", b"yes")
@@ -206,7 +208,7 @@ fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
         && has(c"no-appendfsync-on-rewrite", b"no")
 }
 
-/// Begins the quarantine, if one is configured: the server may have lost grants that clients rely on.
+/// Begins the quarantine if one is configured, because the server may have lost grants that clients rely on.
 fn begin_quarantine(server: &mut Server, now: Now) {
     server.table.begin_quarantine(now);
     if let Some(left) = server.table.quarantine_left(now) {
@@ -214,9 +216,11 @@ fn begin_quarantine(server: &mut Server, now: Now) {
     }
 }
 
-/// Runs in the server's regular round. Timers use the wall clock. After that clock was set back the timer fires
-/// too late, which planning again mends, and planned looks at keys come too late. A timer that is not needed
-/// is stopped, because the module cannot be unloaded while one is armed.
+/// Runs in the server's cron, about ten times a second.
+///
+/// Timers use the wall clock. If that clock is set back, the timer would fire too late, so it is armed again.
+/// Planned looks at keys would also be too late, so all keys are looked at. A timer that is not needed is
+/// stopped, because the module cannot be unloaded while one is armed.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     let now = clock::now();
     let set_back = now.unix_us < server.last_round_unix_us;

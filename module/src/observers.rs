@@ -1,4 +1,4 @@
-//! Observers: reads the state of a lock for them, and replies with it.
+//! Observers: reads the state of a lock, and describes it in replies.
 
 use kvlock_core::{
     Cause, Gone, KeyRef, News, Now, Observed, Standing as Stands, Token, UnixMillis,
@@ -18,7 +18,7 @@ pub(crate) struct Standing {
 }
 
 impl Server {
-    /// State of a lock, and the time at which that ends; `None` if its key is something else.
+    /// Returns the state of a lock and the time at which the state ends. `None` if the key is not a lock.
     pub(crate) fn stands(
         &self,
         key: Option<&Key<'_>>,
@@ -40,8 +40,8 @@ impl Server {
         Some((standing, seen.until()))
     }
 
-    /// Notifies the observers of a lock if its holder differs from the last one that was reported. A key of
-    /// another type counts as vacant.
+    /// Notifies the observers of a lock if its state differs from the last one that was reported. A key that
+    /// is not a lock counts as vacant.
     pub(crate) fn notice(
         &mut self,
         ctx: &Ctx<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn standing(news: &News) -> Standing {
     }
 }
 
-/// How a holder went, in a word.
+/// Returns the word in replies for the way in which a holder lost the lock.
 pub(crate) fn word(gone: Gone) -> &'static str {
     match gone {
         Gone::Released => "released",

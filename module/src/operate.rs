@@ -1,4 +1,4 @@
-//! Asks the lock table about a lock, and carries out its decision.
+//! Asks the lock table for a decision about a lock, and carries it out.
 
 use kvlock_core::{
     Cause, Change, HandOff, HeldBy, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
@@ -13,16 +13,16 @@ use crate::server::Server;
 use crate::waiting::Waiting;
 use crate::{clock, keyspace, slot};
 
-/// Smallest difference between two ends of a lease that is announced to waiters of Redisson. Leases granted one after
-/// the other differ by less.
+/// Largest difference between two ends of a lease that is not announced to Redisson's waiters. Leases that
+/// are granted one after the other differ by less.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 
-/// A lock at one moment.
+/// A lock as read at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) ctx: &'a Ctx<'a>,
     pub(crate) name: Arg<'a>,
-    /// The input of the lock table. Says that the lock is free until the key was read.
+    /// Input of the lock table. Describes a free lock until the key is read.
     pub(crate) at: Situation<'a>,
 }
 
@@ -32,7 +32,7 @@ impl Keys for Ctx<'_> {
     }
 
     fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
-        // The server looks for all keys in the slot of the command.
+        // In a cluster, the server looks up every key in the slot of the running command.
         if self.is_cluster() && slot::of(name) != slot::of(asked) {
             return HeldBy::default();
         }
@@ -49,16 +49,17 @@ impl<'a> Case<'a> {
         Self { ctx, name, at: Situation { key, seen, now, floor: None, results } }
     }
 
-    /// Reads the lock as `asked` sees it.
+    /// Reads the lock, from the view of the owner `asked`.
     pub(crate) fn read(&mut self, key: Option<&Key<'_>>, words: &Words, asked: Option<Arg<'a>>) {
         self.at.seen = keyspace::read(key, words, self.at.key.name, asked, Depth::Full);
     }
 }
 
-/// What the caller of an operation wants to know before it.
+/// Part of a lock's state that an operation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The owner's hold count, and the rest only if the lock has waiters or observers.
+    /// The owner's hold count. The rest is read only if there are waiters, observers or grants in flight, and
+    /// for a sample of the hold times.
     Holds,
     /// The owner's own holds.
     Own,
@@ -67,7 +68,7 @@ pub(crate) enum Need {
 }
 
 impl Server {
-    /// Describes a lock of the selected database at this time.
+    /// Returns a lock of the selected database with its token floor. The key is not read yet.
     pub(crate) fn case<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -85,13 +86,13 @@ impl Server {
         self.floors.of(case.ctx, place, case.at.now)
     }
 
-    /// How much of a lock has to be read.
+    /// Returns the amount of a lock's state that must be read.
     pub(crate) fn depth(&mut self, need: Need) -> Depth {
         let is_little = need == Need::Holds && self.table.is_quiet();
         if is_little && !self.table.samples_this_release() { Depth::Holds } else { Depth::Full }
     }
 
-    /// Reads a lock of the selected database, as `asked` sees it.
+    /// Reads a lock of the selected database, from the view of the owner `asked`.
     pub(crate) fn read_lock<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -110,7 +111,7 @@ impl Server {
         case
     }
 
-    /// Reads a lock of the selected database, as an owner sees it, to change nothing.
+    /// Reads a lock of the selected database, from the view of one owner, without changing it.
     pub(crate) fn look_up<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -122,8 +123,8 @@ impl Server {
         self.read_lock(ctx, name, Some(owner), (open.as_ref(), Depth::Full), now)
     }
 
-    /// Carries out one operation of a command on a lock: reads the lock as `asked` sees it, lets `operate` decide,
-    /// and writes the change. If the lock is free and has waiters, the first waiter gets it before that.
+    /// Carries out one operation of a command on a lock: reads the lock from the view of `asked`, lets
+    /// `operate` decide, and writes the change. If the lock can be granted to a waiter, it is granted first.
     pub(crate) fn on_lock<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -158,8 +159,8 @@ impl Server {
     /// Serves the waiters of a lock.
     pub(crate) fn serve(&mut self, case: &Case<'_>, cause: Cause) {
         self.table.pass_over(case.at.key);
-        // Opened once: what is read and what is written must be the same, and a key may expire
-        // between two openings.
+        // Opened only once: a key may expire between two openings, so that the change would be written to
+        // another state than the one that was read.
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else {
             // The key cannot be written now. It is looked at again in the next turn.
@@ -178,7 +179,7 @@ impl Server {
     }
 
     /// Writes a change of the lock table to the open key, answers the waiters that were granted the lock, and
-    /// sets the timer. `requester` is the owner that a change without an owner's name refers to.
+    /// arms the timer. `requester` is the owner that a change without an owner's name refers to.
     pub(crate) fn carry_out(
         &mut self,
         case: &Case<'_>,
@@ -207,7 +208,7 @@ impl Server {
             self.end_with_the_last(case);
         }
         if left && self.table.waiters_of(case.at.key) > 0 {
-            // Serving finds out whether any other sharer is alive.
+            // Finds out whether another sharer is alive. If none is, the first waiter is granted the lock.
             self.serve(case, Cause::Release);
         }
         if goes_on {
@@ -219,8 +220,8 @@ impl Server {
         self.plan(case.ctx, case.at.now);
     }
 
-    /// Announces a lock that would be left free for Redisson. If no process listens, the first waiter
-    /// gets it instead.
+    /// Announces the lock if `change` leaves it free for Redisson. If no process listens, returns a change
+    /// that hands the lock to the first waiter instead. Returns any other change as given.
     fn unless_nobody_listens(
         &mut self,
         case: &Case<'_>,
@@ -237,8 +238,9 @@ impl Server {
         Change::GiveWay
     }
 
-    /// Lets the key of a shared lock end when the last lease in it does, after the longest of them
-    /// was given back or made shorter: Redisson knows of no other end. Without a lease it is gone.
+    /// Shortens the TTL of a shared lock to the lease in it that ends last, because Redisson reads only the
+    /// TTL, and announces the change. Called after the longest lease was released or shortened. Deletes the
+    /// key if no lease is left and no waiter is in the queue.
     fn end_with_the_last(&mut self, case: &Case<'_>) {
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
@@ -260,8 +262,8 @@ impl Server {
         self.announce(case.ctx, case.name);
     }
 
-    /// Deletes the remains of earlier grants at the key of a free lock, and announces that the lock is free to
-    /// waiters of Redisson.
+    /// Deletes the fields that earlier grants left in the key of a free lock, and announces to Redisson's
+    /// waiters that the lock is free.
     pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         let mut case = self.case(ctx, ctx.db(), name, clock::now());
         let Some(key) = ctx.open_to_write(name) else { return };
@@ -337,20 +339,20 @@ impl Server {
     }
 }
 
-/// Returns whether a lock is held alone by this owner, and its key says that and the token, and nothing else.
+/// Returns whether the key has exactly two fields: this owner as the exclusive holder, and the token.
 fn is_plain(key: &Key<'_>, seen: &Observed<'_>, owner: Arg<'_>) -> bool {
     let Observed::Held(Holding { owner: holder, token: Some(_), .. }) = seen else { return false };
     // The name of another holder is not read: it is empty.
     *holder == owner.bytes() && !holder.is_empty() && key.fields() == PLAIN_MAX
 }
 
-/// Returns whether `end` is earlier than `than` by enough to be announced.
+/// Returns whether `end` is so much earlier than `than` that it must be announced.
 fn is_sooner(end: UnixMillis, than: UnixMillis) -> bool {
     end.plus(NOT_WORTH_A_MESSAGE) < than
 }
 
-/// Returns whether a client that sleeps until the previous end of the key would sleep too long after this
-/// change.
+/// Returns whether the key ends so much sooner after this change that a client that sleeps until the previous
+/// end would sleep too long.
 fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let before = match seen {
         Observed::Held(holding) => holding.until,
@@ -361,7 +363,7 @@ fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     change.until().is_some_and(sooner)
 }
 
-/// Returns whether the longest of the leases in a shared lock goes by this change, or gets shorter.
+/// Returns whether this change may remove or shorten the longest lease in a shared lock.
 fn may_end_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let Observed::Shared(Sharing { own: Some(own), until: Some(until), .. }) = seen else {
         return false;

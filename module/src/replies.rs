@@ -1,4 +1,4 @@
-//! Replies that more than one part of the module gives.
+//! Replies that several parts of the module send.
 
 use std::ffi::CString;
 
@@ -42,7 +42,7 @@ pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
     c"QUEUEFULL this user has its share of the limit (kvlock.user-share), try again later",
 );
 
-/// What a waiter hears when the module is drained.
+/// Reply to a waiter when the module is drained.
 pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
 
 /// The error for another module that calls a command from an event that one of our commands has caused.
@@ -60,7 +60,7 @@ pub(crate) const NO_SESSION: Reply =
 pub(crate) const NO_USER: Reply =
     Reply::error(c"ERR this caller has no user to whom a session could belong");
 
-/// Where blocking is allowed, but the server refuses to block this connection.
+/// The error for a caller that may block, but whose connection the server refuses to block.
 pub(crate) const SUBSCRIBED: Reply = Reply::error(
     c"ERR this server blocks no connection that is subscribed to channels: wait on another connection",
 );
@@ -76,7 +76,7 @@ pub(crate) const TOO_MANY_SESSIONS: Reply =
 pub(crate) const ACK_AHEAD: Reply =
     Reply::error(c"ERR invalid ack: must not be ahead of what was sent");
 
-/// What a reader hears when a later one reads.
+/// Reply to a reader when a later call reads the same session.
 pub(crate) const READ_ELSEWHERE: Reply =
     Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
 
@@ -95,7 +95,8 @@ impl From<Refusal> for Reply {
     }
 }
 
-/// The error for a limit that is reached: `server` where it is the server's.
+/// Returns the error for a limit that is reached. `server` is the error if it is the limit of the whole
+/// server.
 pub(crate) fn full(full: Full, server: Reply) -> Reply {
     match full {
         Full::Server => server,
@@ -103,7 +104,7 @@ pub(crate) fn full(full: Full, server: Reply) -> Reply {
     }
 }
 
-/// What a waiter hears that is sent away.
+/// Returns the reply to a waiter that is dismissed.
 pub(crate) fn sent_away(why: &Dismissal) -> Reply {
     match why {
         Dismissal::Draining => DRAINING,
@@ -117,12 +118,12 @@ pub(crate) fn sent_away(why: &Dismissal) -> Reply {
     }
 }
 
-/// Returns whether the owner holds the lock now.
+/// Returns whether the owner holds the lock after this reply.
 pub(crate) fn is_granted(reply: AcquireReply) -> bool {
     matches!(reply, AcquireReply::Granted { .. })
 }
 
-/// What an outcome looks like on the wire.
+/// Returns the reply for the outcome of an acquire.
 pub(crate) fn acquired(outcome: AcquireReply) -> Reply {
     match outcome {
         AcquireReply::Granted { token, holds } => Reply::Pair(token.value(), holds),
@@ -135,7 +136,7 @@ pub(crate) fn acquired(outcome: AcquireReply) -> Reply {
     }
 }
 
-/// What an outcome looks like on the wire.
+/// Returns the reply for the outcome of a release.
 pub(crate) fn released(outcome: ReleaseReply) -> Reply {
     match outcome {
         ReleaseReply::Left(holds) => Reply::Number(holds),
@@ -145,7 +146,7 @@ pub(crate) fn released(outcome: ReleaseReply) -> Reply {
     }
 }
 
-/// The reply to a renewal with this value.
+/// Returns the reply for the outcome of a renewal with a `VALUE`. An error if the owner shares the lock.
 pub(crate) fn renewed_saying(outcome: RenewReply, says: Option<&[u8]>) -> Result<Reply, Reply> {
     if outcome == RenewReply::Shared && says.is_some() {
         return Err(error(arguments::NO_VALUE.to_owned()));
@@ -153,7 +154,7 @@ pub(crate) fn renewed_saying(outcome: RenewReply, says: Option<&[u8]>) -> Result
     Ok(renewed(outcome))
 }
 
-/// What an outcome looks like on the wire.
+/// Returns the reply for the outcome of a renewal.
 pub(crate) fn renewed(outcome: RenewReply) -> Reply {
     match outcome {
         RenewReply::Lease(lease) => Reply::Number(lease.0),
@@ -165,7 +166,7 @@ pub(crate) fn renewed(outcome: RenewReply) -> Reply {
     }
 }
 
-/// A token was asked for that is larger than this, the largest that the clock lets.
+/// Returns the error for a requested token that is larger than `most`, the largest that the clock allows.
 fn too_far_ahead(most: u64) -> Reply {
     error(format!(
         "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"

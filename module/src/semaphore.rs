@@ -1,4 +1,4 @@
-//! A semaphore in the keyspace: reads a key, writes changes, takes back the permits of expired holders, and
+//! A semaphore in the keyspace: reads its key, writes changes, frees the permits of expired holders, and
 //! serves waiters.
 
 use kvlock_core::{
@@ -14,19 +14,19 @@ use crate::replies::{UNSET, sent_away};
 use crate::server::Server;
 use crate::sharers::ROUNDS_MAX;
 
-/// A semaphore that is open, and what was read of it.
+/// A semaphore whose key is open, with the state that was read.
 struct Open<'a> {
     at: KeyRef<'a>,
     now: Now,
     key: Option<Key<'a>>,
-    /// How many permits there are, and how many are held; or what else is there.
+    /// Number of permits, and number of held permits. `Err` if the key is unset or not a semaphore.
     counts: Result<(u64, u64), Semaphore>,
-    /// What the owner that was asked for has, dead or alive.
+    /// Share of the requested owner, even if its lease has ended.
     own: Option<Share>,
-    /// No search for expired holders is made before this: no lease ends earlier, or the next search is not
-    /// allowed earlier. `None` if a search may be made now.
+    /// Earliest time of the next search for expired holders: no lease ends before it, or no search is allowed
+    /// before it. `None` if a search may run now.
     earliest: Option<UnixMillis>,
-    /// Opened for a waiter, outside a command.
+    /// `true` if the semaphore is open to serve a waiter, `false` if for the command of an owner.
     unasked: bool,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Open<'a> {
             Err(other) => other,
             Ok((limit, used)) => {
                 let live = |share: &Share| share.is_live(self.now.unix());
-                // The permits of an owner whose lease has ended are free, also when that owner asks again.
+                // The permits of an owner whose lease has ended are free, even if that owner itself asks.
                 let lost = self.own.filter(|own| !live(own)).map_or(0, |own| own.holds);
                 let used = used.saturating_sub(lost);
                 let (own, earliest) = (self.own.filter(live), self.earliest);
@@ -103,8 +103,8 @@ pub(crate) fn read(
 }
 
 impl Server {
-    /// Does one operation of a command on a semaphore. If it takes `permits` and they are not
-    /// free, dead holders are looked for first.
+    /// Carries out one operation of a command on a semaphore. If it acquires `permits` and they are not free,
+    /// searches for expired holders first.
     pub(crate) fn on_semaphore<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -130,7 +130,7 @@ impl Server {
         outcome
     }
 
-    /// Writes a change; says whether there may be more free than before.
+    /// Writes a change. Returns whether more permits may be free than before.
     fn write_permits(
         &mut self,
         open: &mut Open<'_>,
@@ -146,7 +146,7 @@ impl Server {
             }
             (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
                 self.holders.searches.note(open.at, open.own.is_some(), share);
-                // The lease just written may be the first to end now.
+                // The lease just written may be the one that ends first.
                 open.earliest = None;
                 let value = share.map(|share| Text::new(share.text().as_bytes()));
                 let fields = [(Text::new(asked.bytes()), value)];
@@ -166,7 +166,8 @@ impl Server {
         }
     }
 
-    /// Removes dead holders and counts what they held as free; if that can be worth while.
+    /// Removes expired holders, and counts their permits as free. Only sets `earliest` if no search may run
+    /// now.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
@@ -181,7 +182,7 @@ impl Server {
             open.own.filter(|_| !asked.is_some_and(|own| found.dead.contains_key(own.bytes())));
         self.holders.swept += u64::try_from(found.dead.len()).unwrap_or(0);
         let fields: Vec<_> = found.dead.keys().map(|owner| (Text::new(owner), None)).collect();
-        // Another client may have deleted the field of a holder.
+        // `left` may differ without an expired holder: another client may have deleted the field of a holder.
         if left != used || !fields.is_empty() {
             open.write(&self.words, &fields, (limit, left));
         }
@@ -191,7 +192,8 @@ impl Server {
         }
     }
 
-    /// Returns whether serving the waiters may write.
+    /// Returns whether serving the waiters may write: permits are free for the first one, or a search for
+    /// expired holders would run.
     pub(crate) fn permits_are_due(&mut self, ctx: &Ctx<'_>, at: KeyRef<'_>, name: Arg<'_>) -> bool {
         let first = self.table.first_for_permits(at).map(|(_, permits)| permits);
         let open = ctx.open_to_read(name);
@@ -203,9 +205,9 @@ impl Server {
         is_free || open.is_some_and(|key| self.holders.rest(at, &key, true, now).is_none())
     }
 
-    /// Returns whether the first waiter cannot be served: too few permits are free, also when expired holders
-    /// are counted. Then plans the next look. If the semaphore has fewer permits than the waiter wants, the
-    /// waiter gets an error. Writes nothing.
+    /// Returns whether the first waiter cannot be served, because too few permits are free even without
+    /// expired holders. If so, plans the next look. If the semaphore has fewer permits than the waiter wants,
+    /// answers the waiter with an error. Writes nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,
@@ -240,12 +242,12 @@ impl Server {
                 self.table.serve_soon(at, cause, now);
                 true
             }
-            // They are not free, as was just found.
+            // Not reached: too few permits are free, as checked above.
             Served::Granted(..) => false,
         }
     }
 
-    /// Gives free permits to those at the head of the queue, up to a batch.
+    /// Grants free permits to the waiters at the head of the queue, a limited number at once. Plans the rest.
     pub(crate) fn serve_permits(
         &mut self,
         ctx: &Ctx<'_>,
@@ -306,7 +308,7 @@ impl Server {
     pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Untold) {
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         if ctx.refusal_to_write(name.lend()).is_some() {
-            // Its lease ends it.
+            // The permits stay granted until their lease ends.
             return self.delivered(grant);
         }
         let asked = Some(owner.lend());

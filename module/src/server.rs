@@ -16,11 +16,11 @@ use crate::redis::{Ctx, Handle, Reply, Timer};
 use crate::replies::READY;
 use crate::waiting::{Note, Waiting, WaitsFor};
 
-/// Everything the module remembers.
+/// The whole state of the module.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
-    /// What a parked client waits for.
+    /// Parked clients, and what each waits for.
     pub(crate) parked: BTreeMap<Handle, WaitsFor>,
     pub(crate) floors: Floors,
     pub(crate) config: Config,
@@ -28,26 +28,26 @@ pub(crate) struct Server {
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
     pub(crate) timer: Timer,
-    /// How many turns of the event loop had something that was due outside commands.
+    /// Number of turns of the event loop in which the timer did due work.
     pub(crate) turns: u64,
-    /// Longest time that one turn has spent on work outside commands.
+    /// Longest processor time that one turn has spent on work outside commands.
     pub(crate) longest_turn: Duration,
-    /// The wall clock at the last regular round of the server.
+    /// Wall clock at the server's last cron, in microseconds since 1970.
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
-    /// Room for the name of a channel.
+    /// Buffer for the name of a channel.
     pub(crate) channel: Vec<u8>,
     pub(crate) holders: Holders,
 }
 
 thread_local! {
-    /// The server has one thread that calls us. The state is dropped by [`stop`], not when the
-    /// thread ends: by then the module may be unloaded.
+    /// The state. The server calls the module on one thread only. [`stop`] drops the state, not the end of
+    /// the thread: the module may be unloaded by then.
     static SERVER: RefCell<ManuallyDrop<Option<Server>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Makes the state anew.
+/// Creates the state.
 pub(crate) fn start(ctx: &Ctx<'_>) {
     SERVER.with_borrow_mut(|state| **state = Some(Server::new(ctx)));
 }
@@ -61,7 +61,7 @@ pub(crate) fn stop(ctx: &Ctx<'_>) {
     });
 }
 
-/// Works with the state. Not from inside itself.
+/// Calls `work` with the state. Panics if it is called from inside `work`.
 pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     SERVER.with_borrow_mut(|state| match state.as_mut() {
         Some(server) => work(server),
@@ -69,18 +69,18 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     })
 }
 
-/// Calls `work` with the state, unless a caller has it already. Then the event was caused by that caller, which
-/// needs no notice of it.
+/// Calls `work` with the state. Returns `None` if a caller further up the stack already uses the state: the
+/// event is then caused by that caller, which needs no notice of it.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
     SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
 }
 
 impl Server {
-    /// Returns the state of a module that was just loaded.
+    /// Returns the initial state.
     pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
-        // The options' defaults are set before anything else happens.
+        // The defaults of the options replace these limits before the first command.
         let mut table = Table::new(Limits::UNLIMITED);
-        // In a cluster a slot can leave without an event.
+        // In a cluster, a slot can migrate away without an event.
         table.look_every = ctx.is_cluster().then_some(Millis(1000));
         Self {
             table,
@@ -100,12 +100,13 @@ impl Server {
         }
     }
 
-    /// Returns whether commands may write: on a replica they may not, even if it is writable.
+    /// Returns whether commands may write. `false` on a replica, even on a writable one.
     pub(crate) fn may_serve(&self) -> bool {
         self.primary
     }
 
-    /// Answers a waiter that has left the table, if it is a client. A session has its outcome.
+    /// Answers a waiter that has left the table, if it is a blocked client. `None` for a wait through a
+    /// session, which gets an outcome instead.
     pub(crate) fn answer(
         &mut self,
         waiting: impl Into<Option<Waiting>>,
@@ -118,7 +119,7 @@ impl Server {
         }
     }
 
-    /// The client of a grant was gone before the grant was sent.
+    /// Plans to take back a grant whose client disconnected before the reply was sent.
     pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Untold) {
         if self.primary {
             self.table.was_not_sent(grant);
@@ -126,7 +127,8 @@ impl Server {
         }
     }
 
-    /// The reply of a grant was sent, or only its lease can end it.
+    /// Records that the reply of a grant was sent, or that the grant cannot be taken back and ends with its
+    /// lease.
     pub(crate) fn delivered(&mut self, grant: &Untold) {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
@@ -138,21 +140,21 @@ impl Server {
         }
     }
 
-    /// Answers waiters whose ready-key exists and readers with unread outcomes, then sets the timer.
+    /// Answers waiters whose ready-key exists and readers with unread outcomes, then arms the timer.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.answer_ready();
         self.tell_readers(now);
         self.wind(ctx, now);
     }
 
-    /// Sets the timer to the time of the next work.
+    /// Arms the timer for the next planned work.
     pub(crate) fn wind(&mut self, ctx: &Ctx<'_>, now: Now) {
         if let Some(delay) = self.table.next_due(now) {
             self.timer.arm(ctx, Duration::from_millis(delay.0));
         }
     }
 
-    /// Answers blocked waiters that have left the table, all with the same error.
+    /// Answers blocked waiters that have left the table, all with the same reply.
     pub(crate) fn answer_all(&mut self, all: Vec<Waiting>, reply: &Reply) {
         for waiting in all {
             self.answer(waiting, reply.clone(), None);

@@ -1,4 +1,4 @@
-//! Sessions: reads what has become of waits, tells readers, and does what sessions leave to be done.
+//! Sessions: composes the outcomes of their waits, answers their readers, and rings their bells.
 
 use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName};
 
@@ -9,27 +9,28 @@ use crate::replies::{NO_SESSION, READ_ELSEWHERE, sent_away};
 use crate::server::Server;
 use crate::waiting::{Note, Outcomes, Waiting, WaitsFor};
 
-/// How many outcomes one reply tells: each takes almost a microsecond.
+/// Largest number of outcomes in one reply. Each takes almost a microsecond.
 const TOLD: usize = 500;
 
-/// The channel of a session's bell, before the name of the session.
+/// Prefix of the channel of a session's bell. The name of the session follows.
 const CHANNEL: &[u8] = b"kvlock_session:";
 
 impl Server {
-    /// The session that an argument names, if it is the caller's.
+    /// Returns the session that an argument names. An error if it does not exist or belongs to another user.
     pub(crate) fn session(&self, ctx: &Ctx<'_>, name: Arg<'_>) -> Result<SessionId, Reply> {
         let found =
             ctx.user().and_then(|user| self.table.session(name.bytes(), user.lend().bytes()));
         found.ok_or(NO_SESSION)
     }
 
-    /// Whether there is something to read.
+    /// Returns whether there is an outcome to read.
     pub(crate) fn has_news(&self, reading: Reading) -> bool {
         let news = self.table.news(reading).and_then(Result::ok);
         news.is_some_and(|mut news| news.next().is_some())
     }
 
-    /// Composes the reply to a reader: the outcomes until now.
+    /// Composes the reply to a reader: the monotonic time of this server, and the outcomes to read. Records
+    /// the last of them in `outcomes`.
     pub(crate) fn read(&self, outcomes: &Outcomes) -> Reply {
         let news = match self.table.news(outcomes.reading) {
             None => return NO_SESSION,
@@ -46,15 +47,14 @@ impl Server {
         Reply::List(vec![Reply::Number(clock::now().mono.0), list])
     }
 
-    /// The reply to a reader was sent: the grants in it are its client's.
+    /// Records that the reply to a reader was sent. The grants in it then end only with their leases.
     pub(crate) fn was_sent(&mut self, outcomes: &Outcomes) {
         if let Some(up_to) = outcomes.up_to.get() {
             self.table.sent(outcomes.reading, up_to, clock::now());
         }
     }
 
-    /// Answers some of the blocked readers that have something to read. The others follow as work of
-    /// the timer.
+    /// Answers some of the blocked readers that have something to read. The timer answers the others.
     pub(crate) fn tell_readers(&mut self, now: Now) {
         if self.table.has_readers_to_tell() {
             for (reading, waiting) in self.table.next_readers(now) {
@@ -79,14 +79,14 @@ impl Server {
     }
 }
 
-/// Publishes to the channel of a session that there are outcomes to read. Not within the shard, in a
-/// cluster either: the slot of the channel may belong to another node than the session.
+/// Publishes on the channel of a session that there are outcomes to read. Uses `PUBLISH` in a cluster, too,
+/// and not `SPUBLISH`: the slot of the channel may belong to another node than the session.
 pub(crate) fn ring(ctx: &Ctx<'_>, session: &SessionName, last: u64) {
     let channel = Text::new(&[CHANNEL, session].concat());
     ctx.publish(channel.lend(), Text::new(last.to_string().as_bytes()).lend());
 }
 
-/// One outcome as a reply.
+/// Returns one outcome as an entry of a reply.
 fn entry(number: u64, outcome: &Outcome) -> Reply {
     let Outcome { key: LockKey { name, kind, .. }, owner, ending } = outcome;
     let owner = match (ending, kind) {
@@ -128,7 +128,7 @@ fn entry(number: u64, outcome: &Outcome) -> Reply {
     Reply::List(items)
 }
 
-/// What operators see of a session's name: not enough to use it.
+/// Returns the first 8 digits of a session's name, for operators. They are not enough to use the session.
 pub(crate) fn short_name(name: &SessionName) -> Reply {
     Reply::Bytes(name.iter().take(8).copied().collect())
 }

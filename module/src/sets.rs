@@ -14,18 +14,18 @@ use crate::waiting::Waiting;
 use crate::wake::refused;
 use crate::{clock, slot};
 
-/// A key of a set.
+/// One key of a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) name: Arg<'a>,
-    /// Whether it is a key of `UNDER`, which the set only shares.
+    /// `true` for a key of `UNDER`, which the set only shares.
     pub(crate) under: bool,
 }
 
 /// A lock of a set, with its open key.
 type Opened<'a> = (Case<'a>, Option<Key<'a>>);
 
-/// The keys of a set that is waited for, with their names as strings of the server.
+/// Keys of a waiter's set, with their names as strings of the server.
 struct Keys {
     all: Vec<(SetKey, Text)>,
 }
@@ -45,7 +45,7 @@ impl Keys {
     }
 }
 
-/// What the lock table is asked with.
+/// Returns the input of the lock table for a set.
 fn members<'a>(all: &[Opened<'a>], parts: &[Part<'_>]) -> Vec<Member<'a>> {
     all.iter().map(|(case, _)| case).zip(parts).map(member).collect()
 }
@@ -54,14 +54,16 @@ fn member<'a>((case, part): (&Case<'a>, &Part<'_>)) -> Member<'a> {
     Member { at: case.at, under: part.under }
 }
 
-/// Number of waiters for sets that are served within a command.
+/// Largest number of waiters for sets that are served within a command.
 const AT_ONCE: usize = 8;
 
 impl Server {
-    /// Carries out one operation of a command on several locks of one owner: reads them all, lets `operate` decide,
-    /// and writes a change for each. If a lock can be granted to a waiter, the waiter gets it before that.
+    /// Carries out one operation of a command on several locks for one owner: reads all of them, lets
+    /// `operate` decide, and writes a change for each. If any of the locks can be granted to a waiter, it is
+    /// granted first.
     ///
-    /// With [`Need::Living`], a lock that is only shared by expired sharers is read as free, unless it is a key of `UNDER`.
+    /// With [`Need::Living`], a lock that only expired sharers share is read as free, unless it is a key of
+    /// `UNDER`.
     pub(crate) fn on_set<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -94,8 +96,8 @@ impl Server {
         outcome
     }
 
-    /// Serves some waiters for sets whose turn may have come by a command on this key. The others follow as work of
-    /// the timer, and so do those of other databases and slots.
+    /// Serves some of the waiters for sets that may have become grantable through a command on this key. The
+    /// timer serves the others later, and those of other databases and slots.
     pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         for _ in 0..AT_ONCE {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };
@@ -108,13 +110,13 @@ impl Server {
         self.plan(ctx, clock::now());
     }
 
-    /// Returns whether the keys of a set are in the slot of this key.
+    /// Returns whether the keys of a waiter's set are in the slot of this key.
     fn is_in_slot_of(&self, waiter: WaiterId, name: Arg<'_>) -> bool {
         let keys = self.table.set_of(waiter);
         keys.first().is_some_and(|first| slot::of(&first.key.name) == slot::of(name.bytes()))
     }
 
-    /// Grants all locks of a set to its waiter, if all can be had and it is its turn.
+    /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.
     fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, cause: Cause) {
         let now = clock::now();
         let Some((owner, alone)) = self.table.owner_of_set(waiter) else { return };
@@ -124,7 +126,7 @@ impl Server {
         let owner = owner.lend();
         let mut all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
         if all.iter().any(|(_, open)| open.is_none()) {
-            // A key cannot be written now. The next look comes in the next turn.
+            // A key cannot be written now. All keys are looked at again in the next turn.
             drop(all);
             keys.all.iter().for_each(|(key, _)| {
                 self.table.look_soon(key.key.borrow(), Cause::Outside, now);
@@ -158,7 +160,7 @@ impl Server {
         }
     }
 
-    /// Serves a waiter for a set outside a command, if this server may grant.
+    /// Serves a waiter for a set outside a command. Turns it away if this server cannot grant.
     pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) {
         let keys = Keys::of(self.table.set_of(waiter));
         let (Some((first, name)), Some((owner, alone))) =
@@ -192,7 +194,7 @@ impl Server {
         self.plan(ctx, now);
     }
 
-    /// Reads all keys of a set, as their owner sees them.
+    /// Reads all keys of a set, from the view of one owner.
     fn read_all<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -209,7 +211,7 @@ impl Server {
         self.answer(client, reply, None);
     }
 
-    /// Opens and reads all keys of a set, as their owner sees them.
+    /// Opens and reads all keys of a set, from the view of one owner.
     fn open_all<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -224,7 +226,7 @@ impl Server {
         parts.iter().map(open).collect()
     }
 
-    /// Serves the waiters of all locks of a set that can be granted to one.
+    /// Serves the waiters of each lock of a set that can be granted to a waiter.
     fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>, now: Now) {
         for part in parts {
             let case = self.look_up(ctx, part.name, owner, now);

@@ -1,8 +1,8 @@
-//! The sharers of a lock: finds out whether any of them is alive, and removes the fields of expired ones.
+//! Searches the sharers of a lock for a live one, and removes the fields of expired ones.
 //!
 //! A sharer is alive while its lease lasts. One live sharer is enough to know that the lock is shared, so the
-//! one found last is checked first the next time. An expired sharer is removed when it is found, so it is
-//! found once.
+//! next search first checks the sharer that was found alive last. An expired sharer is removed when it is
+//! found, so it is found only once.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
 
-/// Number of times that a search continues at once after it found expired holders.
+/// Largest number of steps of one search. A search continues while it only finds expired holders.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
-/// Average number of joins and renewals between two sweeps. A sweep checks more fields than are added between
-/// two of them.
+/// Average number of joins and renewals between two sweeps. A sweep checks more fields than joins add in that
+/// time.
 const SWEEP_EVERY: u64 = 32;
 
 /// Result of a search.
 enum Outcome {
-    /// A sharer is alive until then, or the search continues then.
+    /// A sharer is alive until this time, or the search is not finished and continues at this time.
     Lives(UnixMillis),
     Nobody,
     NotALock,
 }
 
 impl Server {
-    /// Finds out whether any sharer of this lock is alive, and records it in `case`. Removes the expired ones
-    /// that it finds: the key is open for writing.
+    /// Searches for a live sharer of this lock, and records the result in `case`. Removes the expired sharers
+    /// that it finds, so `key` must be open for writing.
     pub(crate) fn find_living(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
         let Observed::Shared(mut sharing) = case.at.seen else { return };
         case.at.seen = match self.search_living(case, key, &mut sharing, true, unasked) {
@@ -39,8 +39,8 @@ impl Server {
         }
     }
 
-    /// Returns whether a live sharer prevents an exclusive grant to the first waiter, and records it in `case`.
-    /// Writes nothing: expired sharers stay.
+    /// Returns whether a live sharer prevents an exclusive grant to the first waiter, and if so records it in
+    /// `case`. Writes nothing: expired sharers stay in the hash.
     pub(crate) fn is_shared_by_the_living(&mut self, case: &mut Case<'_>) -> bool {
         if !self.table.must_find_the_living(&case.at) {
             return false;
@@ -84,7 +84,8 @@ impl Server {
                 self.bury(key, &found.dead);
                 sharing.holders -= found.dead.len().min(sharing.holders);
             }
-            // Fields with a TTL of their own that is over count, and are not shown.
+            // `holders` also counts fields whose own TTL has ended, but a scan does not return them. So the
+            // end of a complete read counts as the end of the search.
             let all = found.whole || !removes && found.passed == Some(None);
             match found.living {
                 Some((_, until)) => return Outcome::Lives(until),
@@ -96,8 +97,8 @@ impl Server {
         Outcome::Lives(next)
     }
 
-    /// Asks the holder that was alive the last time. That it is one of this lock is seen by that
-    /// it has a share there.
+    /// Returns the end of the lease of the sharer that was found alive last. `None` if it has no live share
+    /// in this hash.
     fn ask_witness(&mut self, case: &Case<'_>, key: &Key<'_>) -> Option<UnixMillis> {
         let owner = Text::new(self.holders.searches.witness(case.at.key)?);
         let [share] = key.get([owner.lend()]);
@@ -105,10 +106,10 @@ impl Server {
         share.is_live(case.at.now.unix()).then_some(share.until)
     }
 
-    /// Removes some expired sharers, at random joins and renewals. Needed for a lock that is shared all the
-    /// time, because such a lock is never searched.
+    /// Removes some expired sharers, at random joins and renewals. Needed for a lock that is always shared,
+    /// because such a lock is never searched.
     pub(crate) fn sweep(&mut self, case: &Case<'_>) {
-        // The microseconds are as good as a random number: no pattern of commands can evade them.
+        // The microseconds serve as a random number: no pattern of commands can avoid every sweep.
         let is_due = case.at.now.unix_us.is_multiple_of(SWEEP_EVERY);
         if !is_due {
             return;

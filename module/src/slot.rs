@@ -1,16 +1,16 @@
-//! Slots of a cluster: which one a key is in, and a short tag for each.
+//! Cluster slots: the slot of a key, and a short hash tag for each slot.
 
 use std::sync::OnceLock;
 
 use crc::{CRC_16_XMODEM, Crc};
 
-/// How many slots a cluster has.
+/// Number of slots in a cluster.
 const SLOTS: u16 = 16_384;
 
 static CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key: of the part in its first pair of braces, if there is something in it, else
-/// of the whole key.
+/// Returns the slot of a key. If the first pair of braces is not empty, only the part inside is hashed, else
+/// the whole key.
 pub(crate) fn of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;
@@ -20,14 +20,14 @@ pub(crate) fn of(key: &[u8]) -> u16 {
     CHECKSUM.checksum(tag.unwrap_or(key)) % SLOTS
 }
 
-/// The smallest number that, written in decimal, is in this slot: the same on every server.
+/// Returns the smallest number whose decimal form is in this slot. It is the same on every server.
 pub(crate) fn tag(slot: u16) -> u32 {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tags = TAGS.get_or_init(all_tags);
     tags.get(usize::from(slot)).copied().unwrap_or(0)
 }
 
-/// Tries number after number until every slot has one; that takes a few milliseconds, once.
+/// Tries one number after the other until each slot has one. Takes a few milliseconds.
 fn all_tags() -> Vec<u32> {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut missing = tags.len();

@@ -1,4 +1,4 @@
-//! Blocked clients: what each waits for, and what goes with its answer.
+//! Blocked clients: what each waits for, and the note that is kept with its answer until it is written.
 
 use std::cell::Cell;
 
@@ -6,22 +6,22 @@ use kvlock_core::{Account, Charge, Kept, Reading, Untold, WaiterId};
 
 use crate::redis::Parked;
 
-/// A client in a wait queue.
+/// A blocked client: a waiter in a queue, or the reader of a session.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) client: Parked,
-    /// The number by which `CLIENT LIST` knows it.
+    /// Its id in `CLIENT LIST`.
     pub(crate) client_id: u64,
-    /// What it counts for its user: a blocked client, and a wait unless it reads a session.
+    /// Its charges to its user: one blocked client, and one wait unless it reads a session. Dropped with it.
     pub(crate) _charges: (Charge, Option<Charge>),
 }
 
-/// Estimated memory of a blocked client in bytes: the client with its two helper clients, as measured on Redis
-/// 7.0. Newer servers need about two thirds of it.
+/// Estimated memory of a blocked client in bytes: the client with its two helper clients, as measured on
+/// Redis 7.0. Newer servers need about two thirds of it.
 const BLOCKED_BYTES: usize = 55_000;
 
 impl Waiting {
-    /// A client that waits, of this user.
+    /// Returns a waiter. Charges it to the account of its user.
     pub(crate) fn waiter(client: Parked, client_id: u64, account: &Account) -> Self {
         let wait = account.charge(Kept::Waits, 0);
         Self {
@@ -31,36 +31,36 @@ impl Waiting {
         }
     }
 
-    /// A client that reads a session of this user.
+    /// Returns a reader of a session. Charges it to the account of the session's user.
     pub(crate) fn reader(client: Parked, client_id: u64, account: &Account) -> Self {
         Self { _charges: (account.charge(Kept::Blocked, BLOCKED_BYTES), None), client, client_id }
     }
 }
 
-/// What a parked client waits for.
+/// Purpose of a parked client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitsFor {
-    /// A place in the queue.
+    /// A grant, or the opening of a latch, as this waiter.
     Grant(WaiterId),
-    /// Outcomes of a session, and the most to send.
+    /// Outcomes of a session, at most this number.
     Outcomes(Reading, usize),
 }
 
-/// What goes with an answer, until it is written.
+/// Information that is kept with an answer until it is written.
 #[derive(Debug)]
 pub(crate) enum Note {
-    /// A grant; it is taken back if it is not sent.
+    /// A grant. It is taken back if the answer is not sent.
     Grant(Untold),
     Outcomes(Outcomes),
 }
 
-/// A reply to a reader that is on its way.
+/// A reply to a reader that is not written yet.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     pub(crate) reading: Reading,
-    /// The most that it may contain.
+    /// Largest number of outcomes that it may contain.
     pub(crate) most: usize,
-    /// The last outcome in it; nothing as long as it is not composed.
+    /// Number of the last outcome in it. `None` until the reply is composed.
     pub(crate) up_to: Cell<Option<u64>>,
 }
 

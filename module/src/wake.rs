@@ -1,5 +1,5 @@
-//! Work outside commands: timed out waits, ended leases, keys that other clients changed, grants to clients
-//! that had disconnected.
+//! Work outside commands: timed out waits, ended leases, keys that other clients changed, and grants to
+//! clients that had already disconnected.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::server::Server;
 use crate::sessions::ring;
 use crate::waiting::Waiting;
 
-/// Time for work outside commands in one turn of the event loop.
+/// Time budget for work outside commands in one turn of the event loop.
 const BUDGET: Duration = Duration::from_micros(500);
 
-/// Waiters that are turned away in one piece of work.
+/// Largest number of waiters that are turned away in one piece of work.
 const TURNED_AWAY: usize = 8;
 
-/// How soon to try again what may not be written now. No event tells when a pause ends.
+/// Delay before a write that is not allowed now is tried again. There is no event for the end of a pause.
 const PAUSED: Duration = Duration::from_millis(20);
 
 impl Server {
-    /// Does the due work while the time budget of this turn lasts, and sets the timer for the rest.
+    /// Does due work until the time budget of this turn is used up, and arms the timer for the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let begun = Instant::now();
         self.table.end_quarantine(clock::now());
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// Takes a grant back; returns it if its key cannot be written just now.
+    /// Takes a grant back. Returns the grant if its key cannot be written at this moment.
     fn take_back_if_it_can_be_written(&mut self, ctx: &Ctx<'_>, grant: Untold) -> Option<Untold> {
         ctx.select(grant.key.db);
         if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_none() {
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Looks for the result of a group of waiters with `UNLESS`, and answers some of them.
+    /// Checks whether the result of a group of waiters with `UNLESS` exists. If so, answers some of them.
     fn look_for_result(&mut self, ctx: &Ctx<'_>, group: &Group) {
         ctx.select(group.key.db);
         let exists = ctx.exists(&group.ready_key);
@@ -91,12 +91,12 @@ impl Server {
         self.answer_ready();
     }
 
-    /// Returns whether a grant may be written that no client asks for just now.
+    /// Returns whether grants may be written outside a command.
     fn may_write_unasked(&self, ctx: &Ctx<'_>) -> bool {
         self.primary && ctx.may_write_unasked()
     }
 
-    /// Serves the waiters of a key, if this server may grant.
+    /// Serves the waiters of a key. Turns them away if this server cannot grant.
     fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
@@ -136,7 +136,8 @@ impl Server {
         self.serve(&case, cause);
     }
 
-    /// Dismisses waiters of this lock, because this server cannot grant it.
+    /// Dismisses some waiters of this key, because this server cannot grant it. Plans the dismissal of the
+    /// others.
     fn turn_away(&mut self, key: KeyRef<'_>, why: &Dismissal, now: Now) {
         for _ in 0..TURNED_AWAY {
             let Some(waiting) = self.table.dismiss_one_of(key, why.clone()) else {
@@ -144,7 +145,7 @@ impl Server {
             };
             self.answer(waiting, sent_away(why), None);
         }
-        // The others follow.
+        // A further look dismisses the others.
         self.table.look_soon(key, Cause::Outside, now);
     }
 
@@ -161,7 +162,8 @@ impl Server {
             Observed::Free { .. } | Observed::NotALock { .. } => false,
         };
         if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
-            // The grant is no longer there, or the key cannot be written: then the lease ends the grant.
+            // The grant has already ended, or its key cannot be written. In the second case, only its lease
+            // ends it.
             return self.table.stays_granted(grant);
         }
         let change = self.table.take_back(&case.at, grant.id, &grant.owner, grant.token);
@@ -170,7 +172,8 @@ impl Server {
     }
 }
 
-/// The server's own words for why it takes no writes now; anything else is about the slot.
+/// Returns the reason for turning waiters away when the server refuses writes. `NOREPLICAS` and `MISCONF` are
+/// passed on with the server's text. Any other refusal is about the slot.
 pub(crate) fn refused(why: &[u8]) -> Dismissal {
     let known = [&b"NOREPLICAS"[..], b"MISCONF"].iter().any(|code| why.starts_with(code));
     if known { Dismissal::Server(why.into()) } else { Dismissal::Moving }

@@ -1,4 +1,4 @@
-//! Writes a change of a lock to its open key, and announces a free lock to waiters of Redisson.
+//! Writes a change of a lock to its open key, and announces a free lock to Redisson's waiters.
 
 use kvlock_core::{Mode, Share, Sharers, Token, UnixMillis, stored_value};
 
@@ -8,8 +8,8 @@ use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
 impl Words {
-    /// Makes `owner` the one holder of the lock, and replaces any value: if it is known that `before` held
-    /// it, and there was nothing else, only that goes.
+    /// Makes `owner` the only holder of the lock, and replaces any value of the key. Pass `before` only if
+    /// the key has no fields except this holder and the token: then only the field of `before` is removed.
     pub(crate) fn grant(
         &self,
         key: &Key<'_>,
@@ -32,7 +32,7 @@ impl Words {
         }
     }
 
-    /// Writes the new value of the holder; an empty one removes the field.
+    /// Writes the new `VALUE` of the holder. An empty one removes the field; `None` changes nothing.
     pub(crate) fn say(&self, key: &Key<'_>, says: Option<&[u8]>) {
         let field = self.value_field.lend();
         match says {
@@ -43,8 +43,7 @@ impl Words {
         }
     }
 
-    /// Changes an exclusively held lock: sets a field, or deletes it if the value is `None`; sets the token and
-    /// the lease if they are given.
+    /// Updates an exclusively held lock: writes the field, the token and the end of the lease that are given.
     pub(crate) fn update(
         &self,
         key: &Key<'_>,
@@ -61,7 +60,7 @@ impl Words {
         }
     }
 
-    /// Lets the caller, `own`, and others share the lock.
+    /// Writes the shares of a lock: that of the requester, `own`, and those of waiters that joined.
     pub(crate) fn share<P>(&self, key: &Key<'_>, own: Arg<'_>, sharers: &Sharers<P>) {
         if sharers.begins && key.kind() != KeyKind::Empty {
             key.delete();
@@ -83,7 +82,7 @@ impl Words {
         }
     }
 
-    /// Writes the number of shared holds of the exclusive holder.
+    /// Writes the number of shared holds that the exclusive holder has besides. Zero removes the field.
     pub(crate) fn beside(
         &self,
         key: &Key<'_>,
@@ -104,15 +103,16 @@ fn stored(token: Token) -> Text {
     Text::new(token.text().as_bytes())
 }
 
-/// A share, as it is written.
+/// Returns the stored form of a share.
 pub(crate) fn written(share: Share) -> Text {
     Text::new(share.text().as_bytes())
 }
 
 impl Server {
-    /// Announces to Redisson's waiters that a lock is free, or ends sooner than they have seen. With
-    /// `both`, the message is relayed to the replicas; in a cluster the server does that. Returns the
-    /// number of subscribers here: each process of Redisson has one subscription for all its threads.
+    /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than they have read. With
+    /// `both`, the message is also relayed to the replicas; in a cluster, the server does that itself.
+    /// Returns the number of subscribers at this server: each process of Redisson has one subscription for
+    /// all its threads.
     pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> u64 {
         let (how, in_cluster) = (self.config.redisson_channel, self.in_cluster);
         if how == RedissonChannel::No {
@@ -137,11 +137,11 @@ impl Server {
     }
 }
 
-/// The longest name of a channel for which the room is kept.
+/// Capacity of the channel buffer that is kept, in bytes.
 const KEPT: usize = 1_024;
 
-/// The channel on which Redisson waits for a lock. A name with a hash tag keeps it; any other
-/// becomes one, so that lock and channel are in the same slot.
+/// Writes the name of the channel on which Redisson waits for a lock. A key that contains `{` is used as it
+/// is. Any other key becomes the hash tag of the channel, so that lock and channel are in the same slot.
 fn redisson_channel(key: &[u8], channel: &mut Vec<u8>) {
     let tagged = key.contains(&b'{');
     let (before, after): (&[u8], &[u8]) = if tagged { (b":", b"") } else { (b":{", b"}") };

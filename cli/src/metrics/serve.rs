@@ -1,4 +1,4 @@
-//! The page over HTTP.
+//! Serves the page over HTTP.
 
 use super::{scrape, text};
 use crate::arguments::Address;
@@ -24,10 +24,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
-/// Longest life of a connection: it carries one request.
+/// Longest lifetime of a connection, which carries one request.
 const CONNECTION_MAX: Duration = Duration::from_secs(10);
 
-/// Number of connections at most. A further one takes the place of the oldest.
+/// Largest number of connections. Another one replaces the oldest.
 const CONNECTIONS: usize = 64;
 
 pub(super) fn serve(address: &Address, locks: u32, at: SocketAddr) -> Result<ExitCode, Failure> {
@@ -49,7 +49,7 @@ pub(super) fn serve(address: &Address, locks: u32, at: SocketAddr) -> Result<Exi
 async fn accept(listener: &TcpListener, scraper: Rc<Scraper>) -> std::convert::Infallible {
     let mut connections = VecDeque::<JoinHandle<()>>::new();
     loop {
-        // Fails with too many open files, or if the client has closed the connection already.
+        // Fails if too many files are open, or if the client has already closed the connection.
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(100)).await;
             continue;
@@ -90,7 +90,7 @@ async fn answer(
     reply(StatusCode::OK, scraper.page().await)
 }
 
-/// Asks the server, once at a time: requests that come while it is asked share the answer.
+/// Queries the server, with one query at a time: requests that arrive during a query share its answer.
 struct Scraper {
     url: String,
     locks: u32,
@@ -98,7 +98,7 @@ struct Scraper {
 }
 
 impl Scraper {
-    /// Returns a page that was asked for no longer than [`ASK_MAX`](crate::monitor::ASK_MAX) ago.
+    /// Returns a page whose query began at most [`ASK_MAX`](crate::monitor::ASK_MAX) ago.
     async fn page(self: &Rc<Self>) -> Bytes {
         let running = self.running.borrow().clone().filter(|answer| answer.borrow().is_none());
         let mut answer = running.unwrap_or_else(|| self.start());
@@ -108,7 +108,8 @@ impl Scraper {
         }
     }
 
-    /// Begins to ask. The task outlives the connection that began it: others may wait for its answer.
+    /// Starts a query. Its task outlives the connection that started it, because others may wait for the
+    /// answer.
     fn start(self: &Rc<Self>) -> watch::Receiver<Option<Bytes>> {
         let (sender, answer) = watch::channel(None);
         self.running.replace(Some(answer.clone()));

@@ -4,7 +4,7 @@ use crate::monitor::{Entry, Figures, Histogram};
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 
-/// Counters. Their names end with `_total`.
+/// Counters: name in `INFO` and description. Exported with the suffix `_total`.
 const COUNTERS: [(&str, &str); 30] = [
     ("granted", "New grants, hand-offs included"),
     ("granted_shared", "Grants that share a lock"),
@@ -38,7 +38,7 @@ const COUNTERS: [(&str, &str); 30] = [
     ("caught_panics", "Panics of the module that the server survived"),
 ];
 
-/// Gauges.
+/// Gauges: name in `INFO` and description.
 const GAUGES: [(&str, &str); 12] = [
     ("waiters", "Waiters, blocked or through sessions"),
     ("blocked", "Blocked clients: waiters, and readers of sessions"),
@@ -54,7 +54,7 @@ const GAUGES: [(&str, &str); 12] = [
     ("waiters_memory_bytes", "Estimated memory of waiters"),
 ];
 
-/// Times: the name in `INFO`, the name here, the units in a second, and the description.
+/// Times: name in `INFO`, exported name, units per second, and description.
 const TIMES: [(&str, &str, u32, &str); 2] = [
     (
         "longest_turn_us",
@@ -79,7 +79,7 @@ const HISTOGRAMS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Fields of `LOCK.PROFILE`: the name there, the name here, the units in one unit here, and the
+/// Fields of `LOCK.PROFILE`: name there, exported name, factor by which the value is divided, and
 /// description.
 const COSTS: [(&str, &str, u32, &str); 4] = [
     (
@@ -93,12 +93,12 @@ const COSTS: [(&str, &str, u32, &str); 4] = [
     ("held", "held_seconds", 1000, "Time for which it was held until a hand-off"),
 ];
 
-/// The upper limits of all buckets, in milliseconds.
+/// Returns the upper limits of all buckets except the last one, in milliseconds.
 fn ends() -> impl Iterator<Item = u64> {
     (0..22).map(|power| 1_u64 << power)
 }
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(figures: &Figures, costs: &[Entry]) -> String {
     let mut page = String::new();
     sample(&mut page, ("kvlock_up", "gauge", "Whether the server answered"), "", "1");
@@ -139,14 +139,15 @@ pub(super) fn page(figures: &Figures, costs: &[Entry]) -> String {
     page
 }
 
-/// The page for a server that did not answer.
+/// Returns the page for a server that did not answer.
 pub(super) fn down() -> String {
     let mut page = String::new();
     sample(&mut page, ("kvlock_up", "gauge", "Whether the server answered"), "", "0");
     page
 }
 
-/// Adds one number. The numbers of a newer module have no description here.
+/// Adds one number. A number that is not listed above, as from a newer module, is untyped and has no
+/// description.
 fn figure(page: &mut String, name: &str, number: u64) {
     let called = |list: &[(&str, &'static str)]| list.iter().find(|it| it.0 == name).map(|it| it.1);
     if let Some(help) = called(&COUNTERS) {
@@ -185,7 +186,7 @@ fn sample(page: &mut String, what: (&str, &str, &str), labels: &str, value: &str
     let _infallible = writeln!(page, "{}{labels} {value}", what.0);
 }
 
-/// Divides by `per`, a power of ten, without rounding.
+/// Formats `number` divided by `per`, a power of ten, without rounding.
 fn scaled(number: u64, per: u32) -> String {
     let per = u64::from(per);
     let (whole, rest) = (number / per, number % per);
@@ -196,15 +197,15 @@ fn scaled(number: u64, per: u32) -> String {
     format!("{whole}.{rest:0digits$}").trim_end_matches('0').to_owned()
 }
 
-/// Longest key that is shown whole, in bytes.
+/// Longest key that is shown in full, in bytes.
 const LONGEST_KEY: usize = 256;
 
-/// The start of a longer key that is shown, in bytes.
+/// Number of bytes that are shown of a longer key, at most.
 const KEY_START: usize = 128;
 
-/// A key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is the
-/// backslash of the escapes. Of a key longer than [`LONGEST_KEY`] the label has the start, the length
-/// and the SHA-256 digest.
+/// Returns a key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is the
+/// backslash of the escapes. The label of a key longer than [`LONGEST_KEY`] consists of its start, its length
+/// and its SHA-256 digest.
 fn key_label(key: &[u8]) -> String {
     if key.len() <= LONGEST_KEY {
         return escaped_key(key);
@@ -212,7 +213,7 @@ fn key_label(key: &[u8]) -> String {
     let is_inside_character = |end: &usize| key.get(*end).is_some_and(|byte| byte & 0xC0 == 0x80);
     let end = (KEY_START - 3..=KEY_START).rev().find(|end| !is_inside_character(end));
     let mut label = escaped_key(key.get(..end.unwrap_or(KEY_START)).unwrap_or_default());
-    // In the label of a shorter key a backslash is doubled or begins `\x`.
+    // `\(` marks a shortened key: in the label of a shorter key, a backslash is doubled or begins `\x`.
     let _infallible = write!(label, "\\({} bytes, sha256 ", key.len());
     for byte in digest(&SHA256, key).as_ref() {
         let _infallible = write!(label, "{byte:02x}");

@@ -34,7 +34,7 @@ pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(foot_line(screen)), foot);
 }
 
-/// The lines at the top: the server, rates, waiters and durations.
+/// Returns the lines at the top: the server, rates, waiters and durations.
 fn summary<'a>(screen: &'a Screen, now: &'a Snapshot) -> Vec<Line<'a>> {
     let number = |name: &str| now.figures.number(&format!("kvlock_{name}")).unwrap_or_default();
     let rate = |name: &str| {
@@ -81,8 +81,8 @@ fn summary<'a>(screen: &'a Screen, now: &'a Snapshot) -> Vec<Line<'a>> {
     vec![first.into(), rates.into(), waiting.into(), times.into(), trouble]
 }
 
-/// Percentiles of the durations since the snapshot before, or since the module was loaded if there is
-/// none.
+/// Formats percentiles of the durations since the previous snapshot. If there is none, since the module was
+/// loaded.
 fn percentiles(before: Option<&Snapshot>, now: &Snapshot, name: &str) -> String {
     let Some(all) = now.figures.histogram(name) else { return "unknown".to_owned() };
     let before = before.and_then(|before| before.figures.histogram(name)).unwrap_or_default();
@@ -181,7 +181,7 @@ fn detail(key: &[u8], now: &Snapshot, frame: &mut Frame<'_>, area: Rect) {
         let waited =
             String::from_utf8_lossy(&word(1)).parse().map_or_else(|_| "–".to_owned(), brief);
         let mut owner = text(&word(0));
-        // The last two words are there if it waits for several locks.
+        // The last two elements exist only if the waiter waits for several locks.
         if !word(4).is_empty() {
             owner += &format!(" (waits for {})", text(&word(4)));
         }
@@ -234,7 +234,7 @@ fn text_or_nothing(typed: &str) -> String {
     if typed.is_empty() { String::new() } else { text(typed.as_bytes()) }
 }
 
-/// A duration in a few characters.
+/// Formats a duration in a few characters.
 fn brief(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis}ms"),
@@ -245,7 +245,7 @@ fn brief(millis: u64) -> String {
     }
 }
 
-/// A rate in a few characters.
+/// Formats a rate in a few characters.
 fn short(rate: f64) -> String {
     if rate >= 9_999.5 {
         format!("{:.0}k", rate / 1000.0)
@@ -282,7 +282,7 @@ mod tests {
         let shown = |before, now| percentiles(before, now, "kvlock_wait_time_ms");
         assert_eq!(shown(None, &before), "p50 ≤1ms p99 ≤1ms");
         assert_eq!(shown(Some(&before), &now), "p50 ≤4ms p99 ≤4ms");
-        // Nothing was granted after a wait since.
+        // No waiter was granted a lock in the interval.
         assert_eq!(shown(Some(&now), &now), "p50 – p99 –");
     }
 }

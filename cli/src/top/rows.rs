@@ -1,4 +1,4 @@
-//! The rows of the table: the fields of each lock, from several answers.
+//! The rows of the table: the fields of each lock, combined from several answers.
 
 use super::Snapshot;
 use crate::monitor::Entry;
@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The column that the table is sorted by, largest first.
+/// Column that the table is sorted by: largest value first, names in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -17,26 +17,26 @@ pub(super) enum Sort {
     Name,
 }
 
-/// A lock, or a semaphore.
+/// A lock or a semaphore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) key: Vec<u8>,
     pub(super) is_semaphore: bool,
     pub(super) owner: Vec<u8>,
-    /// Another lock that keeps the first waiter waiting, if it waits for several.
+    /// Another lock that holds up the first waiter, if that waiter waits for several locks.
     pub(super) first_waits_for: Vec<u8>,
     pub(super) waiters: u64,
     pub(super) longest_ms: u64,
     /// Hand-offs since the profile began.
     hand_offs: u64,
-    /// Hand-offs a second.
+    /// Hand-offs per second since the previous snapshot.
     pub(super) rate: f64,
     pub(super) waited_ms: u64,
-    /// Average time for which it was held until a hand-off.
+    /// Average time for which the lock was held until a hand-off.
     pub(super) held_ms: Option<u64>,
 }
 
-/// Locks that have waiters or are in the profile, and whose names contain `filter`.
+/// Returns the rows of all locks that have waiters or are in the profile, and whose names contain `filter`.
 pub(super) fn rows(
     now: &Snapshot,
     before: Option<&Snapshot>,
@@ -93,7 +93,7 @@ fn row_of<'a>(found: &'a mut BTreeMap<Vec<u8>, Row>, entry: &Entry) -> &'a mut R
     found.entry(key.clone()).or_insert_with(|| Row { key, ..Row::default() })
 }
 
-/// Events a second.
+/// Returns the number of events per second. 0 without elapsed time.
 #[expect(clippy::cast_precision_loss, reason = "a rate on a screen has three digits")]
 pub(super) fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }

@@ -1,11 +1,11 @@
-//! The state of the screen, and what each key changes in it.
+//! The state of the screen, and its changes by keys and answers of the server.
 
 use super::Snapshot;
 use super::rows::{Row, Sort, rows};
 use crate::failure::Failure;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Rows that PgUp and PgDn move by.
+/// Number of rows that PgUp and PgDn move by.
 const PAGE: usize = 10;
 
 /// Content of the main part of the screen.
@@ -25,12 +25,12 @@ pub(crate) struct Screen {
     pub(super) rows: Vec<Row>,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// Letters are added to the filter.
+    /// `true` while typed characters are added to the filter.
     pub(super) typing: bool,
     pub(super) view: View,
     pub(super) selected: usize,
     pub(super) paused: bool,
-    /// Why the last request failed.
+    /// Error message of the last request, if it failed.
     pub(super) trouble: Option<String>,
 }
 
@@ -39,8 +39,8 @@ impl Screen {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Takes in what the server answered, or why it did not. While the screen is paused only the detail
-    /// that was asked for since is taken in.
+    /// Updates the state with an answer of the server, or with its failure. While the screen is paused, only
+    /// uses the details of a newly requested lock.
     pub(super) fn update(&mut self, answer: Result<Snapshot, Failure>) {
         let snapshot = match answer {
             Ok(snapshot) => snapshot,
@@ -65,7 +65,7 @@ impl Screen {
         }
     }
 
-    /// Key of the lock that is shown in detail.
+    /// Returns the key of the lock that is shown in detail.
     pub(super) fn detail(&self) -> Option<&[u8]> {
         match &self.view {
             View::Detail(key) => Some(key),
@@ -73,8 +73,8 @@ impl Screen {
         }
     }
 
-    /// Makes the rows from the last snapshot. The same lock stays selected, unless it is the first row:
-    /// then the first row stays selected.
+    /// Creates the rows from the last snapshot. The same lock stays selected. But if the first row was
+    /// selected, the first row stays selected.
     fn sort_rows(&mut self) {
         let selected = self.rows.get(self.selected).map(|row| row.key.clone());
         self.rows = match &self.now {
@@ -91,7 +91,7 @@ impl Screen {
         self.sort_rows();
     }
 
-    /// Handles a key. Returns whether it ends the program.
+    /// Handles a key. Returns whether the key ends the program.
     pub(super) fn press(&mut self, key: KeyEvent) -> bool {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return key.code == KeyCode::Char('c');
@@ -163,7 +163,7 @@ mod tests {
     use crate::monitor::{Entry, Figures};
     use std::time::Instant;
 
-    /// An answer with two locks, and with the detail of one.
+    /// Returns an answer with two locks, and with the details of the given lock.
     fn snapshot(detail: Option<&str>) -> Result<Snapshot, Failure> {
         let lock = |key: &str| Entry::of([("key", key)]);
         Ok(Snapshot {

@@ -86,8 +86,8 @@ pub(super) fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Returns whether the result exists that the caller wants instead of the lock. A place in the queue of the
-/// same owner is answered `ready`, too.
+/// Returns whether the result of `UNLESS` exists, so that the caller is answered `ready` instead of the lock.
+/// If so, a waiter of the same owner is answered `ready`, too.
 pub(super) fn is_ready(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -110,20 +110,20 @@ pub(super) fn is_ready(
     Ok(true)
 }
 
-/// Whether an owner holds a lock already. It repeats its request then, and is not told of a result: it would think that it
-/// holds nothing.
+/// Returns whether an owner already holds a lock. Then it repeats its request and must not be answered
+/// `ready`: it would conclude that it holds nothing.
 fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
     let case = server.look_up(ctx, lock, owner, clock::now());
     let holds = |want| case.at.holds_of(owner.bytes(), want);
     holds(Want::Exclusive).or_else(|| holds(Want::Shared)).is_some()
 }
 
-/// The longest ready-key for which a waiter may wait, in bytes.
+/// Longest ready-key of `UNLESS`, in bytes.
 const NAME_MAX: usize = 4_096;
 
 const NAME_TOO_LONG: Reply = Reply::error(c"ERR invalid ready-key: must be at most 4096 bytes");
 
-/// Acquires without waiting.
+/// Acquires a lock without waiting.
 pub(super) fn run(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -142,7 +142,7 @@ pub(super) fn run(
     acquired(outcome)
 }
 
-/// Acquires again what the owner holds already, and nothing else.
+/// Re-enters a lock that the owner already holds. Refused if it holds nothing.
 fn run_held(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -159,7 +159,8 @@ fn run_held(
     }))
 }
 
-/// Returns what has to be read. An exclusive request also depends on whether any sharer is alive.
+/// Returns the state that a request depends on. For an exclusive request, that includes whether any sharer is
+/// alive.
 pub(super) fn need(request: &Acquire<'_>) -> Need {
     if request.want == Want::Shared { Need::Own } else { Need::Living }
 }

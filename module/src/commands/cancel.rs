@@ -52,7 +52,7 @@ impl Operation for LatchCancel {
     }
 }
 
-/// Withdraws a waiter of a kind.
+/// Withdraws a waiter for a key of this kind.
 fn cancel(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -1,4 +1,4 @@
-//! The error for a wait that would close a circle.
+//! The error for a wait that would close a circle of owners that wait for each other.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,16 @@ use kvlock_core::{KeyRef, Link};
 use crate::redis::{Ctx, Reply, Text};
 use crate::replies::error;
 
-/// The most locks that are named.
+/// Largest number of locks that the error names.
 const NAMED: usize = 8;
 
-/// The most characters of a name that are shown.
+/// Largest number of characters of a name that the error shows.
 const SHOWN: usize = 64;
 
-/// `DEADLOCK k1 held by a, who waits for k2 held by b`. The caller can read the keys that it wants. Other keys and who
-/// holds them are only named if its user may read them.
+/// Returns the error, for example `DEADLOCK k1 held by a, who waits for k2 held by b`.
+///
+/// The first key is one that the caller has requested, and is always named. Another key and its owner are
+/// named only if the caller's user may read that key.
 pub(super) fn deadlock(ctx: &Ctx<'_>, links: &[Link]) -> Reply {
     let first = links.first().map(|link| link.key.borrow());
     let describe = |link: &Link| {
@@ -35,7 +37,7 @@ fn may_name(ctx: &Ctx<'_>, first: Option<KeyRef<'_>>, key: KeyRef<'_>) -> bool {
     first == Some(key) || ctx.may_read(Text::new(key.name).lend())
 }
 
-/// A name in the line of an error.
+/// Returns a name as the error shows it: shortened, and without control characters.
 fn shown(name: &[u8]) -> String {
     let text: Cow<'_, str> = String::from_utf8_lossy(name);
     let plain = |letter: char| if letter.is_control() { '?' } else { letter };

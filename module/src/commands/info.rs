@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::waiting::Waiting;
 use crate::{clock, keyspace, sessions};
 
-/// A key, and what more is shown of it.
+/// Arguments of `LOCK.INFO` and `SEM.INFO`: a key, and how many of its waiters and holders to list.
 pub(super) const SHOWS: &[ArgSpec] = &[
     ArgSpec::Key,
     ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
@@ -61,7 +61,7 @@ impl Operation for LockInfo {
     }
 }
 
-/// What a key that may be a lock says.
+/// State of a lock, as read for the reply.
 struct Held {
     /// The exclusive owner, its holds, and its shared holds.
     alone: Option<(Vec<u8>, u64, u64)>,
@@ -97,7 +97,7 @@ impl Held {
                 if listed.has_others {
                     return None;
                 }
-                // An incomplete list does not show that all sharers are dead.
+                // An incomplete list does not prove that all sharers have expired.
                 if listed.living.is_empty() && listed.is_all {
                     free
                 } else {
@@ -150,7 +150,7 @@ impl Held {
         if let Some((owner, holds, shared)) = &self.alone {
             return Reply::List(vec![entry(owner, *holds, *shared, self.until)]);
         }
-        // The lease of each ends with the key at the latest.
+        // No lease lasts longer than its key.
         let end = |until: UnixMillis| self.until.map_or(until, |end| end.min(until));
         let entries =
             self.living.iter().map(|(o, share)| entry(o, 0, share.holds, Some(end(share.until))));
@@ -158,7 +158,7 @@ impl Held {
     }
 }
 
-/// Remaining time of the quarantine, if there is one.
+/// Returns the field with the remaining time of the quarantine, if there is one.
 pub(super) fn quarantine(server: &Server, now: Now) -> Option<(&'static str, Reply)> {
     let left = server.table.quarantine_left(now)?;
     Some(("quarantine-left", Reply::Number(left.0)))
@@ -173,7 +173,8 @@ pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) ->
     Reply::List(waiters.map(|waiter| Reply::List(entry(&waiter, now))).collect())
 }
 
-/// The same, but a waiter for several locks also shows its keys, and the one that it still waits for.
+/// Lists the first waiters, as [`queue`]. A waiter for several locks also shows its keys, and the key at
+/// which it is held up.
 fn queue_with_sets(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -196,7 +197,7 @@ fn queue_with_sets(
     Reply::List(waiters.collect())
 }
 
-/// The name of a key, if the user may read it.
+/// Returns the name of a key, or nil if the caller's user may not read the key.
 fn named(ctx: &Ctx<'_>, asked: KeyRef<'_>, key: &LockKey) -> Reply {
     let may = *key.name == *asked.name || ctx.may_read(Text::new(&key.name).lend());
     if may { Reply::Bytes(key.name.to_vec()) } else { Reply::Nil }
@@ -214,7 +215,7 @@ fn entry(waiter: &WaiterView<'_, Waiting>, now: Now) -> Vec<Reply> {
     ]
 }
 
-/// A count as a reply.
+/// Returns a count as a reply.
 pub(super) fn number(count: usize) -> Reply {
     Reply::Number(u64::try_from(count).unwrap_or(u64::MAX))
 }

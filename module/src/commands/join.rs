@@ -1,4 +1,4 @@
-//! Joins of the queue: how a caller waits, and the reply when it is in the queue.
+//! Joining a queue: the way in which a caller waits, and the reply when it is in the queue.
 
 use kvlock_core::{
     Caller, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
@@ -11,10 +11,10 @@ use crate::replies::{DRAINING, QUEUE_FULL, READ_ONLY, SUBSCRIBED, TOO_MANY_BOUND
 use crate::server::Server;
 use crate::waiting::{Waiting, WaitsFor};
 
-/// What an earlier wait hears when its owner waits again.
+/// Reply to an earlier wait when its owner waits again.
 const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
 
-/// How a caller waits: blocked or through a session.
+/// Way in which a caller waits: blocked, or through a session.
 #[derive(Clone, Debug)]
 pub(super) struct How(Caller);
 
@@ -28,8 +28,8 @@ pub(super) struct Joined {
 }
 
 impl How {
-    /// How the caller waits for a key, with the session that it names; `None` if it cannot be blocked, as in a
-    /// transaction, and so does not wait.
+    /// Returns the way in which the caller waits for a key: through the session that it names, else blocked.
+    /// `None` if it names no session and must not be blocked, as in a transaction: then it does not wait.
     pub(super) fn find(
         server: &mut Server,
         ctx: &Ctx<'_>,
@@ -54,12 +54,12 @@ impl How {
         Ok(Some(Self(caller)))
     }
 
-    /// What asks to wait.
+    /// Returns the caller, for the lock table.
     pub(super) fn caller(&self) -> &Caller {
         &self.0
     }
 
-    /// Returns the session to bind the grant to.
+    /// Returns the session to bind the grant to. `None` without `bound`.
     pub(super) fn bound_to(
         &self,
         server: &Server,
@@ -73,7 +73,7 @@ impl How {
         room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
     }
 
-    /// Puts the caller in the queue if that is what the table says; else the reply.
+    /// Puts the caller in the queue if the table has decided so. If it does not wait, `Err` is its reply.
     pub(super) fn settle<R, I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
@@ -90,7 +90,8 @@ impl How {
         }
     }
 
-    /// Puts the caller in the queue, blocked if it must be; `None` if the server does not block this connection.
+    /// Puts the caller in the queue, and blocks it unless it waits through a session. `None` if the server
+    /// refuses to block this connection.
     fn join<I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
@@ -129,7 +130,8 @@ pub(super) fn enqueue(
 }
 
 impl Joined {
-    /// Remembers which waiter a blocked client is, and answers the one before.
+    /// Records the waiter of a blocked client, and answers the waits that it replaced. Returns the caller's
+    /// reply.
     pub(super) fn answer(self, server: &mut Server) -> Reply {
         for replaced in self.replaced {
             server.answer(replaced, REPLACED, None);

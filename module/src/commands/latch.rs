@@ -1,4 +1,4 @@
-//! The commands of latches, but for `LATCH.CANCEL`.
+//! The commands of latches, except `LATCH.CANCEL`.
 
 use kvlock_core::{
     CountDownReply, Join, KeyRef, Latch, LatchAt, Millis, SetReply, Want, arguments,
@@ -143,7 +143,7 @@ impl Operation for LatchInfo {
                 Latch::NotALatch { .. } => return Err(NOT_A_LOCK),
                 Latch::Open => ("open", 0, 0, None),
                 Latch::Counting { left, until, .. } => {
-                    // All fields but the one with the count.
+                    // All fields except the one with the count.
                     let fields = open.as_ref().map_or(0, |key| key.fields());
                     ("counting", left, fields.saturating_sub(1), until)
                 }

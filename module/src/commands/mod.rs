@@ -21,7 +21,7 @@ mod wait;
 
 use crate::redis::Registry;
 
-/// Declares all of them.
+/// Declares all commands.
 pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<acquire::LockAcquire>();
     registry.add::<wait::LockWait>();

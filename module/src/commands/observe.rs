@@ -54,7 +54,7 @@ impl Operation for LockUnobserve {
     }
 }
 
-/// Reads the key and the session.
+/// Parses the key and the session.
 fn read<'a>(
     server: &Server,
     ctx: &Ctx<'_>,

@@ -1,16 +1,16 @@
-//! What all commands have in common.
+//! The common part of all commands.
 
 use crate::redis::{Arg, Command, CommandSpec, Ctx, Reply};
 use crate::replies::{BUSY, READ_ONLY};
 use crate::server::{self, Server};
 
-/// How many locks or sessions are shown unless the caller says so.
+/// Number of locks or sessions that are listed if the caller gives no count.
 pub(super) const SHOWN: usize = 10;
 
-/// What a command answers: trouble is an answer, too.
+/// Reply of a command. `Err` is sent to the caller as well: it only ends the command early.
 pub(super) type Answer = Result<Reply, Reply>;
 
-/// A command of ours.
+/// A command of this module.
 pub(super) trait Operation: 'static {
     /// Declaration for the server and its users.
     const SPEC: CommandSpec;

@@ -1,5 +1,5 @@
-//! `LOCK.PANIC entry`: provokes a panic, in builds for tests of the guard only. `LOCK.PANIC
-//! past-the-end` reads beyond a buffer, which a memory checker has to report.
+//! `LOCK.PANIC entry`: provokes a panic, in builds for tests of the guard only. `LOCK.PANIC past-the-end`
+//! reads beyond a buffer, which a memory checker must report.
 
 use super::operation::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Entry, Reply, provoke_at, read_past_the_end};

@@ -59,7 +59,7 @@ impl Operation for LockRelease {
     }
 }
 
-/// Refuses a result that cannot be stored, before anything is changed.
+/// Refuses a `STORE` whose result cannot be stored, before anything is changed.
 fn check(ctx: &Ctx<'_>, lock: Arg<'_>, store: &Store<Arg<'_>>) -> Result<(), Reply> {
     let key = store.key.bytes();
     if key == lock.bytes() || key.starts_with(FLOOR_PREFIX) {
@@ -68,7 +68,7 @@ fn check(ctx: &Ctx<'_>, lock: Arg<'_>, store: &Store<Arg<'_>>) -> Result<(), Rep
     if ctx.is_out_of_memory() { Err(OUT_OF_MEMORY) } else { Ok(()) }
 }
 
-/// The reply to a `STORE` for which there is no memory. The lock stays held.
+/// The error for a `STORE` when the server is out of memory. The lock stays held.
 const OUT_OF_MEMORY: Reply =
     Reply::error(c"OOM command not allowed when used memory > 'maxmemory': release without STORE");
 

@@ -1,4 +1,4 @@
-//! The commands of semaphores, but for `SEM.CANCEL`.
+//! The commands of semaphores, except `SEM.CANCEL`.
 
 use kvlock_core::{
     Acquire, Join, KeyRef, Kind, Permits, Semaphore, SessionId, TakeReply, WaitReply, arguments,
@@ -86,7 +86,7 @@ impl Operation for SemAcquire {
     }
 }
 
-/// Acquires `permits` without waiting; all free ones if `None`.
+/// Acquires `permits` without waiting, or all free permits if `None`.
 fn take(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -107,7 +107,7 @@ fn take(
     }))
 }
 
-/// What an outcome looks like on the wire.
+/// Returns the reply for the outcome of an acquire.
 fn taken(outcome: TakeReply) -> Reply {
     match outcome {
         TakeReply::Holds(holds) => Reply::Number(holds),
@@ -242,7 +242,7 @@ impl Operation for SemInfo {
             Err(Semaphore::Unset) => return Err(UNSET),
             Err(Semaphore::Set(_) | Semaphore::NotASemaphore { .. }) => return Err(NOT_A_LOCK),
         };
-        // All fields but the one with the counts.
+        // All fields except the one with the counts.
         let holders = open.as_ref().map_or(1, |key| key.fields()).saturating_sub(1);
         let mut fields = vec![
             ("permits", Reply::Number(limit)),

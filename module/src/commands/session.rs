@@ -95,7 +95,7 @@ impl Operation for SessionNext {
     }
 }
 
-/// Answers at once.
+/// Returns the outcomes to read as the reply, and records that they were sent.
 fn tell(server: &mut Server, reading: Reading, most: usize) -> Reply {
     let outcomes = Outcomes::new(reading, most);
     let reply = server.read(&outcomes);
@@ -103,7 +103,7 @@ fn tell(server: &mut Server, reading: Reading, most: usize) -> Reply {
     reply
 }
 
-/// Blocks the reader.
+/// Blocks the reader until there is something to read, or until the timeout ends.
 fn block(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -19,7 +19,8 @@ use crate::server::Server;
 use crate::sets::Part;
 use crate::waiting::Waiting;
 
-/// The keys of a command for several locks: its first key, those of `WITH`, those of `UNDER`.
+/// Returns the keys of a command for several locks: its first key, then the keys of `WITH`, then the keys of
+/// `UNDER`.
 pub(super) fn parts<'a>(first: Arg<'a>, further: &Further<'a, Arg<'a>>) -> Vec<Part<'a>> {
     let first = std::iter::once(&first).chain(further.with);
     let first = first.map(|name| Part { name: *name, under: false });
@@ -33,7 +34,7 @@ pub(super) fn check_ready_key(parts: &[Part<'_>], ready_key: Option<Arg<'_>>) ->
     if ready_key.is_some_and(is_locked) { Err(READY_KEY) } else { Ok(()) }
 }
 
-/// Returns the session to bind all locks of a set to: see `acquire::bound_to`.
+/// Returns the session to bind an immediate grant of a set to: see `acquire::bound_to`.
 fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
@@ -55,7 +56,8 @@ fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Acquires all locks without waiting, or none of them. With `held`, only again what the owner holds already.
+/// Acquires all locks without waiting, or none of them. With `held`, is refused unless the owner already
+/// holds all of them.
 pub(super) fn acquire(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -77,7 +79,7 @@ pub(super) fn acquire(
     Ok(acquired(outcome))
 }
 
-/// What a command asks to wait for.
+/// Arguments of a wait for several locks.
 pub(super) struct Wait<'a> {
     pub(super) request: Acquire<'a>,
     pub(super) says: Option<&'a [u8]>,
@@ -86,7 +88,8 @@ pub(super) struct Wait<'a> {
     pub(super) unless: Option<Arg<'a>>,
 }
 
-/// Acquires all locks, or waits in the queue for all of them. Without `how` the caller cannot wait.
+/// Acquires all locks, or waits in the queues for all of them. If `how` is `None`, the caller cannot wait,
+/// and the locks are acquired at once or not at all.
 pub(super) fn wait(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -131,7 +134,7 @@ pub(super) fn wait(
     Ok(joined?.answer(server))
 }
 
-/// The changes, with the value of the holder for the locks that are held alone.
+/// Adds the `VALUE` of the holder to the changes, except for keys of `UNDER`.
 fn saying(
     changes: Vec<Change<Waiting>>,
     members: &[Member<'_>],
@@ -168,7 +171,7 @@ pub(super) fn release(
     Ok(released(outcome))
 }
 
-/// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` are not for keys of `UNDER`.
+/// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` do not apply to keys of `UNDER`.
 pub(super) fn renew(
     server: &mut Server,
     ctx: &Ctx<'_>,

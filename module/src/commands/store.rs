@@ -7,7 +7,7 @@ use crate::clock;
 use crate::redis::{Arg, Ctx};
 use crate::waiting::Waiting;
 
-/// Stores a result before its lock is free, so that waiters with `UNLESS` are answered `ready`.
+/// Stores a result before its lock becomes free, so that waiters with `UNLESS` are answered `ready`.
 pub(super) fn write_result(
     ctx: &Ctx<'_>,
     table: &mut Table<Waiting>,

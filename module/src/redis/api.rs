@@ -1,15 +1,14 @@
-//! How functions of the module API are reached.
+//! Access to the functions of the module API.
 //!
-//! `redis-module` keeps each as a static that the server fills when the module is loaded. Those
-//! that every supported server has are checked once, in [`missing_function`]; the others are asked
-//! for where they are used, because what a server can do is decided by the presence of a function
-//! and never by a version number.
+//! `redis-module` has a static for each function, which the server fills when the module is loaded. Functions
+//! that every supported server has are checked once, in [`missing_function`]. Any other function is checked
+//! where it is used: a capability of the server is detected by the presence of its function.
 
 use std::ffi::c_int;
 
 use redis_module::raw;
 
-// Constants that the bindings give another type than the functions that use them.
+// Constants whose type in the bindings differs from the type that the functions use.
 pub(super) const OK: c_int = 0;
 pub(super) const ERR: c_int = 1;
 pub(super) const KEYTYPE_EMPTY: c_int = 0;
@@ -23,7 +22,7 @@ const _: () = assert!(
         && KEYTYPE_HASH as isize == raw::REDISMODULE_KEYTYPE_HASH
 );
 
-/// A function that every supported server has.
+/// Returns a function that every supported server has.
 macro_rules! required {
     ($name:ident) => {{
         // SAFETY: written once, by the server, before any of our code runs; only read since.
@@ -35,7 +34,7 @@ macro_rules! required {
     }};
 }
 
-/// A function that only some servers have.
+/// Returns a function that only some servers have, as an `Option`.
 macro_rules! optional {
     ($name:ident) => {{
         // SAFETY: written once, by the server, before any of our code runs; only read since.
@@ -45,14 +44,14 @@ macro_rules! optional {
 
 pub(super) use {optional, required};
 
-/// Reached only if [`missing_function`] was not asked; the guard answers an error.
+/// Panics. Reached only if [`missing_function`] was not called first; the guard then replies with an error.
 #[cold]
 #[expect(clippy::panic, reason = "caught by the guard; loading checks that it cannot happen")]
 pub(super) fn absent(name: &str) -> ! {
     panic!("the server has no {name}");
 }
 
-/// Names a function that this server lacks and that we cannot do without.
+/// Returns the name of a required function that this server lacks.
 pub(super) fn missing_function() -> Option<&'static str> {
     macro_rules! first_missing {
         ($($name:ident)*) => {

@@ -10,7 +10,7 @@ use super::api::{optional, required};
 use super::ctx::Ctx;
 use super::text::Arg;
 
-/// A reply to one of our calls; freed when dropped.
+/// Reply to a call of a command. Freed when dropped.
 struct CallReply(*mut raw::RedisModuleCallReply);
 
 impl Drop for CallReply {
@@ -22,7 +22,7 @@ impl Drop for CallReply {
 }
 
 impl CallReply {
-    /// The text of an error; `None` for anything else.
+    /// Returns the text of an error. `None` for any other reply.
     fn error(&self) -> Option<Vec<u8>> {
         let kind = required!(RedisModule_CallReplyType);
         // SAFETY: the reply is alive.
@@ -34,7 +34,7 @@ impl CallReply {
         Some(text.trim_ascii().to_vec())
     }
 
-    /// One of the texts in a list, by its place.
+    /// Returns the text at an index of a list. `None` if the reply is not a list, or has no text there.
     fn text_at(&self, place: usize) -> Option<Vec<u8>> {
         let kind = required!(RedisModule_CallReplyType);
         // SAFETY: the reply is alive.
@@ -55,7 +55,7 @@ impl CallReply {
     }
 }
 
-/// The text of a live reply that has one.
+/// Returns the text of a live reply that has one.
 fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
     let text = required!(RedisModule_CallReplyStringPtr);
     let mut length = 0;
@@ -68,10 +68,10 @@ fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
 }
 
-/// The version from which a server keeps the rules of a user, rather than what comes of them.
+/// First version of a server that stores the ACL rules of a user as given, rather than only their result.
 const KEEPS_RULES: i32 = 0x0007_0200;
 
-/// How the names of our commands begin.
+/// Prefixes of the names of this module's commands.
 const FAMILIES: [&[u8]; 4] = [b"lock.", b"sem.", b"latch.", b"session."];
 
 const REPLY_STRING: i32 = 0;
@@ -84,15 +84,14 @@ const _: () = assert!(
 );
 
 impl Ctx<'_> {
-    /// Why the server would refuse a client that wrote to this key now: the slot is not its own,
-    /// it has too few replicas, its disk is full. `None` if it would not.
+    /// Returns the error with which the server would refuse a client's write to this key now: the slot is not
+    /// its own, it has too few replicas, or its disk is full. `None` if it would not refuse.
     ///
-    /// Asks by deleting a field that is not there from the hash at `key`, or from no hash at all.
+    /// Finds out with an `HDEL` of a field that no hash has, so that nothing is changed.
     pub(crate) fn refusal_to_write(&self, key: Arg<'_>) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);
-        // SAFETY: "S" and "E" ask for the checks that a script's commands get and for errors as
-        // replies, "!" tells the replicas, should the field be there; "s" takes a live string and
-        // "c" a C string.
+        // SAFETY: "S" and "E" ask for the checks that a script's commands get and for errors as replies; "!"
+        // would replicate the deletion if the field existed; "s" takes a live string and "c" a C string.
         let raw = unsafe {
             call(self.raw, c"HDEL".as_ptr(), c"!SEsc".as_ptr(), key.raw, PROBED_FIELD.as_ptr())
         };
@@ -105,17 +104,17 @@ impl Ctx<'_> {
     /// Returns whether the caller, or the client of the running script, has a user. Nothing is executed: the
     /// server checks the user first, and then finds that the command does not exist.
     pub(super) fn acts_for_a_user(&self) -> bool {
-        // "C" is to act as the caller's user.
+        // "C" runs the command as the caller's user.
         self.is_unknown(c"kvlock.nothing", c"C")
     }
 
-    /// Returns whether the server knows a command by this name, rather than having it renamed.
+    /// Returns whether the server has a command with this name. `false` if the command was renamed.
     pub(super) fn knows_command(&self, name: &CStr) -> bool {
-        // No arguments are too few for each command that we ask for: none is executed.
+        // Each of these commands needs arguments. So without arguments none is executed.
         !self.is_unknown(name, c"")
     }
 
-    /// Returns whether the server comes to see that there is no such command, called like that.
+    /// Returns whether the server finds that there is no such command. `how` are the flags of the call.
     fn is_unknown(&self, name: &CStr, how: &CStr) -> bool {
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; there are no arguments.
@@ -128,8 +127,10 @@ impl Ctx<'_> {
         false
     }
 
-    /// The rules of a user that name a command of ours, if there is one, and the server keeps rules as they
-    /// were given: it dies of such a one when the command goes (valkey-io/valkey#2797). Redis 7.0 does not.
+    /// Returns the ACL rules of a user that name one of this module's commands. `None` if there is no such
+    /// user, or if the server does not store rules as given, as Redis 7.0.
+    ///
+    /// A server that stores such a rule crashes when the command is unloaded (valkey-io/valkey#2797).
     pub(super) fn rules_that_name_commands(&self) -> Option<Vec<u8>> {
         let version = optional!(RedisModule_GetServerVersion)?;
         // SAFETY: it takes nothing.
@@ -162,14 +163,15 @@ impl Ctx<'_> {
         if raw.is_null() { None } else { CallReply(raw).text_at(1) }
     }
 
-    /// Returns whether this server serves the slot of `key`, rather than importing it, in the eyes
-    /// of a client that does not ask for an exception.
+    /// Returns whether this server serves the slot of `key` for a client that has not sent `ASKING`. `false`
+    /// while it imports the slot.
     pub(crate) fn serves_slot_of(&self, db: i32, key: Arg<'_>) -> bool {
         let context = required!(RedisModule_GetThreadSafeContext);
-        // SAFETY: without a blocked client this makes a context of its own, on the main thread.
+        // SAFETY: without a blocked client, this creates an independent context. It is used on the main
+        // thread.
         let fresh = unsafe { context(null_mut()) };
         let select = required!(RedisModule_SelectDb);
-        // SAFETY: the context is alive. A key that is in another database is not there.
+        // SAFETY: the context is alive. In another database the key would not be found.
         unsafe { select(fresh, db) };
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; "s" takes a live string.

@@ -14,8 +14,8 @@ use super::parked::take_parked;
 use super::spec::{ArgSpec, Command, CommandSpec, FOR_ALL, FOR_OPERATORS, KeyAccess, wrong_arity};
 use super::text::Arg;
 
-/// Declares categories of ours. The server keeps them when the module is unloaded, and refuses them
-/// when it is loaded again: they are there already.
+/// Declares the ACL categories of this module. The server keeps them when the module is unloaded. So it
+/// refuses them when the module is loaded again, which is ignored.
 ///
 /// # Safety
 ///
@@ -58,7 +58,8 @@ pub(super) unsafe fn register<C: Command>(
         return Err(spec.name);
     }
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
-        // A server that does not know one of them sets none, and may have had no room for ours.
+        // If the server does not know one of the categories, it sets none of them. It may have had no room
+        // for ours, so the second attempt is without ours.
         let skipped = usize::from(optional!(RedisModule_AddACLCategory).is_none());
         for categories in spec.categories().iter().skip(skipped) {
             // SAFETY: likewise; the string is read at once.
@@ -116,7 +117,7 @@ unsafe extern "C" fn call<C: Command>(
     });
     let reply = match reply {
         Some(reply) => reply,
-        // It is answered when it is unparked.
+        // The command panicked after it had parked the client, which is answered when it is unparked.
         None if take_parked() => Reply::Later,
         None => Reply::error(c"ERR internal error, see the server's log"),
     };
@@ -125,7 +126,8 @@ unsafe extern "C" fn call<C: Command>(
     OK
 }
 
-/// Tells the server what `COMMAND DOCS` and `COMMAND INFO` say.
+/// Declares the content of `COMMAND DOCS` and `COMMAND INFO` for a command. Returns whether the server
+/// accepts it.
 ///
 /// # Safety
 ///
@@ -173,7 +175,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
 
 const SINCE: &CStr = c"0.1.0";
 
-/// How a command uses a key, as declared to the server.
+/// Returns the flags that declare to the server how a command uses a key.
 fn key_flags(access: KeyAccess) -> u32 {
     match access {
         KeyAccess::Update => {
@@ -186,8 +188,8 @@ fn key_flags(access: KeyAccess) -> u32 {
     }
 }
 
-/// The key that an option names. A search for its word may find text that reads like it: so the
-/// specification is marked as incomplete, and the server asks the command.
+/// Returns the specification of the key that an option names. The server finds it by the option's word, but a
+/// text argument may equal that word. So it is marked as incomplete, and the server asks the command.
 fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleCommandKeySpec> {
     const KEYWORD: raw::RedisModuleKeySpecBeginSearchType =
         raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
@@ -205,7 +207,7 @@ fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleComman
     Some(if matches!(arg, ArgSpec::OptionalKeys { .. }) { counted(spec) } else { spec })
 }
 
-/// The same specification, for a number of keys behind that number.
+/// Changes a specification to that of several keys which follow their number.
 fn counted(spec: raw::RedisModuleCommandKeySpec) -> raw::RedisModuleCommandKeySpec {
     const KEYNUM: raw::RedisModuleKeySpecFindKeysType =
         raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
@@ -222,8 +224,7 @@ fn counted(spec: raw::RedisModuleCommandKeySpec) -> raw::RedisModuleCommandKeySp
 }
 
 fn key_spec(flags: u32) -> raw::RedisModuleCommandKeySpec {
-    // In the bindings the kinds of search begin with "invalid" and "unknown": index and range
-    // come third.
+    // The search begins at a fixed index, and finds a range of keys from there.
     const INDEX: raw::RedisModuleKeySpecBeginSearchType =
         raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     const RANGE: raw::RedisModuleKeySpecFindKeysType =
@@ -256,10 +257,11 @@ const BLOCK: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK
 const MULTIPLE: c_int = raw::REDISMODULE_CMD_ARG_MULTIPLE.cast_signed();
 const OPTIONAL: c_int = raw::REDISMODULE_CMD_ARG_OPTIONAL.cast_signed();
 
-/// What an argument is made of. The server copies it before it is dropped.
+/// Parts of composed arguments. They must live until the server has copied them.
 type Parts = Vec<Vec<raw::RedisModuleCommandArg>>;
 
-/// The argument as the server describes it; `key` is the number of the key that it names, if it names one.
+/// Returns the description of an argument for the server. If the argument names a key, `key` is the index of
+/// its key specification.
 fn arg_spec(arg: &ArgSpec, key: c_int, parts: &mut Parts) -> raw::RedisModuleCommandArg {
     match arg {
         ArgSpec::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..plain(c"key", KEY) },
@@ -299,7 +301,7 @@ fn arg_spec(arg: &ArgSpec, key: c_int, parts: &mut Parts) -> raw::RedisModuleCom
     }
 }
 
-/// Keeps what an argument is made of, and returns where it begins.
+/// Stores the parts of an argument in `parts`, and returns a pointer to the first of them.
 fn keep(
     parts: &mut Parts,
     mut some: Vec<raw::RedisModuleCommandArg>,
@@ -314,7 +316,7 @@ fn optional(arg: raw::RedisModuleCommandArg) -> raw::RedisModuleCommandArg {
     raw::RedisModuleCommandArg { flags: OPTIONAL, ..arg }
 }
 
-/// An argument that begins with a word, or is nothing else.
+/// Returns an argument that begins with a word, or that consists only of the word.
 fn behind(word: &CStr, name: &CStr, kind: ArgType) -> raw::RedisModuleCommandArg {
     raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(name, kind) }
 }

@@ -1,4 +1,4 @@
-//! Options: `CONFIG GET` and `CONFIG SET`, and `name value` pairs when the module is loaded.
+//! Options: `CONFIG GET`, `CONFIG SET`, and pairs of a name and a value when the module is loaded.
 
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 
@@ -13,8 +13,8 @@ use super::text::{Arg, Text};
 use crate::module::Module;
 use crate::server;
 
-/// Declares all options of the host, with the values that were given to `MODULE LOAD`. `Err` says
-/// what was wrong.
+/// Declares all options of the module, with the values that were passed to `MODULE LOAD`. `Err` describes
+/// what is wrong with the arguments, or the option that the server refused.
 ///
 /// # Safety
 ///
@@ -66,7 +66,7 @@ unsafe fn declare(
     value: i64,
 ) -> bool {
     let name = spec.name.as_ptr();
-    // The index travels in the place of a pointer that the server never follows.
+    // The index is passed as a pointer, which the server never dereferences.
     let which = std::ptr::without_provenance_mut::<c_void>(index);
     let flags = raw::REDISMODULE_CONFIG_DEFAULT;
     let small = c_int::try_from(value).unwrap_or(0);
@@ -110,7 +110,7 @@ unsafe fn declare(
     declared == OK
 }
 
-/// Declares what the server may rely on, as far as that is an option.
+/// Declares the module's capabilities to the server again, since an option controls one of them.
 ///
 /// # Safety
 ///
@@ -121,7 +121,7 @@ unsafe fn declare_what_is_set(ctx: *mut raw::RedisModuleCtx) {
     unsafe { declare_options(ctx, forkless) };
 }
 
-/// The server has set a switch.
+/// Called after the server has set a switch.
 unsafe extern "C" fn apply(
     ctx: *mut raw::RedisModuleCtx,
     _which: *mut c_void,
@@ -134,7 +134,7 @@ unsafe extern "C" fn apply(
     })
 }
 
-/// The value of an option; `which` is its index.
+/// Returns the value of an option. `which` is its index.
 fn get(which: *mut c_void) -> i64 {
     guard(Entry::ReadConfig, 0, || {
         let spec = Module::CONFIGS.get(which.addr());

@@ -1,4 +1,4 @@
-//! The context of a callback: what we may ask of the server while it calls us.
+//! The context of a callback: functions of the server that the module may call during the callback.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
@@ -11,21 +11,22 @@ use super::api::{OK, optional, required};
 use super::guard::log_line;
 use super::text::{Arg, Text};
 
-/// What the server gives us to talk to it, for the length of one callback.
+/// Context that the server lends the module for one callback.
 #[derive(Debug)]
 pub(crate) struct Ctx<'a> {
     pub(super) raw: *mut raw::RedisModuleCtx,
     lent: PhantomData<&'a ()>,
 }
 
-/// Some numbers of clients that have a connection, each at a place of its own: asked for by name, the
-/// server makes a string each time. Numbers start at 1, and none is given to another client.
+/// Ids of some clients that are known to have a connection, each at the index that is its id modulo the
+/// length. A cache, because the server allocates a string for each such question. Ids start at 1 and are
+/// never reused.
 static CONNECTIONS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 static NOT_REPLICATED: AtomicU64 = AtomicU64::new(0);
 
-/// How many changes the server did not pass on to replicas and files. Loading checks that it knows
-/// the commands for it.
+/// Returns the number of changes that the server did not propagate to replicas and the append-only file.
+/// Loading checks that the server knows the commands that this needs.
 pub(crate) fn not_replicated() -> u64 {
     NOT_REPLICATED.load(Ordering::Relaxed)
 }
@@ -44,38 +45,39 @@ impl Ctx<'_> {
         Self { raw, lent: PhantomData }
     }
 
-    /// The database that the caller, or the event, is in.
+    /// Returns the database of the caller or of the event.
     pub(crate) fn db(&self) -> i32 {
         let selected = required!(RedisModule_GetSelectedDb);
         // SAFETY: the context is alive.
         unsafe { selected(self.raw) }
     }
 
-    /// Turns to another database, for the rest of this callback. Not for commands: there it
-    /// would move the client.
+    /// Selects another database for the rest of this callback. Must not be called in a command: there it
+    /// would change the client's database.
     pub(crate) fn select(&self, db: i32) {
         let select = required!(RedisModule_SelectDb);
         // SAFETY: the context is alive.
         unsafe { select(self.raw, db) };
     }
 
-    /// The number by which `CLIENT LIST` knows the caller.
+    /// Returns the caller's id in `CLIENT LIST`.
     pub(crate) fn client_id(&self) -> u64 {
         let id = required!(RedisModule_GetClientId);
         // SAFETY: the context is alive.
         unsafe { id(self.raw) }
     }
 
-    /// The number of the caller's connection; none for a stand-in of the server's, as scripts and
-    /// other modules have.
+    /// Returns the client id of the caller's connection. `None` if the caller is a script or another module:
+    /// for these the server uses a client without a connection.
     pub(crate) fn connection(&self) -> Option<u64> {
         self.has_connection().then(|| self.client_id())
     }
 
-    /// The name of the caller's user; none if it has none, as other modules may.
+    /// Returns the name of the caller's user. `None` if the caller has no user, as is possible for other
+    /// modules.
     pub(crate) fn user(&self) -> Option<Text> {
         let name_of = required!(RedisModule_GetClientUserNameById);
-        // SAFETY: the context is alive; a number that is no client's is answered with null.
+        // SAFETY: the context is alive; for an id without a client, the function returns null.
         let name = unsafe { name_of(self.raw, self.client_id()) };
         // SAFETY: not freed elsewhere: the context has no automatic memory.
         if let Some(name) = unsafe { Text::from_raw(name) } {
@@ -130,27 +132,28 @@ impl Ctx<'_> {
         flags.cast_unsigned() & flag != 0
     }
 
-    /// Returns whether the caller cannot be made to wait: it is in a transaction or a script, or is
-    /// another module.
+    /// Returns whether the caller must not be blocked: it is in a transaction or a script, or it is another
+    /// module.
     ///
-    /// A module may offer to wait for a promise of the reply, but if it takes the promise back
-    /// the server crashes (seen on Redis 8.0 and Valkey 8.1): so that is not done either.
+    /// Another module may allow blocking, and then gets a promise of the reply. If it aborts the promise, the
+    /// server crashes (seen on Redis 8.0 and Valkey 8.1). So such a caller is not blocked either.
     pub(crate) fn must_not_block(&self) -> bool {
-        // Where modules cannot offer that, all their calls deny blocking.
+        // Without this function, modules cannot get a promise, and all their calls deny blocking.
         let may_promise = optional!(RedisModule_CallReplyPromiseAbort).is_some();
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
             || may_promise && !self.has_connection()
     }
 
-    /// Returns whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
-    /// the server made for a module's call.
+    /// Returns whether the caller is a client in `CLIENT LIST`, rather than one that the server created for a
+    /// call by a module.
     fn has_connection(&self) -> bool {
         let id = self.client_id();
         let place = usize::try_from(id).ok().and_then(|id| CONNECTIONS.get(id % CONNECTIONS.len()));
         if place.is_some_and(|known| known.load(Ordering::Relaxed) == id) {
             return true;
         }
-        // `GetClientInfoById` finds the stand-in too, on Valkey 9.1. This one does not.
+        // On Valkey 9.1, `GetClientInfoById` also finds clients that were created for a call. This function
+        // does not.
         let user = required!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is alive.
         let user = unsafe { user(self.raw, id) };
@@ -172,9 +175,12 @@ impl Ctx<'_> {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
 
-    /// The server's own date in microseconds since 1970, where it tells. Valkey 9 looks at the
-    /// machine's clock once in a millisecond: until then, a lease set by that clock would be over
-    /// for the server if the date had just gone back.
+    /// Returns the server's own wall clock in microseconds since 1970. `None` if the server has no function
+    /// for it.
+    ///
+    /// Needed because Valkey 9 reads the machine's clock only once in a millisecond. After that clock was set
+    /// back and before the server reads it again, a lease computed from it would already have ended for the
+    /// server.
     pub(crate) fn date_us() -> Option<u64> {
         let date = optional!(RedisModule_Microseconds)?;
         // SAFETY: takes nothing and may be called at any time.
@@ -186,16 +192,16 @@ impl Ctx<'_> {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_OOM)
     }
 
-    /// Returns whether something may be written that no client asked for just now: not while the
-    /// clients are paused, for a failover say. The server aborts otherwise.
+    /// Returns whether the module may write outside a command. `false` while clients are paused, for example
+    /// for a failover: a write would then abort the server.
     pub(crate) fn may_write_unasked(&self) -> bool {
         let avoid = required!(RedisModule_AvoidReplicaTraffic);
         // SAFETY: takes nothing and may be called at any time.
         unsafe { avoid() == 0 }
     }
 
-    /// Sends a command to the replicas and to the append-only file. All that one callback sends
-    /// is one transaction there.
+    /// Sends a command to the replicas and to the append-only file. All commands of one callback are one
+    /// transaction there.
     pub(super) fn replicate(&self, command: &CStr, args: &[Arg<'_>]) {
         let replicate = required!(RedisModule_Replicate);
         let sent = if let [key] = args {
@@ -211,13 +217,13 @@ impl Ctx<'_> {
         sent_or_counted(sent, command);
     }
 
-    /// As [`Self::replicate`], a command of a key and a number.
+    /// As [`Self::replicate`], for a command with a key and a number.
     pub(super) fn replicate_number(&self, command: &CStr, key: Arg<'_>, number: u64) {
         let replicate = required!(RedisModule_Replicate);
         let (digits, format) = (&mut itoa::Buffer::new(), c"sb".as_ptr());
         let digits = digits.format(number);
-        // SAFETY: "s" takes a live string, "b" the start of bytes, which are copied, and how many they
-        // are: half the work of a number.
+        // SAFETY: "s" takes a live string, "b" the start and the length of bytes, which are copied. This
+        // costs half as much as passing a number.
         let sent = unsafe {
             let (start, length) = (digits.as_ptr(), digits.len());
             replicate(self.raw, command.as_ptr(), format, key.raw, start, length)
@@ -225,8 +231,8 @@ impl Ctx<'_> {
         sent_or_counted(sent, command);
     }
 
-    /// As [`Self::replicate`], a key with a whole value, as `DUMP` would give it, and its end; 0 is
-    /// none. `words` are `REPLACE` and `ABSTTL`.
+    /// As [`Self::replicate`], for `RESTORE` of a key with a value in the format of `DUMP`. `at` is its
+    /// expiry time in milliseconds since 1970, 0 for none. `words` are `REPLACE` and `ABSTTL`.
     pub(super) fn replicate_value(&self, key: Arg<'_>, at: u64, dump: &[u8], words: [Arg<'_>; 2]) {
         let replicate = required!(RedisModule_Replicate);
         let ([replace, abs_ttl], length) = (words, dump.len());
@@ -250,8 +256,8 @@ impl Ctx<'_> {
         sent_or_counted(sent, c"RESTORE");
     }
 
-    /// Tells the replicas, and no file, of a message that was published here: what
-    /// [`Self::publish`] publishes stays on this server unless it is in a cluster.
+    /// Sends a published message to the replicas, but not to the append-only file. Needed outside a cluster,
+    /// where [`Self::publish`] only reaches subscribers of this server.
     pub(crate) fn relay(&self, command: &CStr, channel: Arg<'_>, message: Arg<'_>) {
         let replicate = required!(RedisModule_Replicate);
         // SAFETY: "s" takes a live string each; "A" takes nothing and leaves the file out.
@@ -261,7 +267,7 @@ impl Ctx<'_> {
         sent_or_counted(sent, command);
     }
 
-    /// Returns whether replicas are attached. Asks the server's `INFO`: not for every command.
+    /// Returns whether replicas are attached. Reads the server's `INFO`, so it is too slow for every command.
     pub(crate) fn has_replicas(&self) -> bool {
         let ask = required!(RedisModule_GetServerInfo);
         // SAFETY: the context is alive, the name of the section a C string.
@@ -296,7 +302,7 @@ impl Ctx<'_> {
         unsafe { publish(self.raw, channel.raw, message.raw) }
     }
 
-    /// Publishes a message within the channel's shard. Returns how many got it here.
+    /// Publishes a message within the channel's shard. Returns the number of receivers at this server.
     pub(crate) fn publish_in_shard(&self, channel: Arg<'_>, message: Arg<'_>) -> i32 {
         let publish = required!(RedisModule_PublishMessageShard);
         // SAFETY: the context and both strings are alive.

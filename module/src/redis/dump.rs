@@ -1,20 +1,20 @@
-//! What `DUMP` says of a small hash, for `RESTORE` to take: the oldest form of a hash, which each
-//! server since 2.6 reads, and keeps as it keeps one that `HSET` made.
+//! A small hash in the format of `DUMP`, for `RESTORE`. Uses the oldest encoding of a hash, which each server
+//! since 2.6 reads. The server stores the result like a hash that `HSET` created.
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
-/// A hash of pairs, as in files from version 4 on.
+/// Type byte of a hash that consists of pairs of a field and a value.
 const HASH: u8 = 4;
 
-/// The version of the format: old enough for all servers.
+/// Version of the format. Old enough for all supported servers.
 const VERSION: u16 = 9;
 
-/// Room for two fields, of which one has a name of 1,024 bytes.
+/// Size of the buffer in bytes: enough for two fields, one of them with a name of 1,024 bytes.
 const MOST: usize = 1_200;
 
 static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// A value as `DUMP` would give it.
+/// A value in the format of `DUMP`.
 pub(super) struct Dump {
     bytes: [u8; MOST],
     len: usize,
@@ -47,7 +47,7 @@ impl Dump {
         Some(())
     }
 
-    /// A length: of 6 bits, or of 14 with the larger half first.
+    /// Appends a length: in 6 bits, or in 14 bits with the high byte first.
     fn push_length(&mut self, length: usize) -> Option<()> {
         match u16::try_from(length).ok().filter(|length| *length < 1 << 14)?.to_be_bytes() {
             [0, short] if short < 1 << 6 => self.push(&[short]),

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Load,
-    /// The end of it, when the server knows commands and options.
+    /// End of loading, when the server knows the commands and options.
     Loaded,
     Unload,
     Command,

@@ -1,4 +1,4 @@
-//! How the server tells us of events.
+//! Subscriptions to key events and server events.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -41,8 +41,8 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// The first version that may be asked for the events of clients: 7.0.6. Before it the server crashes when
-/// a client blocked outside database 0 disconnects while a module subscribes to them (redis/redis#11500).
+/// First version whose client events may be subscribed to: 7.0.6. With a subscription, an earlier server
+/// crashes when a client that is blocked outside database 0 disconnects (redis/redis#11500).
 const TELLS_OF_CLIENTS: i32 = 0x0007_0006;
 
 /// Returns whether the events of clients can be subscribed to on a server of this version. Valkey reports
@@ -51,7 +51,7 @@ fn may_hear_of_clients(version: Option<i32>) -> bool {
     version.is_none_or(|version| version >= TELLS_OF_CLIENTS)
 }
 
-/// The version of the server, a byte for each of its numbers.
+/// Returns the version of the server, with one byte for each of its numbers.
 fn server_version() -> Option<i32> {
     let version = optional!(RedisModule_GetServerVersion)?;
     // SAFETY: takes nothing and may be called at any time.

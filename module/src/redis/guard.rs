@@ -1,7 +1,7 @@
 //! The guard at every entry from the server.
 //!
-//! A panic that leaves an `extern "C"` function aborts the process, which is the database server. So each such
-//! function only calls [`guard`].
+//! A panic that leaves an `extern "C"` function aborts the process, which is the database server. So each
+//! such function only calls [`guard`].
 
 use std::any::Any;
 use std::ffi::CString;
@@ -14,15 +14,15 @@ use super::text::Arg;
 
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
-/// How many panics were caught since the module was loaded.
+/// Returns the number of panics that were caught since the module was loaded.
 pub(crate) fn caught_panics() -> u64 {
     CAUGHT.load(Ordering::Relaxed)
 }
 
-/// What a panic carries.
+/// Payload of a panic.
 pub(super) type Payload = Box<dyn Any + Send>;
 
-/// Runs `body`; if it panics, counts that and returns `otherwise`.
+/// Runs `body`. If it panics, counts the panic and returns `otherwise`.
 pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> R {
     catch(entry, body).unwrap_or_else(|payload| {
         CAUGHT.fetch_add(1, Ordering::Relaxed);
@@ -31,8 +31,8 @@ pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> 
     })
 }
 
-/// Runs `body`; if it panics, returns what that carries. For an entry that lies inside another:
-/// it has to be raised again there.
+/// Runs `body`. If it panics, returns the payload of the panic. For an entry that is called inside another
+/// entry: the outer one must resume the panic.
 pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payload> {
     catch_unwind(AssertUnwindSafe(|| {
         provoke(entry);
@@ -46,7 +46,7 @@ pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payl
 #[cfg(feature = "provoke")]
 static PROVOKED: std::sync::Mutex<Option<Entry>> = std::sync::Mutex::new(None);
 
-/// Provokes a panic at the next call of this kind.
+/// Provokes a panic at the next entry of this kind.
 #[cfg(feature = "provoke")]
 pub(crate) fn provoke_at(entry: Entry) {
     if let Ok(mut provoked) = PROVOKED.lock() {
@@ -83,20 +83,20 @@ pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
     args
 }
 
-/// Leaks what a panic carried: to drop it could panic again, outside the guard.
+/// Leaks the payload of a panic: dropping it could panic again, outside the guard.
 #[expect(clippy::mem_forget, reason = "a few bytes, against a second panic")]
 fn forget(payload: Payload) {
     std::mem::forget(payload);
 }
 
-/// From now on a panic is written to the server's log instead of to standard error.
+/// Installs a panic hook that writes each panic to the server's log instead of to standard error.
 pub(super) fn log_panics() {
     std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
         log_line(&format!("caught a panic, please report it: {panic}"));
     }));
 }
 
-/// Writes a warning to the server's log, from anywhere.
+/// Writes a warning to the server's log. May be called anywhere.
 pub(crate) fn log_line(line: &str) {
     let Ok(line) = CString::new(line.replace('\0', " ")) else {
         return;

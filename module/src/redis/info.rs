@@ -9,14 +9,14 @@ use super::entry::Entry;
 use super::guard::guard;
 use crate::module::Module;
 
-/// Takes the fields of the section.
+/// Adds fields to the section.
 #[derive(Debug)]
 pub(crate) struct InfoWriter {
     raw: *mut raw::RedisModuleInfoCtx,
 }
 
 impl InfoWriter {
-    /// Adds a field; the server puts `kvlock_` before its name.
+    /// Adds a field with a number. The server adds the prefix `kvlock_` to its name.
     pub(crate) fn field(&self, name: &str, value: u64) {
         let Ok(name) = CString::new(name) else { return };
         let add = required!(RedisModule_InfoAddFieldULongLong);
@@ -24,7 +24,7 @@ impl InfoWriter {
         unsafe { add(self.raw, name.as_ptr(), value) };
     }
 
-    /// Adds a field that is text.
+    /// Adds a field with a text.
     pub(crate) fn text(&self, name: &CStr, value: &str) {
         let Ok(value) = CString::new(value) else { return };
         let add = required!(RedisModule_InfoAddFieldCString);
@@ -49,7 +49,7 @@ unsafe extern "C" fn write_info(ctx: *mut raw::RedisModuleInfoCtx, for_crash: c_
     }
     guard(Entry::Info, (), || {
         let section = required!(RedisModule_InfoAddSection);
-        // SAFETY: the info context is alive; a section without a name is called as the module.
+        // SAFETY: the info context is alive; a section without a name gets the name of the module.
         let wanted = unsafe { section(ctx, std::ptr::null()) };
         if wanted == OK {
             Module::info(&InfoWriter { raw: ctx });

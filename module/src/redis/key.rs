@@ -1,4 +1,4 @@
-//! An open key: a hash, or a type that is left alone.
+//! An open key: mostly a hash. Other types are only recognised, except for strings.
 //!
 //! Each write is also propagated to replicas and the append-only file, as a command of the server. When the
 //! key is closed after a write, clients that watch or cache it are signalled and key events are sent.
@@ -15,14 +15,14 @@ use super::dump::Dump;
 use super::message::KeyKind;
 use super::text::{Arg, Text};
 
-/// A key that is open; closed when dropped.
+/// An open key. Closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Key<'a> {
     pub(super) raw: *mut raw::RedisModuleKey,
     ctx: &'a Ctx<'a>,
     name: Arg<'a>,
     changed: Cell<bool>,
-    /// Which of [`EVENTS`] have happened, a bit for each.
+    /// The [`EVENTS`] that have happened, one bit for each.
     events: Cell<u8>,
 }
 
@@ -31,13 +31,14 @@ const MODE_WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_si
 const PLAIN: i32 = raw::REDISMODULE_HASH_NONE.cast_signed();
 const EXISTS: i32 = raw::REDISMODULE_HASH_EXISTS.cast_signed();
 
-/// A hash with more fields than this is freed when the server has time, here and on replicas.
+/// A hash with more fields than this is freed in the background, here and on replicas.
 const LARGE: usize = 64;
 
-/// A hash with a longer field has a form of its own, by default, and keeps that.
+/// Longest field, in bytes, of a hash in the server's compact encoding, by default. A hash that had a longer
+/// field keeps the other encoding.
 const SHORT: usize = 64;
 
-/// How many fields one call of the module API is given.
+/// Number of fields in one call of the module API.
 const AT_ONCE: usize = 3;
 
 const DELETED: u8 = 1;
@@ -46,8 +47,8 @@ const GOT_FIELDS: u8 = 4;
 const GOT_AN_END: u8 = 8;
 const IS_A_STRING: u8 = 16;
 
-/// The events, in the order in which the core commands would tell of them, and the class of
-/// `notify-keyspace-events` to which each belongs.
+/// The key events, in the order in which the core commands would send them, each with its class in
+/// `notify-keyspace-events`.
 const EVENTS: [(u8, i32, &CStr); 5] = [
     (DELETED, raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
     (LOST_FIELDS, raw::REDISMODULE_NOTIFY_HASH, c"hdel"),
@@ -57,14 +58,14 @@ const EVENTS: [(u8, i32, &CStr); 5] = [
 ];
 
 impl Ctx<'_> {
-    /// Opens a key to read it; `None` if it does not exist.
+    /// Opens a key for reading. `None` if it does not exist.
     pub(crate) fn open_to_read<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
         self.open(name, MODE_READ)
     }
 
-    /// Opens a key for reading and writing, also if it does not exist. An expired key is deleted first. `None`
-    /// if the server refuses writes to the key at this moment, as Valkey 9.2 does while it saves that key without
-    /// a fork. Then the state of the key is unknown, and the caller tries again in a later turn.
+    /// Opens a key for reading and writing, also if it does not exist. Deletes an expired key first. `None`
+    /// if the server refuses writes to the key at this moment, as Valkey 9.2 does while it saves that key
+    /// without a fork. Then the state of the key is unknown, and the caller must try again in a later turn.
     pub(crate) fn open_to_write<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
         #[cfg(feature = "provoke")]
         if super::refusal::is_refused(name.bytes()) {
@@ -83,7 +84,7 @@ impl Ctx<'_> {
 }
 
 impl Key<'_> {
-    /// Type of the value at the key.
+    /// Returns the type of the value at the key.
     pub(crate) fn kind(&self) -> KeyKind {
         let kind = required!(RedisModule_KeyType);
         // SAFETY: the key is open.
@@ -95,21 +96,21 @@ impl Key<'_> {
         }
     }
 
-    /// How many fields a hash has.
+    /// Returns the number of fields of a hash.
     pub(crate) fn fields(&self) -> usize {
         let length = required!(RedisModule_ValueLength);
         // SAFETY: the key is open.
         unsafe { length(self.raw) }
     }
 
-    /// When it expires, in milliseconds since 1970.
+    /// Returns the expiry time, in milliseconds since 1970. `None` if the key has no TTL.
     pub(crate) fn expires(&self) -> Option<u64> {
         let expires = required!(RedisModule_GetAbsExpire);
         // SAFETY: the key is open.
         u64::try_from(unsafe { expires(self.raw) }).ok()
     }
 
-    /// Reads fields of a hash, four at most, at once.
+    /// Reads up to four fields of a hash in one call.
     pub(crate) fn get<const N: usize>(&self, names: [Arg<'_>; N]) -> [Option<Text>; N] {
         const { assert!(N <= 4, "there is room for four") };
         let get = required!(RedisModule_HashGet);
@@ -149,7 +150,7 @@ impl Key<'_> {
         self.ctx.replicate(command, &args);
     }
 
-    /// Writes fields of a hash, which is made if the key is empty.
+    /// Writes fields of a hash. Creates the hash if the key is empty.
     pub(crate) fn set(&self, fields: &[(Arg<'_>, Arg<'_>)]) {
         if fields.is_empty() {
             return;
@@ -174,7 +175,7 @@ impl Key<'_> {
         }
     }
 
-    /// Deletes fields of a hash. A hash without fields is gone.
+    /// Deletes fields of a hash. The key is deleted with its last field.
     pub(crate) fn unset<'f>(&self, fields: impl Iterator<Item = Arg<'f>> + Clone) {
         if fields.clone().next().is_none() {
             return;
@@ -186,13 +187,13 @@ impl Key<'_> {
 
     fn erase(&self, field: Arg<'_>) {
         let set = required!(RedisModule_HashSet);
-        // The API's mark for "delete this field": the number 1 in the place of a value.
+        // The API's mark for "delete this field": the number 1 instead of a pointer to a value.
         let delete = std::ptr::without_provenance_mut::<raw::RedisModuleString>(1);
         // SAFETY: as in `write`, with the mark instead of a value.
         unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
     }
 
-    /// Sets when the key expires, in milliseconds since 1970.
+    /// Sets the expiry time, in milliseconds since 1970.
     pub(crate) fn set_expires(&self, at: u64) {
         self.write_end(at);
         self.ctx.replicate_number(c"PEXPIREAT", self.name, at);
@@ -206,9 +207,12 @@ impl Key<'_> {
         unsafe { set(self.raw, at) };
     }
 
-    /// Makes the key a hash of these few fields that expires, whatever it was: one command for replicas
-    /// and files. `words` are `REPLACE` and `ABSTTL`. A hash that has nothing but the first of them and
-    /// `other` is not made anew.
+    /// Replaces any value of the key with a hash of these few fields. It expires at `at`, in milliseconds
+    /// since 1970. Replicas and the append-only file get one `RESTORE`, or several commands if the old value
+    /// is large or not a hash, or if the fields are too long for it. `words` are `REPLACE` and `ABSTTL`.
+    ///
+    /// Pass `other` only if the key is a hash with no fields except the first of `fields` and `other`. Then
+    /// only `other` is deleted, and the hash is reused.
     pub(crate) fn replace<const N: usize>(
         &self,
         fields: [(Arg<'_>, Arg<'_>); N],
@@ -270,7 +274,7 @@ impl Key<'_> {
         unsafe { std::slice::from_raw_parts(start.cast(), length) }.to_vec()
     }
 
-    /// Makes the key a string, and replaces any value.
+    /// Replaces any value of the key with a string.
     pub(crate) fn set_string(&self, value: Arg<'_>) {
         self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);
@@ -279,7 +283,7 @@ impl Key<'_> {
         self.ctx.replicate(c"SET", &[self.name, value]);
     }
 
-    /// Makes the key a string that expires at `at`, in milliseconds since 1970, and replaces any value.
+    /// Replaces any value of the key with a string that expires at `at`, in milliseconds since 1970.
     pub(crate) fn set_string_until(&self, value: Arg<'_>, at: u64) {
         self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);

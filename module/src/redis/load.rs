@@ -1,4 +1,4 @@
-//! The two functions that the server calls when the module comes and goes.
+//! The two functions that the server calls to load and to unload the module.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -13,14 +13,14 @@ use super::text::Arg;
 use super::{api, command, config, events, info};
 use crate::module::Module;
 
-/// Where commands are declared.
+/// Declares commands to the server while the module is loaded.
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     ctx: &'a Ctx<'a>,
     refused: Option<&'static CStr>,
 }
 
-/// Commands that are replicated, and commands with which the module asks the server.
+/// Commands that the module replicates, and a command that it calls to query the server.
 const NEEDED: [&CStr; 10] = [
     c"RESTORE",
     c"HSET",
@@ -44,11 +44,11 @@ impl Registry<'_> {
     }
 }
 
-/// The server loads the module.
+/// Loads the module.
 ///
 /// # Safety
 ///
-/// To be called by the server only, with its context and `argc` arguments.
+/// Must only be called by the server, with its context and `argc` arguments.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn RedisModule_OnLoad(
     ctx: *mut raw::RedisModuleCtx,
@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
     argc: c_int,
 ) -> c_int {
     const API: c_int = raw::REDISMODULE_APIVER_1.cast_signed();
-    // The allocator is the server's and not there yet: the name must not be allocated.
+    // The allocator is the server's, and not available yet. So the name must not be allocated.
     let mut name = [0_u8; 32];
     for (to, from) in name.iter_mut().zip(Module::NAME.bytes()) {
         *to = from;
@@ -85,11 +85,11 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
     }
 }
 
-/// The server unloads the module.
+/// Unloads the module, unless ACL rules name one of its commands: then the server would crash.
 ///
 /// # Safety
 ///
-/// To be called by the server only, with its context.
+/// Must only be called by the server, with its context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context lives until this callback returns.
@@ -159,7 +159,7 @@ unsafe fn load_guarded(
     unsafe { info::register(raw_ctx) };
     Module::loaded(&ctx);
     provoke(Entry::Loaded);
-    // Nothing may fail after this: Redis 7.0 still sends events to a module that it refused.
+    // Nothing may fail after this: Redis 7.0 still sends events to a module whose loading has failed.
     // SAFETY: likewise.
     unsafe { events::subscribe(raw_ctx) };
     Ok(())

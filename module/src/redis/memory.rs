@@ -6,14 +6,14 @@ use redis_module::alloc::RedisAlloc;
 
 use super::api::required;
 
-/// What C aligns memory to that may hold anything.
+/// Alignment in bytes of a block from C's `malloc`, which may hold any type.
 const ALIGNMENT: usize = 16;
 
 /// The server's allocator.
 #[derive(Debug)]
 pub(crate) struct ServerMemory;
 
-// SAFETY: each call is handed on to an allocator that fulfils the contract.
+// SAFETY: each call is passed on to an allocator that fulfils the contract.
 unsafe impl GlobalAlloc for ServerMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: guaranteed by the caller. A larger or better aligned block is valid as well.
@@ -28,9 +28,10 @@ unsafe impl GlobalAlloc for ServerMemory {
 
 /// Rounds the size of a block up, so that it is aligned as `malloc` aligns.
 ///
-/// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8, and
-/// the jemalloc of the servers has a size class of 56 bytes with only that alignment: a panic would crash the
-/// server. A block whose size is a multiple of 16 has that alignment. Smaller blocks are not exception objects.
+/// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8,
+/// and the jemalloc of the servers has a size class of 56 bytes with only that alignment: a panic would crash
+/// the server. A block whose size is a multiple of 16 has that alignment. Smaller blocks are not exception
+/// objects.
 fn as_malloc_would(layout: Layout) -> Layout {
     if layout.size() > 2 * ALIGNMENT {
         layout.align_to(ALIGNMENT).unwrap_or(layout)
@@ -39,11 +40,12 @@ fn as_malloc_would(layout: Layout) -> Layout {
     }
 }
 
-/// Returns whether the server aligns memory at all: where it puts a length before it, as with `MALLOC=libc` on musl, all
-/// of it is off by that.
+/// Returns whether the server's allocator aligns memory as C does. It does not if the server stores a length
+/// before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of the length.
 pub(super) fn is_aligned() -> bool {
     let (alloc, free) = (required!(RedisModule_Alloc), required!(RedisModule_Free));
-    // SAFETY: takes a size. Asked without Rust's own functions: of these the compiler knows that they align.
+    // SAFETY: takes a size. Rust's own allocation functions are not used, because the compiler assumes that
+    // they align.
     let memory = unsafe { alloc(4 * ALIGNMENT) };
     let is_aligned = memory.addr().is_multiple_of(ALIGNMENT);
     // SAFETY: just allocated, and not used any more.

@@ -1,9 +1,10 @@
-//! What goes through the fence, as values: replies, events and the kinds of keys. Nothing here sees a pointer.
+//! Values that pass through the fence: replies, events and the kinds of keys. They contain no pointers of the
+//! server.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
 
-/// What a command answers.
+/// Reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// Nil: not held, not granted.
@@ -20,9 +21,9 @@ pub(crate) enum Reply {
     List(Vec<Self>),
     /// Names and values; a flat list in RESP2.
     Map(Vec<(&'static str, Self)>),
-    /// Trouble: a code and a sentence.
+    /// An error: a code and a sentence.
     Error(Cow<'static, CStr>),
-    /// None yet: the client is parked.
+    /// No reply at this time: the client is parked, or the server only asked which arguments are keys.
     Later,
 }
 
@@ -38,7 +39,7 @@ impl Reply {
     }
 }
 
-/// What kind of value a key has.
+/// Type of the value at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     /// No value.
@@ -51,34 +52,34 @@ pub(crate) enum KeyKind {
     Other,
 }
 
-/// Something happened to a key. Nothing may be written in answer to it.
+/// A change of a key. The module must not write while it handles the event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyEvent<'a> {
-    /// The database it is in.
+    /// Database of the key.
     pub(crate) db: i32,
-    /// Its name.
+    /// Name of the key.
     pub(crate) key: &'a [u8],
-    /// Whether the key expired, rather than being changed by a client.
+    /// `true` if the key expired, `false` for any other change.
     pub(crate) expired: bool,
 }
 
-/// Something happened to the server. Nothing may be written in answer to it.
+/// A change of the server's state. The module must not write while it handles the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerEvent {
-    /// It is a primary now.
+    /// The server became a primary.
     BecamePrimary,
-    /// It is a replica now.
+    /// The server became a replica.
     BecameReplica,
-    /// A replica came or went.
+    /// A replica connected or disconnected.
     ReplicasChanged,
-    /// A database was emptied; all of them if `None`.
+    /// A database was flushed; `None` if all were.
     Flushed(Option<i32>),
-    /// Two databases changed places.
+    /// Two databases were swapped.
     Swapped(i32, i32),
     /// A data set was loaded.
     Loaded,
-    /// The server's regular round, about ten times a second.
+    /// The server's cron ran, about ten times a second.
     Cron,
-    /// The connection of the client with this number is being closed.
+    /// The connection of the client with this id is being closed.
     ClientClosed(u64),
 }

@@ -1,12 +1,12 @@
 //! The fence: the only unsafe code of the project, and safe types over the module API.
 //!
-//! Nothing in here knows of locks. The rest of the module are [`Command`]s, and what
-//! [`Module`](crate::module::Module) does when it is called, and never see a pointer.
+//! The code here does not depend on the rules of locks. The rest of the module consists of [`Command`]s and
+//! of the callbacks in [`Module`](crate::module::Module), and never uses a pointer.
 //!
-//! # What may be done where
+//! # What is allowed where
 //!
-//! The server calls us from many places, and not everything is allowed in each. These rules are
-//! the server's; breaking one crashes it or corrupts its replication stream.
+//! The server calls the module from many places, and each place has restrictions. They are rules of the
+//! server: breaking one crashes it or corrupts its replication stream.
 //!
 //! | called from | may write | may block | may reply |
 //! |---|---|---|---|
@@ -15,12 +15,12 @@
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
 //! | a client's end (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
 //!
-//! - The module reports a changed key to the server, and only if the key did change: by default each key
-//!   that was opened for writing counts as changed, which would break a `WATCH` for nothing.
-//! - To open an expired key for writing deletes it, which calls `Module::key_event` from inside.
-//! - A blocked client is unblocked exactly once, ever: [`Parked`] is used up by its answer.
-//! - All of it happens on the server's main thread. The one exception is the report of a crash,
-//!   which leaves the module out.
+//! - The module itself reports each key that it has changed to the server. By default, each key that was
+//!   opened for writing would count as changed, which would break a `WATCH` without need.
+//! - Opening an expired key for writing deletes it, which calls `Module::key_event` from inside.
+//! - A blocked client must be unblocked exactly once: answering a [`Parked`] consumes it.
+//! - All calls come from the server's main thread. The only exception is a crash report, which leaves the
+//!   module out.
 #![expect(unsafe_code, reason = "this folder is the fence: the module API is C")]
 
 mod api;

@@ -1,4 +1,4 @@
-//! What the server may rely on with this module.
+//! Capabilities of the module that are declared to the server.
 
 use std::ffi::{c_int, c_void};
 
@@ -6,21 +6,21 @@ use redis_module::raw;
 
 use super::api::{OK, required};
 
-/// Options of the module: [`Key`](super::Key) signals modified keys itself, and no code depends on the keys of a
-/// replica while the replica loads another data set.
+/// Options of the module: [`Key`](super::Key) signals modified keys itself, and no code depends on the keys
+/// of a replica while the replica loads another data set.
 const OPTIONS: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed()
     | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD.cast_signed();
 
 /// Options of Valkey only. Propagated commands need no validation by the server, because all of them are in
-/// `NEEDED` of `load.rs`, which is checked at load. Slots may migrate with `CLUSTER MIGRATESLOTS`: each write outside a
-/// command is in the slot of its key, and none happens while writes are paused.
+/// `NEEDED` of `load.rs`, which is checked at load. Slots may migrate with `CLUSTER MIGRATESLOTS`: each write
+/// outside a command is in the slot of its key, and none happens while writes are paused.
 const VALKEY_OPTIONS: c_int = (1 << 4) | (1 << 5);
 
 /// Option of Valkey 9.2 and later: keys that cannot be opened for writing during a save without a fork are
-/// tried again. The value is the next bit after those of Valkey 9.1. Not tried with a 9.2.
+/// tried again. The value is the next bit after those of Valkey 9.1. Not tested with Valkey 9.2.
 const VALKEY_FORKLESS: c_int = 1 << 6;
 
-/// Whether the server is a Valkey, which has its own names for some API functions.
+/// Returns whether the server is Valkey, detected by its own names of API functions.
 fn is_valkey() -> bool {
     // SAFETY: written once, by the server, before any of our code runs; only read since.
     let Some(find) = (unsafe { raw::RedisModule_GetApi }) else { return false };
@@ -29,7 +29,7 @@ fn is_valkey() -> bool {
     unsafe { find(c"ValkeyModule_Replicate".as_ptr(), (&raw mut found).cast()) == OK }
 }
 
-/// Declares what the server may rely on.
+/// Declares the module's capabilities to the server. `forkless` allows saves without a fork.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
-//! A mistake on purpose, in builds for tests only: proof that a sanitizer sees one.
+//! A deliberate memory error, in builds for tests only. It proves that a sanitizer detects such an error.
 
-/// Reads the byte behind an allocation.
+/// Reads one byte after the end of an allocation.
 pub(crate) fn read_past_the_end() -> u8 {
     let bytes: Box<[u8]> = std::hint::black_box(Box::from([1; 24]));
-    // SAFETY: none, on purpose: the byte is not ours. It is inside the heap, and is only read.
+    // SAFETY: deliberately none: the byte is outside the allocation. It is inside the heap, and is only read.
     unsafe { bytes.as_ptr().wrapping_add(bytes.len()).read_volatile() }
 }

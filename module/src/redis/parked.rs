@@ -1,7 +1,7 @@
 //! Blocked clients.
 //!
-//! The server is given no timeout: on 7.0 a timeout in the same turn of the event loop as the answer loses the
-//! answer, and 7.2 crashes. The caller measures the time.
+//! The server gets no timeout. On Redis 7.0, a timeout in the same turn of the event loop as the answer loses
+//! the answer; 7.2 crashes. So the caller measures the time.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -17,22 +17,22 @@ use super::message::Reply;
 use crate::module::Module;
 use crate::waiting::Note;
 
-/// Names a parked client while it is parked.
+/// Identifies a client while it is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(usize);
 
-/// A client that waits for its answer. It is answered exactly once: by [`Self::answer`], or with
-/// an error when it is dropped.
+/// A blocked client. It is answered exactly once: by [`Self::answer`] or [`Self::answer_then`], or with an
+/// error when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Parked {
     raw: *mut raw::RedisModuleBlockedClient,
 }
 
-/// An answer on its way to the client.
+/// An answer that is not written to its client yet.
 struct Answer {
-    /// None if the host is to say it when it is written.
+    /// `None` if [`Module::reply_now`] composes the reply when it is written.
     reply: Option<Reply>,
-    /// What the host wants to hear of again.
+    /// Passed back to [`Module`] when the answer is written or lost.
     note: Option<Note>,
     written: Cell<bool>,
 }
@@ -41,13 +41,13 @@ thread_local! {
     static PARKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether a client was parked since this was asked last.
+/// Returns whether a client was parked since the last call of this function.
 pub(super) fn take_parked() -> bool {
     PARKED.replace(false)
 }
 
 impl Ctx<'_> {
-    /// Parks the caller; `None` if the server refuses. Only in a command, and only where blocking
+    /// Parks the caller. `None` if the server refuses. Must only be called in a command, and only if blocking
     /// is allowed.
     pub(crate) fn park(&self) -> Option<Parked> {
         let block = required!(RedisModule_BlockClient);
@@ -66,18 +66,19 @@ impl Ctx<'_> {
 }
 
 impl Parked {
-    /// Its name.
+    /// Returns the identifier of this client.
     pub(crate) fn handle(&self) -> Handle {
         Handle(self.raw.addr())
     }
 
-    /// Answers it. The reply is written when this turn of the event loop ends; the host hears of
-    /// `note` then, either way.
+    /// Answers the client. The reply is written at the end of this turn of the event loop. Then [`Module`]
+    /// gets `note` back, whether the reply was written or lost.
     pub(crate) fn answer(self, reply: Reply, note: Option<Note>) {
         self.unblock_with(Some(reply), note);
     }
 
-    /// Answers it with what the host says of `note` when the reply is written.
+    /// Answers the client with the reply that [`Module::reply_now`] composes from `note` when the reply is
+    /// written.
     pub(crate) fn answer_then(self, note: Option<Note>) {
         self.unblock_with(None, note);
     }
@@ -95,7 +96,7 @@ impl Drop for Parked {
     }
 }
 
-/// Must be called once per handle: callers own it, and it is gone afterwards.
+/// Unblocks a client. Must be called exactly once per handle, which is invalid afterwards.
 fn unblock(raw: *mut raw::RedisModuleBlockedClient, answer: *mut c_void) {
     let unblock = required!(RedisModule_UnblockClient);
     // SAFETY: the handle came from `park` and this is the only call for it: `answer` and `drop`

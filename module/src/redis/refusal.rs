@@ -1,19 +1,19 @@
-//! Keys that cannot be opened for writing just now, in builds for tests.
+//! Simulates keys that cannot be opened for writing at this moment, in builds for tests.
 //!
-//! While Valkey 9.2 saves without a fork, a module cannot open a key for writing that the thread of the save is
-//! writing out. The server delays commands on such a key, but it does not delay timers, nor writes to keys that a
-//! command does not declare. The variable `KVLOCK_REFUSE_OPEN` gives the share of keys, in percent, that are refused
-//! so in each timer and in each command.
+//! While Valkey 9.2 saves without a fork, a module cannot open a key for writing that the thread of the save
+//! is writing out. The server delays commands on such a key, but it does not delay timers, nor writes to keys
+//! that a command does not declare. The environment variable `KVLOCK_REFUSE_OPEN` sets the share of such
+//! keys, in percent, that are refused in each timer and in each command.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::entry::Entry;
 
-/// Number of the timer or command that runs: a key is refused for all of it, or not at all.
+/// Number of the running timer or command. A key is refused during all of it, or not at all.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a timer runs.
+/// `true` if the last entry was a timer, `false` if a command.
 static IN_TIMER: AtomicBool = AtomicBool::new(false);
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -23,10 +23,10 @@ static PERCENT: LazyLock<u64> = LazyLock::new(|| {
     named.and_then(|named| named.parse().ok()).unwrap_or(0)
 });
 
-/// Keys that commands write without declaring them.
+/// Prefix of the keys that commands write without declaring them.
 const UNDECLARED: &[u8] = b"kvlock:floor";
 
-/// Notes that the server enters the module.
+/// Records that the server enters the module.
 pub(super) fn enter(entry: Entry) {
     if matches!(entry, Entry::Timer | Entry::Command) {
         TURN.fetch_add(1, Ordering::Relaxed);
@@ -34,7 +34,7 @@ pub(super) fn enter(entry: Entry) {
     }
 }
 
-/// Whether the key of that name cannot be opened for writing now.
+/// Returns whether the key with this name is refused at this moment.
 pub(super) fn is_refused(name: &[u8]) -> bool {
     if *PERCENT == 0 || !(IN_TIMER.load(Ordering::Relaxed) || name.starts_with(UNDECLARED)) {
         return false;
@@ -49,7 +49,7 @@ pub(super) fn is_refused(name: &[u8]) -> bool {
     is_refused
 }
 
-/// How many times a key was refused.
+/// Returns the number of times that a key was refused.
 pub(crate) fn refused_opens() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! How replies are sent.
+//! Sending of replies.
 
 use std::ffi::{c_long, c_longlong};
 
@@ -8,7 +8,7 @@ use super::api::required;
 use super::message::Reply;
 
 impl Reply {
-    /// Sends it.
+    /// Sends the reply.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! Going through the fields of a hash.
+//! Scans of the fields of a hash.
 
 use std::ffi::c_void;
 use std::panic::resume_unwind;
@@ -11,20 +11,20 @@ use super::guard::{Payload, catch};
 use super::key::Key;
 use super::text::Arg;
 
-/// Cursor in a hash. It fits every hash, and while one changes it still
-/// leads past each field that stays.
+/// Position of a scan in a hash. A cursor can be used with any hash. Even if the hash changes between two
+/// steps, the scan returns each field that stays in it.
 #[derive(Debug)]
 pub(crate) struct Cursor(*mut raw::RedisModuleScanCursor);
 
 impl Cursor {
-    /// The beginning.
+    /// Returns a cursor at the beginning.
     pub(crate) fn new() -> Self {
         let create = required!(RedisModule_ScanCursorCreate);
         // SAFETY: takes nothing.
         Self(unsafe { create() })
     }
 
-    /// Goes back to the beginning.
+    /// Moves the cursor back to the beginning.
     pub(crate) fn restart(&mut self) {
         let restart = required!(RedisModule_ScanCursorRestart);
         // SAFETY: the cursor is ours.
@@ -47,18 +47,18 @@ impl Drop for Cursor {
 }
 
 impl Key<'_> {
-    /// Shows each field of a small hash with its value. Not while the hash may change.
+    /// Passes each field of a small hash with its value to `visit`. The hash must not change during the call.
     ///
     /// # Panics
     ///
-    /// If `visit` does: half of a hash must not be taken for all of it.
+    /// If `visit` does, because a part of a hash must not be taken for the whole hash.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
         let mut cursor = Cursor::new();
         while self.scan(&mut cursor, visit) {}
     }
 
-    /// Shows some fields of a hash: a few of a large one, all of a small one, perhaps none. Says
-    /// whether there are more; if not, the cursor has to be restarted.
+    /// Passes some fields of a hash to `visit`: a few of a large hash, all of a small one, possibly none.
+    /// Returns whether there are more. If not, the cursor must be restarted before its next use.
     ///
     /// # Panics
     ///

@@ -22,20 +22,20 @@ pub(crate) trait Command: 'static {
 #[derive(Debug)]
 pub(crate) struct CommandSpec {
     pub(crate) name: &'static CStr,
-    /// How it behaves, in the words of the module API; `write` first.
+    /// Flags of the module API, separated by spaces. `write` must be the first.
     pub(crate) flags: &'static CStr,
     pub(crate) summary: &'static CStr,
     pub(crate) complexity: &'static CStr,
     pub(crate) args: &'static [ArgSpec],
 }
 
-/// ACL categories of this module, on servers that let a module add some: commands for applications, and
-/// commands for operators.
+/// ACL categories of this module, on servers that let a module add categories: one for the commands of
+/// applications, one for those of operators.
 pub(super) const FOR_ALL: &CStr = c"lock";
 pub(super) const FOR_OPERATORS: &CStr = c"lock_admin";
 
 impl CommandSpec {
-    /// Whether it writes its key.
+    /// Returns whether the command writes its key.
     pub(crate) const fn writes(&self) -> bool {
         matches!(self.flags.to_bytes(), [b'w', ..])
     }
@@ -44,8 +44,8 @@ impl CommandSpec {
         matches!(self.args, [ArgSpec::Key, ..])
     }
 
-    /// Returns whether an option of the command names a further key. The server cannot find such a key
-    /// by itself, because a text argument may read like the word before it: it asks the command.
+    /// Returns whether an option of the command names a further key. The server cannot find such a key by
+    /// itself, because a text argument may equal the option's word. So it asks the command.
     pub(super) const fn names_keys_in_options(&self) -> bool {
         let mut rest = self.args;
         while let [arg, others @ ..] = rest {
@@ -62,8 +62,8 @@ impl CommandSpec {
         false
     }
 
-    /// Returns the positions of all keys among the words of a command, which begin with its name, and
-    /// how each key is used. Words that the command would refuse are skipped.
+    /// Returns the positions of all keys in the words of a command, and how each key is used. The first word
+    /// is the command's name. Words that the command would refuse are skipped.
     pub(super) fn key_positions(&self, words: &[&[u8]]) -> Vec<(usize, KeyAccess)> {
         let (fixed, _) = self.words();
         let mut found = Vec::from_iter(self.has_key().then_some((1, KeyAccess::Update)));
@@ -83,7 +83,7 @@ impl CommandSpec {
         found
     }
 
-    /// The fewest words that it has, with its name, and whether there may be more.
+    /// Returns the smallest number of words of the command, including its name, and whether more may follow.
     pub(super) const fn words(&self) -> (usize, bool) {
         let (mut least, mut more, mut rest) = (1, false, self.args);
         while let [arg, others @ ..] = rest {
@@ -105,14 +105,15 @@ impl CommandSpec {
         (least, more)
     }
 
-    /// The same in one number: negative where more may follow.
+    /// Returns the same as one number, which is negative if more words may follow.
     pub(super) fn arity(&self) -> i32 {
         let (least, more) = self.words();
         let least = i32::try_from(least).unwrap_or(0);
         if more { -least } else { least }
     }
 
-    /// The server's own ACL categories for it, and one of ours. What tells of all keys is dangerous.
+    /// Returns the ACL categories of the command: first with this module's own category, then without it. An
+    /// `admin` command is in `dangerous`, and so is one that reads from all keys.
     pub(super) fn categories(&self) -> [CString; 2] {
         let flags = self.flags.to_string_lossy();
         let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
@@ -159,13 +160,13 @@ pub(crate) enum ArgSpec {
     OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
     /// A word and a further key, or neither.
     OptionalKey { word: &'static CStr, name: &'static CStr },
-    /// A word, a number, and this many further keys; or nothing of that.
+    /// A word, a number, and this many further keys; or none of these.
     OptionalKeys { word: &'static CStr, name: &'static CStr },
     /// A word, a further key to write, its value, and an optional lifetime; or none of these.
     OptionalStore { word: &'static CStr, key: &'static CStr },
 }
 
-/// How a command uses a key.
+/// Use of a key by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyAccess {
     /// Reads and changes it.
@@ -177,7 +178,7 @@ pub(super) enum KeyAccess {
 }
 
 impl ArgSpec {
-    /// The word with which an option begins.
+    /// Returns the word with which an option begins.
     pub(super) fn word(&self) -> Option<&'static CStr> {
         match self {
             Self::Key
@@ -196,7 +197,7 @@ impl ArgSpec {
         }
     }
 
-    /// How many words an option has at least, with the one with which it begins.
+    /// Returns the smallest number of words of an option, including its first word.
     fn width(&self) -> usize {
         match self {
             Self::OptionalStore { .. } => 3,
@@ -215,13 +216,13 @@ impl ArgSpec {
         }
     }
 
-    /// The positions of the keys that an option names which begins at a position.
+    /// Returns the positions of the keys that an option names. The option begins at the position `at`.
     fn keys(&self, at: usize, words: &[&[u8]]) -> Range<usize> {
         let first = at.saturating_add(1);
         match self {
             Self::OptionalKey { .. } | Self::OptionalStore { .. } => first..first.saturating_add(1),
             Self::OptionalKeys { .. } => {
-                // More keys than a command takes are an error.
+                // With more keys than the maximum, the command is an error, so they are skipped.
                 let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX);
                 let count = words.get(first).and_then(|count| strict_decimal(count));
                 let count = count.filter(|count| *count <= most).unwrap_or(0);
@@ -241,7 +242,7 @@ impl ArgSpec {
         }
     }
 
-    /// How the key is used that an option names.
+    /// Returns how the command uses the key that an option names.
     pub(super) fn key_access(&self) -> Option<KeyAccess> {
         match self {
             Self::OptionalKey { .. } => Some(KeyAccess::Read),
@@ -261,8 +262,8 @@ impl ArgSpec {
     }
 }
 
-/// The server's own words for this mistake, with our own name for the command: not the caller's
-/// spelling of it.
+/// Returns the error for a wrong number of arguments, with the server's own text. It contains the declared
+/// name of the command, not the caller's spelling.
 pub(super) fn wrong_arity(name: &CStr) -> Reply {
     let name = name.to_string_lossy();
     let text = format!("ERR wrong number of arguments for '{name}' command");
@@ -270,10 +271,10 @@ pub(super) fn wrong_arity(name: &CStr) -> Reply {
         .map_or(Reply::error(c"ERR wrong number of arguments"), |text| Reply::Error(text.into()))
 }
 
-/// An option.
+/// Declaration of an option.
 #[derive(Debug)]
 pub(crate) struct ConfigSpec {
-    /// Its name, without the module's.
+    /// Name, without the prefix `kvlock.`.
     pub(crate) name: &'static CStr,
     pub(crate) kind: ConfigKind,
     pub(crate) default: i64,
@@ -281,19 +282,19 @@ pub(crate) struct ConfigSpec {
     pub(crate) set: fn(&mut Server, i64),
 }
 
-/// What values an option takes.
+/// Values that an option takes.
 #[derive(Debug)]
 pub(crate) enum ConfigKind {
-    /// A number from the first to the second.
+    /// A number in this inclusive range.
     Number(i64, i64),
     /// `yes` (1) or `no` (0).
     Switch,
-    /// One of these words; their positions are the values.
+    /// One of these words. The value is its index.
     Word(&'static [&'static CStr]),
 }
 
 impl ConfigSpec {
-    /// Reads a value as `MODULE LOAD` gives it.
+    /// Parses a value from the arguments of `MODULE LOAD`.
     pub(super) fn parse(&self, text: &[u8]) -> Option<i64> {
         match self.kind {
             ConfigKind::Number(least, most) => {

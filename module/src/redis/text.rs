@@ -1,4 +1,4 @@
-//! Strings of the server: arguments that it lends us, and strings that we own.
+//! Strings of the server: arguments that it lends the module, and strings that the module owns.
 
 use std::ffi::c_longlong;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use redis_module::raw::{RedisModuleCtx, RedisModuleString};
 
 use super::api::required;
 
-/// A string that the server lends us for the length of a callback.
+/// A string that the server lends the module for the duration of a callback.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Arg<'a> {
@@ -23,7 +23,7 @@ impl<'a> Arg<'a> {
         Self { raw, lent: PhantomData }
     }
 
-    /// Its bytes; any bytes.
+    /// Returns the bytes of the string. They may be any bytes.
     pub(crate) fn bytes(self) -> &'a [u8] {
         let mut length = 0;
         let pointer_of = required!(RedisModule_StringPtrLen);
@@ -40,19 +40,19 @@ impl AsRef<[u8]> for Arg<'_> {
     }
 }
 
-/// A string of the server that we own.
+/// A string of the server that the module owns.
 #[derive(Debug)]
 pub(crate) struct Text(*mut RedisModuleString);
 
 impl Text {
-    /// A string of these bytes.
+    /// Returns a string with these bytes.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let create = required!(RedisModule_CreateString);
         // SAFETY: without a context the string is ours until it is freed; the bytes are copied.
         Self(unsafe { create(no_context(), bytes.as_ptr().cast(), bytes.len()) })
     }
 
-    /// The decimal form of a number. Numbers past the signed range do not occur.
+    /// Returns the decimal form of a number. Numbers outside the range of `i64` do not occur.
     pub(crate) fn number(number: u64) -> Self {
         let create = required!(RedisModule_CreateStringFromLongLong);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
@@ -72,7 +72,7 @@ impl Text {
         std::mem::ManuallyDrop::new(self).0
     }
 
-    /// The same string, lent.
+    /// Lends the string.
     pub(crate) fn lend(&self) -> Arg<'_> {
         // SAFETY: `self` keeps it alive for as long as it is lent.
         unsafe { Arg::new(self.0) }

@@ -13,15 +13,15 @@ use super::entry::Entry;
 use super::guard::guard;
 use crate::module::Module;
 
-/// A timer that is late by this much was moved by a step of the wall clock.
+/// Delay beyond which a late timer is taken as moved by a step of the wall clock.
 const OVERDUE: Duration = Duration::from_millis(50);
 
-/// The longest delay that is asked of the server. Redis 7.0 multiplies the milliseconds until the next
-/// timer by 1,000 in a 32-bit integer: more than 2,147 s overflow, and the event loop never sleeps again.
+/// Longest delay of a timer. Redis 7.0 multiplies the milliseconds until the next timer by 1,000 in a 32-bit
+/// integer. More than 2,147 s would overflow, and the event loop would never sleep again.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 thread_local! {
-    /// Whether the server was asked to call `next_turn`, and did not yet.
+    /// `true` if the server was asked to call `next_turn` and has not called it yet.
     static IS_CALLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// No timer yet.
+    /// Returns a timer that is not armed.
     pub(crate) fn new() -> Self {
         Self { armed: None }
     }
 
-    /// Arms the timer to fire after `delay` or earlier: [`LONGEST`] at the latest. A timer that is armed for
-    /// an earlier moment stays as it is: called too early, the module looks and arms it again.
+    /// Arms the timer to fire after `delay`, or after [`LONGEST`] if that is shorter. If it is already armed
+    /// for an earlier time, it is left unchanged: the module finds nothing due and arms it again.
     pub(crate) fn arm(&mut self, ctx: &Ctx<'_>, delay: Duration) {
         let now = Instant::now();
         let delay = delay.min(LONGEST);
@@ -55,9 +55,10 @@ impl Timer {
         self.create(ctx, delay, at);
     }
 
-    /// If the timer is due, lets it fire in the next turn of the event loop. For the end of its firing:
-    /// a timer that is armed then fires after a millisecond at the earliest. So the next turn calls
-    /// [`Module::next_turn`], which arms it anew with [`Self::hasten`]. Until then it stays armed, and
+    /// If the timer is due again at the end of its firing, makes it fire in the next turn of the event loop.
+    ///
+    /// A timer that is armed while it fires would fire after a millisecond at the earliest. So the next turn
+    /// calls [`Module::next_turn`], which arms it again with [`Self::hasten`]. Until then it stays armed, and
     /// the module cannot be unloaded.
     pub(crate) fn go_on(&mut self, ctx: &Ctx<'_>) {
         let is_due = self.armed.is_some_and(|(_, armed_for)| armed_for <= Instant::now());
@@ -80,7 +81,7 @@ impl Timer {
         }
     }
 
-    /// Arms it anew, to fire in this turn. Not from inside of its firing.
+    /// If the timer is armed, arms it again to fire in this turn. Must not be called while it fires.
     pub(crate) fn hasten(&mut self, ctx: &Ctx<'_>) {
         if self.armed.is_some() {
             self.disarm(ctx);
@@ -97,14 +98,14 @@ impl Timer {
         self.armed = Some((id, at));
     }
 
-    /// Disarms the timer, unless it was set to fire in the next turn.
+    /// Disarms the timer, unless [`Self::go_on`] has made it fire in the next turn.
     pub(crate) fn rest(&mut self, ctx: &Ctx<'_>) {
         if !IS_CALLED.get() {
             self.disarm(ctx);
         }
     }
 
-    /// Stops it.
+    /// Disarms the timer.
     pub(crate) fn disarm(&mut self, ctx: &Ctx<'_>) {
         if let Some((id, _)) = self.armed.take() {
             let stop = required!(RedisModule_StopTimer);
@@ -113,7 +114,7 @@ impl Timer {
         }
     }
 
-    /// To be called first whenever it fires.
+    /// Records that the timer fired. Must be called before any other method when it fires.
     pub(crate) fn fired(&mut self) {
         self.armed = None;
     }
