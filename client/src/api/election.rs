@@ -174,7 +174,7 @@ impl Election {
             let outcome = leadership.run_until_lost(work(leadership.term())).await;
             let Ok(done) = outcome else { continue };
             if let Err(trouble) = leadership.resign().await {
-                tracing::debug!(%trouble, "the work was done, but it was not told so in order");
+                tracing::debug!(%trouble, "the work was done, but resigning failed");
             }
             return Ok(done);
         }

@@ -59,7 +59,7 @@ impl MultiLock {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
         if locks.windows(2).any(|pair| matches!(pair, [a, b] if a.rank() == b.rank())) {
-            return Err(Error::Invalid("one of the locks is there twice".to_owned()));
+            return Err(Error::Invalid("a lock is named twice".to_owned()));
         }
         let mut steps: Vec<Lock> = Vec::new();
         for lock in locks {

@@ -80,7 +80,7 @@ pub(crate) fn trouble(trouble: &Error, pause: Duration) {
 
 pub(crate) fn withdrawn(key: &[u8], owner: &str) {
     count!("kvlock_client_withdrawn_total", 1);
-    tracing::debug!(key = %readable(key), owner, "an acquire was dropped: making sure that nothing is left");
+    tracing::debug!(key = %readable(key), owner, "an acquire was dropped: cancelling and releasing what it may have left");
 }
 
 pub(crate) fn released(held_lock: &HeldLock) {

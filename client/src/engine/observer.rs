@@ -129,7 +129,7 @@ impl Running {
                 never = self.keep_observing() => match never {},
             }
             if let Err(trouble) = self.end().await {
-                tracing::debug!(%trouble, "the server may go on telling of a lock");
+                tracing::debug!(%trouble, "LOCK.UNOBSERVE failed: the server may report more changes of a lock");
             }
             if context.observers.forget_unused(observed) {
                 return;

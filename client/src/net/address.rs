@@ -89,7 +89,9 @@ impl Address {
             return Err(invalid("no Sentinel is named"));
         }
         if name.is_empty() {
-            return Err(invalid("sentinelServiceName is missing: by what name Sentinel knows it"));
+            return Err(invalid(
+                "sentinelServiceName is missing: the name of the primary at its Sentinels",
+            ));
         }
         if matches!(server.addr(), ConnectionAddr::Unix(_)) {
             return Err(invalid("a server behind Sentinels has no Unix socket"));

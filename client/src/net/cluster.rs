@@ -137,7 +137,7 @@ impl Cluster {
         let state = self.state();
         match (state.owner_of(slot), looked) {
             (Some(node), _) => Ok(node),
-            (None, Ok(())) => state.any_owner().ok_or_else(|| passing("nobody has any slot")),
+            (None, Ok(())) => state.any_owner().ok_or_else(|| passing("no node has a slot")),
             (None, Err(trouble)) => Err(trouble),
         }
     }

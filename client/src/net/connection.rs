@@ -186,7 +186,7 @@ impl Together {
 fn full() -> io::Error {
     io::Error::new(
         io::ErrorKind::ConnectionRefused,
-        "the server has as many clients as it takes (maxclients)",
+        "the server refuses connections: its limit maxclients is reached",
     )
 }
 

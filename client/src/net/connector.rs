@@ -39,7 +39,9 @@ impl Connector {
             )),
             // Each node of a cluster has a connector of its own.
             Place::Cluster(_) => {
-                return Err(Error::Config("a cluster is many servers".to_owned()));
+                return Err(Error::Config(
+                    "this needs a single server, and the address is of a cluster".to_owned(),
+                ));
             }
         })
     }

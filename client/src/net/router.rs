@@ -119,7 +119,9 @@ impl Router {
     pub(crate) fn only(&self) -> Result<&Arc<Node>, Error> {
         match &self.to {
             To::One(node) => Ok(node),
-            To::Cluster(_) => Err(Error::Config("a cluster is many servers".to_owned())),
+            To::Cluster(_) => Err(Error::Config(
+                "this needs a single server, and the address is of a cluster".to_owned(),
+            )),
         }
     }
 

@@ -193,7 +193,7 @@ impl fmt::Display for Error {
             Self::Connection(error) => write!(f, "no connection to the server: {error}"),
             Self::Timeout => f.write_str("the server did not answer in time"),
             Self::Server(error) => write!(f, "the server answered: {error}"),
-            Self::Protocol(what) => write!(f, "an answer that makes no sense: {what}"),
+            Self::Protocol(what) => write!(f, "an invalid reply: {what}"),
         }
     }
 }

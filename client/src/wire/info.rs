@@ -61,8 +61,9 @@ pub struct Waiter {
     pub client_id: Option<u64>,
     /// First 8 digits of the session's id, for a wait through a session: see `SESSION.LIST`.
     pub session: Option<String>,
-    /// All locks that it waits for, if it waits for several in one step; otherwise empty.
-    pub set: Vec<Vec<u8>>,
+    /// All locks that it waits for, if it waits for several in one step; otherwise empty. `None` stands for a key
+    /// that the user may not read.
+    pub set: Vec<Option<Vec<u8>>>,
     /// The first lock of `set` that it still waits for.
     pub waits_for: Option<Vec<u8>>,
 }
@@ -109,8 +110,8 @@ pub struct LockSummary {
     pub owner: Option<Vec<u8>>,
     /// Number of waiters.
     pub waiters: u64,
-    /// Time that the first waiter has waited.
-    pub longest_wait: Duration,
+    /// Time that the first waiter has waited; `None` while the sessions of all waiters are away.
+    pub longest_wait: Option<Duration>,
     /// The other lock that keeps the first waiter waiting, if it waits for several locks.
     pub first_waits_for: Option<Vec<u8>>,
 }
@@ -167,7 +168,7 @@ impl Read for Waiter {
         } else {
             (Some(u64::read(through, "client id of a waiter")?), None)
         };
-        let set: Option<Vec<Vec<u8>>> = parts.next("locks of a waiter")?;
+        let set: Option<Vec<Option<Vec<u8>>>> = parts.next("locks of a waiter")?;
         let waits_for = parts.next("lock that a waiter waits for")?;
         let set = set.unwrap_or_default();
         Ok(Self { owner, waited, client_id, session, set, waits_for })
@@ -238,7 +239,7 @@ mod tests {
     #[cfg(feature = "serde")]
     #[test]
     fn what_is_known_of_a_lock_can_be_written_down() {
-        let longest_wait = Duration::from_secs(1);
+        let longest_wait = Some(Duration::from_secs(1));
         let waiting = LockSummary {
             key: b"k".to_vec(),
             owner: None,
@@ -294,7 +295,7 @@ mod tests {
 
     fn queue() -> (&'static str, Value) {
         let bob = Value::Array(vec![text("bob"), Value::Int(120), Value::Int(7)]);
-        let set = Value::Array(vec![text("k"), text("l")]);
+        let set = Value::Array(vec![text("k"), Value::Nil]);
         let carol = vec![text("carol"), Value::Int(110), text("01abcdef"), set, text("l")];
         let carol = Value::Array(carol);
         ("queue", Value::Array(vec![bob, carol]))
@@ -376,7 +377,7 @@ mod tests {
             waited: Duration::from_millis(110),
             client_id: None,
             session: Some("01abcdef".to_owned()),
-            set: vec![b"k".to_vec(), b"l".to_vec()],
+            set: vec![Some(b"k".to_vec()), None],
             waits_for: Some(b"l".to_vec()),
         };
         assert_eq!(info(flat(with_queue())).unwrap().queue, [bob, carol]);
@@ -444,14 +445,20 @@ mod tests {
             key: b"orders:42".to_vec(),
             owner: None,
             waiters: 3,
-            longest_wait: Duration::from_millis(2_500),
+            longest_wait: Some(Duration::from_millis(2_500)),
             first_waits_for: None,
         };
         let held_up = [entry(), vec![("first-waits-for", text("l"))]].concat();
         let first_waits_for = Some(b"l".to_vec());
         let other = LockSummary { first_waits_for, ..expected.clone() };
-        let reply = Value::Array(vec![flat(entry()), map(entry()), map(held_up)]);
-        assert_eq!(list(reply), Ok(vec![expected.clone(), expected, other]));
+        let away = LockSummary { longest_wait: None, ..expected.clone() };
+        let reply = Value::Array(vec![
+            flat(entry()),
+            map(entry()),
+            map(held_up),
+            but(entry(), "longest-wait", Value::Nil),
+        ]);
+        assert_eq!(list(reply), Ok(vec![expected.clone(), expected, other, away]));
         assert_eq!(list(Value::Array(vec![])), Ok(Vec::new()));
         for bad in [
             Value::Nil,

@@ -1,7 +1,7 @@
 //! Shared locks, permits and latches, and the commands as methods of connections.
 
 use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
-use harness::{Server, Value, cmd, observe};
+use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{
     AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Error,
     ReleaseOptions,
@@ -98,6 +98,46 @@ async fn the_commands_of_locks_do_what_they_say() {
     let [cost] = &*costs else { panic!("{costs:?}") };
     assert_eq!((&*cost.key, cost.hand_offs, cost.missed), (&b"k"[..], 1, Duration::ZERO));
     assert_eq!(con.lock_profile(10, false).await.unwrap(), []);
+}
+
+/// The longest wait is nil while the sessions of all waiters are away, and so is a key that the user may not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_about_waiters_may_contain_nil() {
+    let server = Server::start();
+    let (mut con, mut control) = (patient(&server).await, server.connect());
+    control.run("ACL SETUSER guest on nopass ~shown &* +@all");
+    control.run("LOCK.ACQUIRE shown alice 60000");
+    let session = control.run("SESSION.OPEN 60000")[0].text();
+    control.call(cmd![
+        "LOCK.WAIT",
+        "shown",
+        "bob",
+        60_000,
+        0,
+        "SESSION",
+        session,
+        "WITH",
+        1,
+        "hidden"
+    ]);
+    let listed = con.lock_list(10).await.unwrap();
+    assert!(listed.iter().all(|lock| lock.longest_wait.is_some()), "{listed:?}");
+    let mut reader = server.connect();
+    reader.call(cmd!["SESSION.NEXT", session, 0, 1]);
+    drop(reader);
+    wait::until("the session is away", SOON, || {
+        let shown = control.run("LOCK.LIST");
+        if shown[0].field("longest-wait").is_nil() { Ok(()) } else { Err(shown.to_string()) }
+    });
+    let listed = con.lock_list(10).await.unwrap();
+    assert!(listed.iter().all(|lock| lock.longest_wait.is_none()), "{listed:?}");
+
+    // The session is present again.
+    control.call(cmd!["SESSION.NEXT", session, 0, 1]);
+    redis::cmd("AUTH").arg(&["guest", "any"]).exec_async(&mut con).await.unwrap();
+    let info = con.lock_info_waiters("shown", 10).await.unwrap();
+    let [bob] = &*info.queue else { panic!("{info:?}") };
+    assert_eq!(bob.set, [Some(b"shown".to_vec()), None]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,7 +20,7 @@ impl Operation for LockAcquire {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.acquire",
         flags: c"write deny-oom fast getkeys-api",
-        summary: c"Takes a lock if it is free, or re-enters it. Never waits.",
+        summary: c"Acquires a lock if it is free, or re-enters it. Never waits.",
         complexity: c"O(1)",
         args: &[
             ArgSpec::Key,

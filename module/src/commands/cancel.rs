@@ -14,7 +14,7 @@ pub(super) struct LatchCancel;
 const SPEC: CommandSpec = CommandSpec {
     name: c"lock.cancel",
     flags: c"write fast",
-    summary: c"Withdraws an owner's waiter: its LOCK.WAIT answers nil.",
+    summary: c"Cancels an owner's wait: its LOCK.WAIT answers nil.",
     complexity: c"O(1)",
     args: &[ArgSpec::Key, ArgSpec::Text(c"owner")],
 };
@@ -30,7 +30,7 @@ impl Operation for LockCancel {
 impl Operation for SemCancel {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.cancel",
-        summary: c"Withdraws an owner's waiter: its SEM.WAIT answers nil.",
+        summary: c"Cancels an owner's wait: its SEM.WAIT answers nil.",
         ..SPEC
     };
 
@@ -42,7 +42,7 @@ impl Operation for SemCancel {
 impl Operation for LatchCancel {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.cancel",
-        summary: c"Withdraws a waiter: its LATCH.WAIT answers nil.",
+        summary: c"Cancels a wait: its LATCH.WAIT answers nil.",
         args: &[ArgSpec::Key, ArgSpec::Text(c"waiter")],
         ..SPEC
     };

@@ -28,7 +28,7 @@ impl Operation for LockInfo {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.info",
         flags: c"readonly fast",
-        summary: c"Says who holds a lock, for how long, and who waits for it.",
+        summary: c"Returns the holder of a lock, the rest of its lease, and its waiters.",
         complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
         args: SHOWS,
     };

@@ -127,7 +127,7 @@ impl Operation for LatchInfo {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.info",
         flags: c"readonly fast",
-        summary: c"Says how much is left of a latch, and who waits for it.",
+        summary: c"Returns the count of a latch, and its waiters.",
         complexity: c"O(1), with WAITERS O(count)",
         args: &[ArgSpec::Key, ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" }],
     };

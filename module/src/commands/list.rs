@@ -15,7 +15,7 @@ impl Operation for LockList {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.list",
         flags: c"readonly",
-        summary: c"Lists the locks of the database that most clients wait for.",
+        summary: c"Lists the locks of the database with the most waiters.",
         complexity: c"O(N) where N is the number of locks that are waited for",
         args: &[ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" }],
     };
@@ -60,7 +60,7 @@ impl Operation for LockProfile {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.profile",
         flags: c"readonly",
-        summary: c"Lists the locks of the database that were waited for longest.",
+        summary: c"Lists the locks of the database by their total waiting time.",
         complexity: c"O(1): at most 128 locks are looked at",
         args: &[
             ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" },

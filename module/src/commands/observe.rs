@@ -15,7 +15,7 @@ pub(super) struct LockUnobserve;
 const SPEC: CommandSpec = CommandSpec {
     name: c"lock.observe",
     flags: c"readonly deny-oom fast",
-    summary: c"Says who holds a lock, and tells a session whenever that changes.",
+    summary: c"Returns the holder of a lock, and reports each change to a session.",
     complexity: c"O(log N) where N is the number of those who wait or observe",
     args: &[ArgSpec::Key, ArgSpec::NamedText { word: c"SESSION", name: c"id" }],
 };
@@ -43,7 +43,7 @@ impl Operation for LockUnobserve {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.unobserve",
         flags: c"readonly fast",
-        summary: c"Tells a session of the changes of a lock no more.",
+        summary: c"Stops reporting the changes of a lock to a session.",
         ..SPEC
     };
 

@@ -19,7 +19,7 @@ impl Operation for LockRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.release",
         flags: c"write fast getkeys-api",
-        summary: c"Gives back a lock; the last hold goes straight to the first waiter.",
+        summary: c"Releases a lock. With the last hold it is granted to the first waiter.",
         complexity: c"O(1)",
         args: &[
             ArgSpec::Key,
@@ -79,7 +79,7 @@ impl Operation for LockForceRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.forcerelease",
         flags: c"write admin fast",
-        summary: c"Takes a lock from whoever holds it and hands it to the first waiter.",
+        summary: c"Takes a lock from its holders and grants it to the first waiter.",
         complexity: c"O(1)",
         args: &[ArgSpec::Key],
     };

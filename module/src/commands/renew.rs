@@ -15,7 +15,7 @@ impl Operation for LockRenew {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.renew",
         flags: c"write fast getkeys-api",
-        summary: c"Starts the lease of a held lock anew.",
+        summary: c"Renews the lease of a held lock.",
         complexity: c"O(1)",
         args: &[
             ArgSpec::Key,

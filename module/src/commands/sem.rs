@@ -20,7 +20,7 @@ impl Operation for SemSet {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.set",
         flags: c"write deny-oom fast",
-        summary: c"Sets how many permits a semaphore has.",
+        summary: c"Sets the number of permits of a semaphore.",
         complexity: c"O(1), and O(1) for each waiter that is served by it",
         args: &[
             ArgSpec::Key,
@@ -50,7 +50,7 @@ impl Operation for SemAcquire {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.acquire",
         flags: c"write deny-oom fast",
-        summary: c"Takes permits of a semaphore if they are free. Never waits.",
+        summary: c"Acquires permits of a semaphore if they are free. Never waits.",
         complexity: c"O(1), and O(1) for each dead holder that is found",
         args: &[
             ArgSpec::Key,
@@ -126,7 +126,7 @@ impl Operation for SemWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.wait",
         flags: c"write deny-oom blocking",
-        summary: c"Takes permits of a semaphore, or waits in line until they are free.",
+        summary: c"Acquires permits of a semaphore, or waits in line until they are free.",
         complexity: c"O(1), and O(1) for each dead holder that is found",
         args: &[
             ArgSpec::Key,
@@ -176,7 +176,7 @@ impl Operation for SemRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.release",
         flags: c"write fast",
-        summary: c"Gives back permits; they go straight to the first who wait for them.",
+        summary: c"Releases permits and grants them to the first waiters.",
         complexity: c"O(1), and O(1) for each waiter that is served by it",
         args: &[
             ArgSpec::Key,
@@ -203,7 +203,7 @@ impl Operation for SemRenew {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.renew",
         flags: c"write fast",
-        summary: c"Starts the lease of an owner's permits anew.",
+        summary: c"Renews the lease of an owner's permits.",
         complexity: c"O(1)",
         args: &[ArgSpec::Key, ArgSpec::Text(c"owner"), ArgSpec::Number(c"lease-ms")],
     };
@@ -226,7 +226,7 @@ impl Operation for SemInfo {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.info",
         flags: c"readonly fast",
-        summary: c"Says how many permits a semaphore has, who holds them and who waits.",
+        summary: c"Returns the permits of a semaphore, their holders, and its waiters.",
         complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
         args: SHOWS,
     };

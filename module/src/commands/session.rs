@@ -55,8 +55,7 @@ impl Operation for SessionNext {
     const SPEC: CommandSpec = CommandSpec {
         name: c"session.next",
         flags: c"blocking",
-        summary:
-            c"Says what has become of the waits of a session, or waits until there is something.",
+        summary: c"Returns outcomes of a session's waits, or waits until there are some.",
         complexity: c"O(N log M) where N is the number of outcomes and M of those that are kept",
         args: &[
             ArgSpec::Text(c"id"),
@@ -129,7 +128,7 @@ impl Operation for SessionClose {
         name: c"session.close",
         flags: c"fast",
         summary:
-            c"Ends a session: its waits leave, what is bound to it is released, and grants that it was not told of are taken back.",
+            c"Ends a session: cancels its waits, releases what is bound to it, and takes back unread grants.",
         complexity: c"O(1), however many waits it has",
         args: &[ArgSpec::Text(c"id")],
     };

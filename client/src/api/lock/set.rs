@@ -78,7 +78,7 @@ impl Lock {
         let mut names: Vec<_> = self.names().collect();
         names.sort();
         if names.windows(2).any(|pair| matches!(pair, [a, b] if a == b)) {
-            return Err(Error::Invalid("one of the locks is there twice".to_owned()));
+            return Err(Error::Invalid("a lock is named twice".to_owned()));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::wire::request::{self, GiveBack, Mode, ToStore};
 use redis::{Cmd, RedisResult};
 use std::time::Duration;
 
-/// How to acquire a lock. Default: exclusively, with one hold more than before.
+/// Options of an acquire or a wait. Default: exclusively, with one hold more than before.
 ///
 /// # Examples
 ///
@@ -24,7 +24,7 @@ pub struct AcquireOptions<'a> {
     set: Set<'a>,
 }
 
-/// The further locks of a command for several locks.
+/// Keys of the other locks of a command for several locks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Set<'a> {
     with: &'a [&'a [u8]],
@@ -79,7 +79,7 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Shares these locks too, whatever the mode is.
+    /// Shares these locks too, in each mode.
     pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.under = keys;
         self
@@ -115,19 +115,19 @@ impl Default for ReleaseOptions<'_> {
 }
 
 impl<'a> ReleaseOptions<'a> {
-    /// What the owner shares.
+    /// Releases a shared lock.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
         self
     }
 
-    /// Every hold.
+    /// Releases all holds.
     pub fn all(mut self) -> Self {
         self.give_back = GiveBack::All;
         self
     }
 
-    /// Gives back one hold, so that this many remain, 0 to 4,294,967,294. An owner with this number of holds
+    /// Releases one hold, so that this number remains, 0 to 4,294,967,294. An owner with this number of holds
     /// already, at least one, keeps them.
     pub fn holds_left(mut self, holds: u32) -> Self {
         self.give_back = GiveBack::DownTo(holds);
@@ -135,21 +135,21 @@ impl<'a> ReleaseOptions<'a> {
     }
 
     /// Stores a result in the same step, if the owner holds the lock. Without a `ttl` it stays until it is
-    /// deleted. Waiters with that
-    /// [ready-key](AcquireOptions::unless) get their `None` at once.
+    /// deleted. Waiters with that [ready-key](AcquireOptions::unless) get
+    /// `None` at once.
     pub fn store(mut self, ready_key: &'a [u8], value: &'a [u8], ttl: Option<Duration>) -> Self {
         self.result = Some(ToStore { key: ready_key, value, ttl });
         self
     }
 
-    /// Releases these locks too: what was acquired with [`AcquireOptions::with`]. `None` is the reply if any of
+    /// Releases these locks too, which were acquired with [`AcquireOptions::with`]. `None` is the reply if any of
     /// them is not held; the others are released.
     pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.with = keys;
         self
     }
 
-    /// Releases these shared locks too: what was acquired with [`AcquireOptions::under`].
+    /// Releases these shared locks too, which were acquired with [`AcquireOptions::under`].
     pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.under = keys;
         self
