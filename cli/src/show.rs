@@ -120,7 +120,7 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
             "waited_ms": millis(waiter.waited),
             "client_id": waiter.client_id,
             "session": waiter.session,
-            "set": waiter.set.iter().map(|key| lossy(key)).collect::<Vec<_>>(),
+            "set": waiter.set.iter().map(|key| key.as_deref().map(lossy)).collect::<Vec<_>>(),
             "waits_for": waiter.waits_for.as_deref().map(lossy),
         })
     });
@@ -142,7 +142,8 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
 fn list_as_text(locks: &[LockSummary]) -> String {
     let mut shown = format!("{:>7}  {:>12}  {:<30}  OWNER\n", "WAITERS", "LONGEST WAIT", "KEY");
     for lock in locks {
-        let (key, waited) = (text(&lock.key), readable(lock.longest_wait));
+        let waited = lock.longest_wait.map_or_else(|| "-".to_owned(), readable);
+        let key = text(&lock.key);
         let owner = lock.owner.as_deref().map_or_else(|| "-".to_owned(), text);
         let other = lock.first_waits_for.as_deref();
         let other =
@@ -159,7 +160,7 @@ fn list_as_json(locks: &[LockSummary]) -> String {
             "key": lossy(&lock.key),
             "owner": lock.owner.as_deref().map(lossy),
             "waiters": lock.waiters,
-            "longest_wait_ms": millis(lock.longest_wait),
+            "longest_wait_ms": lock.longest_wait.map(millis),
             "first_waits_for": lock.first_waits_for.as_deref().map(lossy),
         })
     });

@@ -1,7 +1,7 @@
 //! `info`, `list`, `release`, `completions` and `man`.
 
-use super::Stage;
-use harness::{cmd, observe};
+use super::{SOON, Stage};
+use harness::{cmd, observe, wait};
 use serde_json::{Value as Json, json};
 
 fn json_of(stage: &Stage, arguments: &[&str]) -> Json {
@@ -103,6 +103,22 @@ fn the_locks_that_have_waiters() {
     let list = json_of(&stage, &["list", "--json", "--count", "5"]);
     assert_eq!((&list[0]["key"], &list[0]["waiters"]), (&json!("k"), &json!(1)));
     assert!(list[0]["longest_wait_ms"].is_u64());
+}
+
+#[test]
+fn a_lock_whose_waiters_are_all_away_has_no_longest_wait() {
+    let mut stage = Stage::set();
+    stage.take_lock();
+    let session = stage.control.run("SESSION.OPEN 60000")[0].text();
+    stage.control.call(cmd!["LOCK.WAIT", "k", "next", 60_000, 0, "SESSION", session]);
+    let mut reader = stage.server.connect();
+    reader.call(cmd!["SESSION.NEXT", session, 0, 1]);
+    drop(reader);
+    wait::until_is("no longest wait", SOON, true, || {
+        json_of(&stage, &["list", "--json"])[0]["longest_wait_ms"].is_null()
+    });
+    let done = stage.start(&["list"]).done();
+    assert_eq!(done.out.lines().nth(1).unwrap().split_whitespace().nth(1), Some("-"), "{done:?}");
 }
 
 #[test]

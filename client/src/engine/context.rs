@@ -183,7 +183,9 @@ impl Context {
                 return Err(if self.is_sentinel(node).await { a_sentinel() } else { trouble });
             }
             Err(trouble) => return Err(trouble),
-            Ok(_) => return Err(Error::Protocol("SESSION.OPEN without arguments succeeded".to_owned())),
+            Ok(_) => {
+                return Err(Error::Protocol("SESSION.OPEN without arguments succeeded".to_owned()));
+            }
         }
         match node.commands().call(&redis::cmd("PING"), patience).await {
             Err(Error::Authentication(said)) => Err(Error::Authentication(said)),
