@@ -1,11 +1,12 @@
 //! Judges the records of a round by the promises of its suite.
 
 use crate::notes::{Notes, Seen};
-use crate::round::{OVERLAPS, Round};
+use crate::round::Round;
 use crate::suites::Promises;
 use crate::workload::{BEYOND, BOUND_LEASE, wrong_results};
 use harness::checker::{Limits, Rule, check};
 use harness::coverage::Span;
+use harness::evidence::OVERLAPS;
 use harness::history::{Call, Outcome, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -12,6 +12,7 @@ use crate::suites::Rounds;
 use crate::topology::{Strangers, Topology, cast, crash};
 use crate::workload::{Lines, WIRE_FAULTS, Way};
 use harness::coverage::{Coverage, Span};
+use harness::evidence::OVERLAPS;
 use harness::history::{Call, Recorder};
 use harness::random::Random;
 use harness::{Server, wait};
@@ -36,9 +37,6 @@ const BESIDE_PERCENT: u64 = 30;
 
 /// Counts faults that began during another.
 const AT_ONCE: &str = "faults that overlapped with another";
-
-/// Counts moments at which two clients believed to hold the same lock.
-pub(crate) const OVERLAPS: &str = "two believed to hold a lock";
 
 /// Number of tasks that share each way.
 const TASKS: usize = 6;

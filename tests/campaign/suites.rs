@@ -7,7 +7,6 @@ use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, STEP, STOPPED};
 use crate::processes::{self, Scenario};
 use crate::report::Report;
-use crate::round::OVERLAPS;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
 use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched};
@@ -15,6 +14,7 @@ use crate::workload::{
     BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, RESULTS, SEMAPHORES, SETS, WIRE, Work,
 };
 use crate::{Options, promotion, round};
+use harness::evidence::OVERLAPS;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -139,23 +139,25 @@ fn rendered(page: &str, records: &[Record]) -> String {
     text
 }
 
+/// Counter of moments at which two clients believed to hold the same lock.
+pub const OVERLAPS: &str = "two believed to hold a lock";
+
 /// The table of runs with their faults, each beside the result of its control.
 fn suites(records: &[Record]) -> String {
     let mut text = "| suite | server | commit, seed | figure | faults | control | seconds |\n|---|---|---|---|---|---|---|\n".to_owned();
-    let control_of = |record: &Record| {
-        let name = format!("{}/control", record.suite);
-        records.iter().find(|it| it.suite == name && it.server == record.server)
-    };
     let is_row = |record: &&Record| !record.suite.ends_with("/control");
     for record in records.iter().filter(is_row) {
         let Record { suite, server, commit, seed, figure, wall_s, faults, .. } = record;
-        let control = control_of(record).map_or_else(|| "–".to_owned(), |it| it.figure.clone());
+        let control = control_of(records, record).map_or_else(|| "–".to_owned(), shown_beside);
+        let latches = record.count("latches judged");
+        let latches =
+            if latches > 0 { format!(", {latches} latches judged") } else { String::new() };
         let faults: Vec<_> = faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
         let faults = if faults.is_empty() { "–".to_owned() } else { faults.join(", ") };
         let some = if record.complete { "" } else { " (some)" };
         writeln!(
             text,
-            "| `{suite}` | {server} | {commit}, {seed} | {figure} | {faults}{some} | {control} | {wall_s} |"
+            "| `{suite}` | {server} | {commit}, {seed} | {figure}{latches} | {faults}{some} | {control} | {wall_s} |"
         )
         .expect("it is text");
     }
@@ -163,6 +165,41 @@ fn suites(records: &[Record]) -> String {
         text += "| no run is published | | | | | | |\n";
     }
     text
+}
+
+/// Returns the control of a suite: a run without the safeguard, in which the judge found that two clients believed to
+/// hold a lock. Its own control comes first. Else it is a run of the same workload with default settings, or a control
+/// of locks on the same topology.
+fn control_of<'a>(records: &'a [Record], record: &Record) -> Option<&'a Record> {
+    let suite = &record.suite;
+    let mut parts: Vec<&str> = suite.split('/').collect();
+    let setting = parts.pop()?;
+    let place = parts.last()?;
+    let without = match *place {
+        "kill" => "no-file",
+        "power" => "everysec",
+        _ => "default",
+    };
+    let names = [
+        format!("{suite}/control"),
+        format!("{}/{without}", parts.join("/")),
+        format!("{place}/{setting}/control"),
+        format!("{place}/default/control"),
+    ];
+    let found = |name: &String| {
+        let is_it = |it: &&Record| it.suite == *name && it.server == record.server;
+        records.iter().find(is_it).filter(|it| violated(it) > 0)
+    };
+    names.iter().filter(|name| *name != suite).find_map(found).filter(|_| violated(record) == 0)
+}
+
+/// Number of times that two clients held, or believed to hold, the same lock.
+fn violated(record: &Record) -> u64 {
+    [OVERLAPS, DOUBLED, TWICE].iter().map(|what| record.count(what)).sum()
+}
+
+fn shown_beside(control: &Record) -> String {
+    format!("`{}`: {}", control.suite, control.figure)
 }
 
 /// Scripts of failovers, by what happens in them.
@@ -192,6 +229,8 @@ const SETTINGS: [(&str, &str); 5] = [
 pub const TRIES: &str = "tries";
 /// Tries in which two clients believed at once to hold the same lock.
 pub const DOUBLED: &str = "tries in which two believed";
+/// Name of the counter of locks that were granted while another owner could still rely on its grant.
+pub const TWICE: &str = "granted twice";
 /// Name of the counter that is 1 if such tries must not happen.
 pub const PROMISED: &str = "promised to be none";
 
@@ -240,13 +279,36 @@ mod tests {
 
     #[test]
     fn a_row_has_its_control_beside_it_and_other_text_does_not_change() {
-        let records = [record("pair/default", &[]), record("pair/default/control", &[])];
+        let found = [(OVERLAPS, 7)];
+        let records = [record("pair/default", &[]), record("pair/default/control", &found)];
         let page = "before\n<!-- campaign suites -->\nold\n<!-- end -->\nafter\n";
         let text = rendered(page, &records);
         assert!(text.starts_with("before\n") && text.ends_with("<!-- end -->\nafter\n"), "{text}");
-        let row = "figure of pair/default | CLIENT KILL 3 | figure of pair/default/control | 20 |";
+        let row = "figure of pair/default | CLIENT KILL 3 | `pair/default/control`: figure of pair/default/control | 20 |";
         assert!(text.contains(row) && !text.contains("old"), "{text}");
         assert_eq!(rendered(&text, &records), text);
+    }
+
+    #[test]
+    fn a_control_is_a_run_in_which_the_judge_found_something() {
+        let found = [(OVERLAPS, 7)];
+        let records = [
+            record("readers/sentinel/quarantine", &[]),
+            record("readers/sentinel/default", &found),
+            record("readers/pair/default", &[]),
+            record("pair/default/control", &found),
+            record("kill/always", &[]),
+            record("kill/no-file", &[(TWICE, 3)]),
+            record("sets/cluster/all_replicas", &[]),
+            record("cluster/all_replicas/control", &[]),
+        ];
+        let controls: Vec<_> = records
+            .iter()
+            .map(|it| control_of(&records, it).map(|control| control.suite.as_str()))
+            .collect();
+        let [default, slow] = ["readers/sentinel/default", "pair/default/control"].map(Some);
+        assert_eq!(controls[..4], [default, None, slow, None]);
+        assert_eq!(controls[4..], [Some("kill/no-file"), None, None, None]);
     }
 
     #[test]

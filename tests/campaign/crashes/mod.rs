@@ -9,6 +9,7 @@ use crate::Options;
 use crate::report::Report;
 use harness::Server;
 use harness::disk::Disk;
+use harness::evidence::TWICE;
 use harness::random::Random;
 use std::time::Duration;
 
@@ -29,8 +30,6 @@ const GRANTED: &str = "granted";
 const STANDING: &str = "standing";
 /// Locks of these that the server had lost.
 const LOST: &str = "lost";
-/// Locks granted while another owner could still rely on its grant.
-const TWICE: &str = "granted twice";
 /// Grants whose token was not larger than the token of each grant answered before their request, of any lock.
 const TOKENS_BACK: &str = "tokens back";
 
