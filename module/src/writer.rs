@@ -43,7 +43,8 @@ impl Words {
         }
     }
 
-    /// Updates an exclusively held lock: writes the field, the token and the end of the lease that are given.
+    /// Updates an exclusively held lock. Writes the value of `field`, the token and the end of the lease, each only if
+    /// it is given.
     pub(crate) fn update(
         &self,
         key: &Key<'_>,

@@ -50,12 +50,13 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             }
             Rule::TokenOrder => {
                 notes.add("a later grant had the smaller token", 1);
-                // A replaced primary issued the smaller token.
+                // One of the two grants may be of a primary that was replaced.
                 let is_of_two = |(told, asked): (Duration, Duration)| {
                     let apart = asked.saturating_sub(told);
                     notes.report.took("two servers granted the same lock", apart);
                     let meets = |at| seen.apart.iter().any(|it| (it.from..=it.to).contains(&at));
-                    // A server that restarts after it was replaced starts with tokens ahead of its successor's.
+                    // The earlier grant has the larger token: a replaced primary issued it after it was started again,
+                    // with tokens ahead of its successor's.
                     if meets(told) && !meets(asked) {
                         notes.add("tokens below one of a primary that was started again", 1);
                     }

@@ -42,9 +42,9 @@ pub(crate) struct Seen {
 /// An observation of a value by a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Work was about to return it.
+    /// The work was about to return it.
     Made,
-    /// Work was about to fail with it.
+    /// The work that would have returned it was about to fail.
     Failed,
     Found,
 }

@@ -24,7 +24,6 @@ struct Row {
     last: Writer,
     /// The writer whose grant was requested last. A writer whose lock was granted before that request may not
     /// write any more.
-    /// that may not write any more.
     youngest: Writer,
 }
 

@@ -409,7 +409,8 @@ impl<P> Queues<P> {
         queue.look.take()
     }
 
-    /// Returns a waiter of a released queue that has not been answered yet. Latches take turns.
+    /// Returns the first unanswered waiter of a queue that was released at once, as of an opened latch. Such queues
+    /// take turns.
     pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
         while let Some(id) = self.released.pop_front() {
             if let Some((head, _)) = self.head(id) {

@@ -28,7 +28,7 @@ const SWEEP_STEPS: u64 = 256;
 const DEAD_MAX: usize = 128;
 const STEPS_PER_DEAD: u64 = 4;
 
-/// A hash with at most this many fields is read in one step.
+/// A hash with at most this number of fields is read in one go.
 const SMALL: usize = 1_000;
 
 /// Steps per millisecond, on average, for all searches of large hashes outside commands: a
@@ -94,7 +94,7 @@ struct Known {
     end: UnixMillis,
     /// Number of fields, unless another client removed or added one.
     fields: usize,
-    /// `true` if all fields were read in one step.
+    /// `true` if all fields were read in one go.
     whole: bool,
     since: MonoMillis,
     unheard: u64,

@@ -71,7 +71,7 @@ impl<P> Table<P> {
         (lost.or(first).unwrap_or(ReleaseReply::NotHeld), changes)
     }
 
-    /// Renews all locks of a set that the owner holds. The locks of `UNDER` ignore the token and the value.
+    /// Renews those locks of a set that the owner holds. The token and the value do not apply to the locks of `UNDER`.
     pub fn renew_set(
         &mut self,
         members: &[Member<'_>],

@@ -86,8 +86,8 @@ impl<P> Table<P> {
             let Some(queue) = self.queues.waiter(place).map(|waiter| waiter.queue) else {
                 continue;
             };
-            // The move may make another waiter the first one. If the queue has no others, no look
-            // is needed.
+            // The move may change which place is first. If no place is in the line or beside it, no
+            // look is needed.
             let has_line = self.queues.head(queue).is_some() || self.queues.has_beside(queue);
             if moved && has_line {
                 self.plan_look(queue, Some(AT_ONCE), Cause::Outside);

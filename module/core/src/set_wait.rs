@@ -297,8 +297,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns the first place of a set whose lock cannot be granted now, and the reply that a
-    /// command would get.
+    /// Returns the waiter's first place at which the lock cannot be granted now, and the reply
+    /// with the reason.
     fn first_refused(
         &self,
         waiter: WaiterId,

@@ -269,7 +269,8 @@ impl<P> Table<P> {
         leaver.waiter.via.client()
     }
 
-    /// Removes all blocked clients, in order of arrival.
+    /// Removes all waiters that are blocked clients, and returns their clients in order of arrival.
+    /// Blocked readers of sessions stay.
     pub fn dismiss_all(&mut self) -> Vec<P> {
         let first = |table: &mut Self| {
             let id = table.queues.first_blocked()?;

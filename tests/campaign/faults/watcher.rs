@@ -18,7 +18,7 @@ const NAMES: [usize; 4] = [10, 1_000, 4_000, 100_000];
 /// Observers of each session.
 const EACH: u64 = 20;
 
-/// Time to live of its sessions, in milliseconds.
+/// Time to live of the user's sessions, in milliseconds.
 const TTL_MS: u64 = 300;
 
 impl Stranger<'_> {

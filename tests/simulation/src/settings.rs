@@ -81,8 +81,8 @@ pub enum Safeguard {
     AllReplicas,
     /// With confirmation by replicas, a primary does not restart without its data before it is replaced.
     ComesBackWhole,
-    /// Tokens ahead of the clock are reserved a little ahead, not a minute: the next primary starts above them
-    /// by its clock.
+    /// If tokens are ahead of the clock, the reservation is only a little above them, not a minute. So normally the
+    /// clock of the next primary decides where its tokens start.
     FloorsByClock,
     /// No server loses all of its data while its tokens are ahead of its clock. Otherwise tokens
     /// may decrease.
