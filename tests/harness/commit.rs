@@ -29,3 +29,8 @@ fn look() -> String {
 pub fn exists(commit: &str) -> bool {
     git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some()
 }
+
+/// Whether the checked out commit is that commit, or follows it.
+pub fn is_ancestor(commit: &str) -> bool {
+    git(&["merge-base", "--is-ancestor", commit, "HEAD"]).is_some()
+}
