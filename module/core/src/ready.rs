@@ -1,4 +1,5 @@
-//! Waiters with `UNLESS ready-key`. They need the lock only while the key, a result, does not exist.
+//! Waiters with `UNLESS ready-key`. The ready-key holds the result of work that is done under the
+//! lock. A waiter needs the lock only while this key does not exist.
 //!
 //! ```text
 //! LOCK.WAIT k bob … UNLESS r ─► r exists: "ready", bob does not wait
@@ -68,7 +69,7 @@ impl<P> Table<P> {
     fn tell_ready(&mut self, waiter: WaiterId) {
         if let Some(leaver) = self.withdraw(waiter) {
             if leaver.stood_in_front {
-                // The lock may be free: the next one in line may have it.
+                // The lock may be free, so that the next waiter in line can be granted it.
                 self.plan_look(leaver.waiter.queue, Some(AT_ONCE), Cause::Outside);
             }
             count(&mut self.counters.told_ready);
