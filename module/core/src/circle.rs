@@ -129,12 +129,12 @@ impl<P> Table<P> {
         let of = from.and_then(|from| search.found.get(from));
         let of = of.map_or_else(|| Rc::from(search.owner), |of| Rc::clone(&of.link.owner));
         if owners.iter().any(|holder| **holder == *of) {
-            // The waiter holds the lock itself and only wants one more hold.
+            // It gets one hold more of what it holds.
             return None;
         }
         let place = place.unwrap_or(*WaiterId::ALL.end());
         let front = self.in_front(search, key, want, place);
-        // Sharers hold up a request to share only if an earlier waiter wants an exclusive hold.
+        // Sharers do not hold up a request to share, unless an earlier waiter wants the lock alone.
         let in_the_way = owners.into_iter().filter(|_| !is_shared || front.has_one_alone);
         for owner in in_the_way {
             if let Some(last) = search.add(key, owner.into(), true, from) {

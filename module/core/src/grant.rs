@@ -179,8 +179,8 @@ impl<P> Table<P> {
         if holds <= permits.max(1) {
             self.unbind(key.borrow(), &owner);
         } else {
-            // The owner already has permits and still uses them. If they are bound to a session
-            // that has ended, they must not be released with it.
+            // It gets permits beside those that it has: none of them ends with a session that is
+            // gone.
             self.relied_on(key.borrow(), &owner);
         }
         if let (true, Some(session)) = (leaver.waiter.bound, leaver.waiter.via.session()) {

@@ -64,7 +64,7 @@ impl<P> Table<P> {
             if let Some((id, _)) = self.queues.head(queue) {
                 self.queues.step_out(id);
             }
-            // The next waiter in line may be served now.
+            // The next waiter may be able to get what it wants.
             self.plan_look(queue, Some(crate::agenda::AT_ONCE), Cause::Outside);
         }
     }

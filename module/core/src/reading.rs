@@ -123,9 +123,9 @@ impl<P> Table<P> {
         self.was_answered(reading.session, now);
     }
 
-    /// Restarts the session's time to live when its reader is answered. The client relies on the
-    /// session, and on what is bound to it, for one ttl from the time at which it sent the call.
-    /// The server starts the ttl later, so the session never ends before that.
+    /// Restarts the time to live when a reader is answered. The client counts on the session, and
+    /// on what is bound to it, for the ttl from when it sent the answered call; so the ttl must not
+    /// end earlier than one that starts now.
     fn was_answered(&mut self, id: SessionId, now: Now) {
         self.live_on(id, now);
     }

@@ -69,7 +69,7 @@ impl<P> Table<P> {
     fn tell_ready(&mut self, waiter: WaiterId) {
         if let Some(leaver) = self.withdraw(waiter) {
             if leaver.stood_in_front {
-                // The lock may be free, so that the next waiter in line can be granted it.
+                // The lock may be free: the next one in line may have it.
                 self.plan_look(leaver.waiter.queue, Some(AT_ONCE), Cause::Outside);
             }
             count(&mut self.counters.told_ready);
