@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Everything kept for a user holds a [`Charge`] and is counted until the charge is dropped. So no
-//! code path can forget to count something, or count it twice.
+//! code path can forget to end a count, or end it twice.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,7 +15,8 @@ use std::rc::Rc;
 /// A thing that is counted for each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A place in the queue, an observer, or an outcome that is not acknowledged.
+    /// A wait through a session, an observer, a further place of a wait for a set, or an outcome
+    /// that is kept.
     Waits,
     /// A client that is blocked: a waiter or the reader of a session.
     Blocked,

@@ -13,14 +13,14 @@ use crate::situation::Situation;
 use crate::table::Table;
 use crate::token::Token;
 
-/// While there are no waiters, one in this number of releases is sampled for the hold time.
+/// While the table is [quiet](Table::is_quiet), the hold time is recorded for one of 8 releases.
 const SAMPLED: u64 = 8;
 
 impl<P> Table<P> {
-    /// Returns whether the first waiter must be served before any other request (I8). That is so if
-    /// the lock is free and no set holds up the first waiter, or if the lock is shared and the
-    /// first waiter wants to share it. False during a quarantine, and while the lock is left free
-    /// for Redisson (I18).
+    /// Returns whether the first waiter must be served before any other request (I8). True if the
+    /// lock is free and the first waiter neither waits for a set nor is held up by one. Also true
+    /// if the lock is shared and the first waiter wants to share it. False during a quarantine, and
+    /// while the lock is left free for Redisson (I18).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
         if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
@@ -33,14 +33,15 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns whether there are no waiters and no grants in flight. Then a release only needs the
-    /// owner's number of holds.
+    /// Returns whether there are no waiters and no grants in flight. In this state, a release needs
+    /// to read only the owner's number of holds.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.queues.waiters() == 0 && self.in_flight.is_empty()
     }
 
-    /// Takes the lock if it is free and has no waiters, or counts a reentry.
+    /// Grants a lock that is free, or that the owner may share, if no waiter is in line. If the
+    /// owner already holds the lock, counts a reentry.
     pub fn acquire(
         &mut self,
         at: &Situation<'_>,
@@ -105,8 +106,8 @@ impl<P> Table<P> {
         Ok((AcquireReply::Granted { token, holds }, change.or_none()))
     }
 
-    /// Returns the token of a lock that is already held. If it has none, issues one, which is also
-    /// the second value and must be written.
+    /// Returns the token of a lock that is already held. If the lock has no valid token, issues
+    /// one; then the second value is this token, which must be written.
     pub(crate) fn token_of(
         &mut self,
         at: &Situation<'_>,
@@ -122,8 +123,9 @@ impl<P> Table<P> {
         Ok((token, Some(token)))
     }
 
-    /// Releases one, some or all holds of a kind. With the last exclusive hold the lock goes to the
-    /// first waiter, or is kept for the owner's own shared holds.
+    /// Releases one, some or all of the owner's exclusive or shared holds. After the last exclusive
+    /// hold, the lock goes to the first waiter or becomes free. If the owner also has shared holds,
+    /// the lock becomes shared instead.
     pub fn release(
         &mut self,
         at: &Situation<'_>,
@@ -179,16 +181,16 @@ impl<P> Table<P> {
     /// Decides whether a release records the hold time while there are no
     /// [waiters](Self::is_quiet). Reading the token for it costs a fiftieth of acquiring and
     /// releasing. So only one release in eight is recorded, and counts eight times. The choice is
-    /// random, so that no lock is always sampled or never.
+    /// random, so that no lock is always or never recorded.
     pub fn samples_this_release(&mut self) -> bool {
-        // The constants of Knuth's MMIX.
+        // The constants of the linear congruential generator of Knuth's MMIX.
         let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);
         self.samples = next.wrapping_add(1_442_695_040_888_963_407);
         self.samples >> 61 == 0
     }
 
-    /// Takes the lock from its holder or sharers and hands it to the first waiter. Returns `None`
-    /// if the key is not a lock, otherwise whether it was held.
+    /// Takes the lock from its holder or sharers and hands it to the first waiter, if there is one.
+    /// Returns `None` if the key is not a lock, otherwise whether it was held.
     pub fn force_release(&mut self, at: &Situation<'_>) -> (Option<bool>, Change<P>) {
         match &at.seen {
             Observed::NotALock { .. } => (None, Change::None),

@@ -1,7 +1,7 @@
 //! The agenda: the end of each wait and session, and the next look at each key with waiters.
 //!
-//! The entries are in ordered sets without tombstones: removing one frees its memory. An entry
-//! costs O(log n); everything else about a waiter is O(1).
+//! The entries are in ordered sets without tombstones: removing one frees its memory. Adding or
+//! removing an entry takes O(log n).
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,29 @@ use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
-/// A look at a queue that is planned.
+/// A planned look at the key of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) due: UnixMillis,
-    /// The account of the waiter that was first in the queue when it was planned.
+    /// The account of the waiter that was first in line when the look was planned.
     pub(crate) account: Account,
-    /// `true` if it only checks for a change that no event may have reported.
+    /// `true` if the look is a regular check for changes that no event has reported.
     pub(crate) checks: bool,
 }
 
-/// The ends of waits, leases and sessions.
+/// The planned ends of waits and sessions, and the planned looks at keys.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// Ends of waits, on the monotonic clock: a wait lasts as long as the client asked.
     pub(crate) waits: Fair<MonoMillis, WaiterId>,
-    /// Looks, on the wall clock, which TTLs use.
+    /// Looks other than regular checks, on the wall clock, which TTLs use.
     pub(crate) looks: Fair<UnixMillis, QueueId>,
-    /// Looks that only check for unnoticed changes.
+    /// Looks that are regular checks for unnoticed changes.
     pub(crate) checks: Fair<UnixMillis, QueueId>,
     /// Times at which the timeout of a session's reader passes, or the session ends.
     alarms: BTreeSet<(MonoMillis, SessionId)>,
-    /// Time of the latest piece of work. A look that is due at once is planned at this time.
+    /// Wall-clock time of the latest request for work. A look that is due at once is planned for
+    /// this time.
     pub(crate) asked: UnixMillis,
 }
 
@@ -62,7 +63,7 @@ impl Agenda {
         }
     }
 
-    /// Moves the look at a queue from one plan to another; `None` is no plan.
+    /// Replaces the planned look at a queue. `None` means that no look is planned.
     pub(crate) fn move_look(&mut self, queue: QueueId, from: Option<Look>, to: Option<Look>) {
         if from == to {
             return;
@@ -125,7 +126,8 @@ impl Agenda {
     }
 }
 
-/// A time in the past: due at once, after everything that is already due.
+/// Due time of a look that is due at once. `Table::plan_look` replaces it by [`Agenda::asked`], so
+/// that looks that were due before come first.
 pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
 
 /// The rest of a sweep through the queues.

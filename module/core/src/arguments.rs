@@ -25,7 +25,7 @@ const MINUTE_MS: u64 = 60_000;
 /// Largest number of outcomes in one reply to a reader, unless the reader sets a limit.
 const READ_MAX: usize = 1000;
 
-/// Largest `COUNT` of an option.
+/// Largest count that an option may have.
 const COUNT_MAX: u64 = 1000;
 
 /// Checks that the name of a key is short enough to be waited for, observed or bound.
@@ -123,7 +123,7 @@ pub fn renewal<A: AsRef<[u8]>>(
     Ok((lease, at_least))
 }
 
-/// Reads the number of permits of a semaphore, and whether to set it only if it is new.
+/// Reads the number of permits of a semaphore, and whether to set it only if it was never set.
 pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u64, bool)> {
     let permits = number("permits", permits, 0, Permits::MAX)?;
     match options {
@@ -149,7 +149,8 @@ pub fn permits<'a, A: AsRef<[u8]>>(
     Ok((permits, Acquire { owner, want, lease, holds }))
 }
 
-/// Reads the arguments of acquiring permits. `ALL` instead of their number is `None`.
+/// Reads the arguments of acquiring permits. The number of permits is `None` if the argument is
+/// `ALL`.
 pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
@@ -167,7 +168,7 @@ pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     Ok((None, Acquire { owner, want, lease, holds }))
 }
 
-/// Reads the count of a latch, its lifetime, and whether it replaces a latch that counts.
+/// Reads the count of a latch, its lifetime, and whether it replaces a latch that is not open yet.
 pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<Millis>, bool)> {
     let count = number("count", count, 1, Latch::COUNT_MAX)?;
     let (replace, options) = without(b"REPLACE", options);
@@ -179,7 +180,7 @@ pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<M
     Ok((count, lifetime.map(Millis), replace))
 }
 
-/// Reads `WORD count`, if it is there.
+/// Reads the option `WORD count`. `None` if there are no options.
 pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> {
     match options {
         [] => Ok(None),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-// A simulation must be repeatable, so the hashes must not be random there.
+// A simulation must be repeatable, so its hashes must not be random.
 #[cfg(feature = "deterministic")]
 use foldhash::quality::FixedState as RandomState;
 #[cfg(not(feature = "deterministic"))]
@@ -34,16 +34,16 @@ pub(crate) struct Binding {
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     pub(crate) all: BTreeMap<Place, Binding>,
-    /// Time of the next check of each binding: the end of its lease, if the lease is not renewed.
+    /// Time of the next check of each binding: usually the end of its lease, as last seen.
     pub(crate) looks: BTreeSet<(MonoMillis, Place)>,
-    /// Bindings of ended sessions, one set for each session. A place that has no binding any more
-    /// needs no release.
+    /// Places of bindings whose sessions have ended, one set for each session. A place whose
+    /// binding was removed needs no release.
     pub(crate) orphans: VecDeque<BTreeSet<Place>>,
-    /// Bindings of ended sessions whose release was refused. The next check tries again.
+    /// Bindings whose release was refused by the server. Their next check tries again.
     pub(crate) refused: BTreeSet<Place>,
-    /// Bindings to drop; the grants last as long as their leases.
+    /// Bindings to drop without a release; the grants last as long as their leases.
     pub(crate) forgotten: VecDeque<BTreeSet<Place>>,
-    /// No work before this time.
+    /// No binding is released or checked before this time, because the server refuses writes.
     pub(crate) refused_until: Option<MonoMillis>,
     pub(crate) last_number: u64,
     pub(crate) hashes: RandomState,

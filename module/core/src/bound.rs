@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
-//! read from the key before a release. So a binding may outlive its grant if another client changes
-//! the key, or if the lease ends. It is checked when the lease ends, and dropped if the grant has
-//! ended.
+//! read from the key before a release. A binding may outlive its grant if another client changes
+//! the key, or if the lease ends. So it is checked when the lease should end, and dropped if the
+//! grant no longer exists.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
@@ -33,14 +33,15 @@ use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis, sooner};
 
-/// Shortest time until a binding is checked. Such a check only frees memory.
+/// Shortest time until a regular check of a binding. The check only frees memory, so it is not
+/// urgent.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
 
-/// Pause after the server has refused a write.
+/// Pause before any binding is tried again, if the server refuses all writes.
 const REFUSED: Millis = Millis(100);
 
-/// Pause of one binding if only writes to its slot are refused. In a cluster that is down, writes
-/// to every slot are refused.
+/// Pause before one binding is tried again, if the server refuses writes to its slot. In a cluster
+/// that is down, this may concern every binding.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
 /// Estimated memory of a binding in bytes, without its names.
@@ -55,8 +56,8 @@ pub struct Bound {
     /// Its owner.
     pub owner: Rc<[u8]>,
     token: Token,
-    /// `true` if its session has ended, so that it must be released. Otherwise only check whether
-    /// the grant still exists.
+    /// `true` if the session has ended, so that the grant must be released. Otherwise the caller
+    /// only checks whether the grant still exists.
     pub is_orphan: bool,
 }
 
@@ -123,7 +124,7 @@ impl<P> Table<P> {
         bindings.looks.insert((look, place));
     }
 
-    /// Binds a grant that an acquire or a wait has made at once.
+    /// Binds the grant of an acquire, or of a wait that was granted at once.
     pub fn bind_granted(
         &mut self,
         at: &Situation<'_>,
@@ -149,8 +150,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Acquires a lock that the owner already holds again, without a further hold. Refused if the
-    /// owner holds nothing. The lease becomes the longer of the two.
+    /// Acquires again a lock that the owner already holds, and adds no hold. Refused if the owner
+    /// does not hold the lock in the requested mode. The lease may become longer, but never
+    /// shorter.
     pub fn acquire_held(
         &mut self,
         at: &Situation<'_>,
@@ -179,7 +181,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes permits again that the owner already has: see [`Self::acquire_held`].
+    /// Acquires again the permits that the owner already has: see [`Self::acquire_held`].
     pub fn take_held_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -201,7 +203,7 @@ impl<P> Table<P> {
         self.take_permits(at, holds, &Acquire { holds: Some(holds), ..*request })
     }
 
-    /// Marks a waiter: its grant will be bound to the session through which it waits.
+    /// Marks a waiter, so that its grant is bound to the session through which it waits.
     pub fn bind_when_granted(&mut self, waiter: WaiterId) {
         if let Some(waiter) = self.queues.waiter_mut(waiter) {
             waiter.bound = waiter.via.session().is_some();
@@ -234,8 +236,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Records that the owner has used its grant. If its session has ended, the binding is dropped
-    /// and the grant lasts as long as its lease.
+    /// Records that the owner has used its grant. If the grant was bound to a session that has
+    /// ended, drops the binding, and the grant lasts as long as its lease.
     pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
             return;
@@ -272,7 +274,7 @@ impl<P> Table<P> {
         self.sessions.get(binding.session).map(|session| &session.name)
     }
 
-    /// Number of bindings, including those that wait for their release.
+    /// Number of bindings, including bindings of ended sessions that were not released yet.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.bindings.len()
@@ -375,8 +377,8 @@ impl<P> Table<P> {
         self.drop_binding(bound.place);
     }
 
-    /// Records that the server refused the write of a release, and plans another try. With `all`,
-    /// the server refuses every write, so no other binding is tried before then.
+    /// Records that the server refused the write of a release, and plans another attempt. If `all`
+    /// is set, the server refuses every write, so no other binding is tried before that attempt.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);
@@ -384,8 +386,8 @@ impl<P> Table<P> {
         self.bindings.refused_until = all.then_some(later);
     }
 
-    /// Releases all holds of the bound lock, if the bound grant still exists. Hands the lock to the
-    /// next waiter.
+    /// Releases all holds of the bound lock, if the bound grant still exists. If no other sharer is
+    /// left, the lock goes to the first waiter or becomes free.
     pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
         self.drop_binding(bound.place);
         if self.is_still_bound(at, bound).is_none() {

@@ -8,7 +8,7 @@ use crate::token::Token;
 use crate::types::UnixMillis;
 use crate::value::Value;
 
-/// Change to write to the key of a lock, with the waiters that get the lock by it.
+/// Change to write to the key of a lock, and the waiters that are granted the lock with it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<P> {
     /// No change.
@@ -26,18 +26,19 @@ pub enum Change<P> {
     Update {
         /// New number of holds.
         holds: Option<u64>,
-        /// A token, for a lock that had none.
+        /// New token: for a lock that had none, or raised by a renewal.
         token: Option<Token>,
         /// New end of the lease.
         until: Option<UnixMillis>,
         /// New value of the holder; empty removes it.
         value: Value,
     },
-    /// The lock is free, and no client is in the queue here: delete the key, announce that to Redisson, and
-    /// report with [`Table::was_left_free`](crate::Table::was_left_free) how many processes it reached.
+    /// The lock becomes free, and no waiter is granted it. Delete the key and announce to Redisson
+    /// that the lock is free. Report the number of processes that the message reached with
+    /// [`Table::was_left_free`](crate::Table::was_left_free).
     Free,
-    /// A turn of Redisson is due: announce that the lock is free. If that reaches a process, delete the
-    /// key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
+    /// A turn of Redisson is due: announce that the lock is free. If the message reaches a process,
+    /// delete the key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
     /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
     GiveWay,
     /// The first waiter gets the lock. Replaces any value of the key.
@@ -59,7 +60,7 @@ pub enum Change<P> {
 }
 
 impl<P> Change<P> {
-    /// Returns the token that was issued for this change.
+    /// Returns the new token of the lock. `None` if the change does not write a token.
     #[must_use]
     pub fn issued(&self) -> Option<Token> {
         match self {
@@ -90,7 +91,8 @@ impl<P> Change<P> {
         if nothing { Self::None } else { self }
     }
 
-    /// Adds the value of the holder to a change. An empty value removes the stored one; `None` keeps it.
+    /// Adds the value of the holder to a change. An empty value removes the stored value; `None`
+    /// keeps it.
     #[must_use]
     pub fn saying(mut self, said: Option<&[u8]>) -> Self {
         let Some(said) = said else { return self };
@@ -121,7 +123,7 @@ pub struct Sharers<P> {
     pub until: Option<UnixMillis>,
 }
 
-/// A lock given to the waiter at the head of the queue.
+/// A grant of a lock, of permits or of a set to a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandOff<P> {
     /// Identifies the grant.

@@ -6,10 +6,10 @@
 //! LOCK.WAIT b ann …   bob holds b, and waits for a, which ann holds: DEADLOCK
 //! ```
 //!
-//! A wait that would close a circle is refused, so no circle is ever complete. The search starts at
-//! the wanted locks. It follows the holders of each lock, and the locks that these owners wait for.
-//! It keeps no records: the holders are in the keys, and the queues have the waits of each owner.
-//! It is limited: see [`STEPS`] and [`SHARERS`].
+//! A wait is refused if a search finds that it would close a circle. The search starts at the
+//! wanted locks. It follows the holders of each lock, and the locks that these owners wait for. It
+//! keeps no records: the holders are in the keys, and the queues have the waits of each owner. It
+//! is limited, so that it may miss a large circle: see [`STEPS`] and [`SHARERS`].
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -25,11 +25,11 @@ use crate::table::Table;
 /// these, the wait is allowed.
 pub const STEPS: usize = 256;
 
-/// Largest number of owners of a shared lock that a search looks at, and of waiters before a place
-/// in a queue.
+/// Largest number of owners of a shared lock that a search looks at. Also the largest number of
+/// waiters in line that it looks at before a place.
 pub const SHARERS: usize = 32;
 
-/// A link that was found, and the link that led to it.
+/// A link that was found, and the index of the link that led to it.
 struct Found {
     link: Link,
     from: Option<usize>,
@@ -37,7 +37,7 @@ struct Found {
 
 /// State of a search.
 struct Search<'a> {
-    /// The owner that wants to wait, and a lock that it wants.
+    /// The owner that wants to wait, and the first lock that it wants.
     owner: &'a [u8],
     asked: KeyRef<'a>,
     keys: Results<'a>,
@@ -75,7 +75,7 @@ impl<P> Table<P> {
         keys: Results<'_>,
     ) -> Option<Vec<Link>> {
         let (asked, _) = *wanted.first()?;
-        // Usually no holder waits for another lock.
+        // Usually there is no other queue. Then no holder waits for another lock.
         let known = usize::from(wanted.len() == 1 && self.queues.find(asked).is_some());
         if self.queues.count() <= known {
             return None;
@@ -102,17 +102,19 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the lock of this database for which a place waits. Waiters that are passed over are
-    /// ignored.
+    /// Returns the lock for which a place waits, and the request. `None` if the waiter is passed
+    /// over, or if the key is in another database or not a lock.
     fn wait_at(&self, place: WaiterId, db: i32) -> Option<(KeyRef<'_>, Want)> {
         let waiter = self.queues.waiter(place).filter(|_| !self.is_passed_over(place))?;
         let key = self.queues.queue(waiter.queue)?.key.borrow();
         (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want))
     }
 
-    /// Adds the owners that keep a waiter from a lock. The waiter is the owner of the link in
-    /// `from`, with its place in the queue, or the owner that wants to wait. Returns the link to
-    /// the owner that wants to wait, if that owner holds the lock.
+    /// Adds the owners that keep a waiter from a lock. With `from`, the waiter is the owner of that
+    /// link and has that place. Without `from`, the waiter is the owner that wants to wait.
+    ///
+    /// If the owner that wants to wait holds the lock, returns the link to this owner, which closes
+    /// the circle.
     fn look_behind(
         &self,
         search: &mut Search<'_>,
@@ -148,7 +150,7 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the waits for sets before a place. Waits for this lock alone need not be followed:
+    /// Returns the waits for sets before a place. Waits for this one lock need not be followed:
     /// they wait for the same holders and sets.
     fn in_front(
         &self,
@@ -176,9 +178,9 @@ impl<P> Table<P> {
     }
 }
 
-/// Part of a queue before a place.
+/// The part of a queue before a place.
 struct Front {
-    /// Waits for sets.
+    /// Places of waits for sets.
     sets: Vec<WaiterId>,
     /// `true` if the place itself, or one before it, wants the lock exclusively.
     has_one_alone: bool,
@@ -196,8 +198,8 @@ impl Search<'_> {
         let link = Link { key: key.keep(), owner: Rc::clone(&owner), holds };
         let found = Found { link, from };
         if *owner == *self.owner {
-            // An earlier wait of the same owner for a set delays others, but not for the lock that
-            // it wants now.
+            // If the owner only has an earlier place for a set here, that place does not depend on
+            // the new wait. So it closes no circle.
             return Some(found).filter(|_| holds);
         }
         if self.met.insert(owner) {
@@ -206,7 +208,7 @@ impl Search<'_> {
         None
     }
 
-    /// Returns all links up to this one.
+    /// Returns the links of a circle in order. `last` is the link that closes it.
     fn circle_to(self, last: Found) -> Vec<Link> {
         let mut links = Vec::new();
         let (mut before, mut found) = (last.from, self.found);

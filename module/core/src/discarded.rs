@@ -23,8 +23,8 @@ pub(crate) struct Discarded<P> {
 }
 
 impl<P> Discarded<P> {
-    /// Frees one entry. Returns the client if the entry was a blocked one, and `None` if nothing is
-    /// left.
+    /// Frees one entry. Returns the client if the entry was a blocked reader, and `None` if nothing
+    /// is left.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
         if let Some(freed) = self.sessions.free_one() {
             return Some(freed);

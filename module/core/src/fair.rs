@@ -1,14 +1,15 @@
-//! Entries that become due at some time, served in turn by account.
+//! Entries that become due at given times. Accounts with due entries are served in turn.
 //!
 //! An account is a session, or all blocked clients together. Accounts with a due entry are served
-//! in a ring, so that 100,000 entries of one session do not delay another account's only one.
+//! in a ring, so that 100,000 entries of one session do not delay the only entry of another
+//! account.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::free::Free as _;
 use crate::ids::SessionId;
 
-/// A session, or `None` for all blocked clients.
+/// A session, or `None` for all blocked clients. Unrelated to [`crate::account::Account`].
 pub(crate) type Account = Option<SessionId>;
 
 /// Entries, each with a time and an account.
@@ -16,7 +17,7 @@ pub(crate) type Account = Option<SessionId>;
 pub(crate) struct Fair<M, T> {
     /// The entries of each account, the earliest first.
     accounts: BTreeMap<Account, BTreeSet<(M, T)>>,
-    /// Accounts outside the ring, by their earliest time.
+    /// Accounts outside the ring, each with the time of its earliest entry.
     firsts: BTreeSet<(M, Account)>,
     /// Accounts that have a due entry; the first is served next.
     ring: VecDeque<Account>,

@@ -14,8 +14,8 @@ use crate::ids::GrantId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
 
-/// A grant of a key to an owner. The sharers of a lock have the same token, and so have all grants
-/// of semaphores.
+/// A grant of a key to an owner. The owner is needed to identify the grant: all sharers of a lock
+/// have the same token, and all grants of permits have [`Token::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight<'a> {
     pub(crate) key: KeyRef<'a>,
@@ -30,7 +30,7 @@ struct Kept {
     owner: Rc<[u8]>,
 }
 
-/// Hand-offs that were not sent yet and that their owners have not used.
+/// All grants in flight. A grant is removed when it was sent or when its owner has used it.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
@@ -115,7 +115,8 @@ impl Flights {
         true
     }
 
-    /// Removes one lock of a granted set from the grants in flight. The others stay.
+    /// Removes one lock from the grants in flight. If it was granted with a set, the other locks of
+    /// the set stay. Returns whether the lock was in flight.
     pub(crate) fn remove_one(&mut self, flight: Flight<'_>) -> bool {
         let Some(place) = self.place(flight) else { return false };
         let id = place.1;

@@ -15,8 +15,9 @@ const AHEAD_US: u64 = 60_000_000;
 /// Smallest reservation that must be left, in microseconds.
 const LEFT_US: u64 = 30_000_000;
 
-/// The same for tokens that are ahead of the clock and grow by one with each grant. Small compared
-/// with [`AHEAD_US`]: [`above`] relies on reservations being about that far ahead of the clock.
+/// The same two distances, counted from the token, for tokens that are ahead of the clock and grow
+/// by one with each grant. They are small compared with [`AHEAD_US`]: [`above`] relies on
+/// reservations that are about [`AHEAD_US`] ahead of the clock.
 const AHEAD_TOKENS: u64 = 20_000;
 const LEFT_TOKENS: u64 = 10_000;
 
@@ -108,13 +109,13 @@ impl Floor {
 ///
 /// The reservation alone is not enough. Suppose two servers are promoted one after the other, and
 /// the second has not heard of the first. Both find the same reservation and would start at the
-/// same token. So each starts at least [`AHEAD_US`] ahead of the time of its own promotion. The
-/// later one starts higher, as long as their clocks agree. Reservations do not add up this way,
-/// however many servers are promoted in turn.
+/// same token. So each issues only tokens at least [`AHEAD_US`] above the time of its own
+/// promotion. The later one starts higher, as long as their clocks agree. Reservations do not add
+/// up this way, however many servers are promoted in turn.
 ///
 /// The time of the promotion counts, not the time of the first grant. A server may grant for the
-/// first time after it was deposed, and after its successor has granted. A promoted server starts
-/// ahead even without a reservation, because its predecessor may be about to grant its first lock.
+/// first time after it was deposed, and after its successor has granted. A promoted server does so
+/// even without a reservation, because its predecessor may be about to grant its first lock.
 fn above(found: u64, reign: Reign) -> u64 {
     if found == 0 && !reign.promoted {
         return found;

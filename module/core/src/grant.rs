@@ -22,7 +22,7 @@ use crate::waiter::Leaver;
 /// takes about half a millisecond. The others follow in the next turn of the event loop.
 pub const RUN_MAX: usize = 32;
 
-/// Holds and permits that a grant of a lock adds: one hold and no permits.
+/// Holds of the owner after a grant of a lock, and permits that the grant adds.
 const ONE_HOLD: (u64, u64) = (1, 0);
 
 impl<P> Table<P> {
@@ -40,7 +40,7 @@ impl<P> Table<P> {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 
-    /// Takes the lock from its holder. It goes to the first waiter, or becomes free.
+    /// Takes the lock from its holder. The lock goes to the first waiter, or becomes free.
     pub(crate) fn pass_on(
         &mut self,
         at: &Situation<'_>,
@@ -59,8 +59,8 @@ impl<P> Table<P> {
     }
 
     /// Grants a free lock to the first waiter, if there is one. If that waiter wants to share it,
-    /// the waiters directly behind it that want the same are granted it too. Waiters that are away
-    /// must have been passed over before. `stored` is the token in the hash.
+    /// the waiters directly behind it that want the same are granted it too. The caller must have
+    /// called [`Self::pass_over`]. `stored` is the token in the hash.
     pub(crate) fn hand_to_head(
         &mut self,
         at: &Situation<'_>,
@@ -134,7 +134,7 @@ impl<P> Table<P> {
     }
 
     /// Removes the waiters at the head that want to share, up to one batch, and plans a look for
-    /// the next one.
+    /// the next batch.
     fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
         let mut joined = Vec::new();
         if self.quarantine.is_on(at.now) {
@@ -156,7 +156,7 @@ impl<P> Table<P> {
         if let Some(queue) = self.queues.find(at.key) {
             self.queues.note_sets(queue);
         }
-        // The lock stays shared until the last of these leases ends, unless its owner releases it.
+        // Without a release, the lock stays shared until the last of these leases ends.
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
         if let Some((due, cause)) = self.next_look_at(longest, at.now) {
             self.look_no_later_than(at.key, due, cause);
@@ -179,7 +179,8 @@ impl<P> Table<P> {
         if holds <= permits.max(1) {
             self.unbind(key.borrow(), &owner);
         } else {
-            // It gets permits beside those that it has: none of them ends with a session that is gone.
+            // It gets permits beside those that it has: none of them ends with a session that is
+            // gone.
             self.relied_on(key.borrow(), &owner);
         }
         if let (true, Some(session)) = (leaver.waiter.bound, leaver.waiter.via.session()) {
@@ -219,7 +220,7 @@ impl<P> Table<P> {
     }
 
     /// Removes a hand-off from the grants in flight. With an `id`, only that grant; without, any
-    /// grant of this owner and token. Returns whether it was in flight.
+    /// grant of this key to this owner with this token. Returns whether it was in flight.
     pub(crate) fn land(
         &mut self,
         key: KeyRef<'_>,
@@ -243,8 +244,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Marks the set that an owner waits for to be tried again, after the owner used one of its
-    /// locks. What it holds may match the set's request now, or not match it any more.
+    /// Marks an owner's wait for a set, so that it is tried again, because the owner has used a
+    /// lock of the set. The owner's holds may have changed, and its request may match them now or
+    /// no longer match them.
     pub(crate) fn note_own_set(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.find(key) {
             self.queues.note_set_of(queue, owner);

@@ -3,8 +3,8 @@
 /// Number of buckets: up to 1 ms, 2 ms, 4 ms, … 35 minutes, and longer.
 const BUCKETS: usize = 23;
 
-/// A histogram of durations. Each bucket reaches twice as far as the previous one, so a value that
-/// is read from it is between half and twice the recorded one.
+/// A histogram of durations. The limit of each bucket is twice that of the previous one. So the
+/// limit is less than twice the recorded value, except in the first and the last bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
@@ -15,7 +15,7 @@ impl Histogram {
     /// Records a duration in microseconds, `times` times.
     pub(crate) fn record(&mut self, micros: u64, times: u64) {
         let millis = micros.div_ceil(1000);
-        // The exponent of the smallest power of two that is not below it.
+        // The exponent of the smallest power of two that is not below `millis`.
         let bits = u64::BITS.saturating_sub(millis.saturating_sub(1).leading_zeros());
         let bucket = usize::try_from(bits).unwrap_or(BUCKETS).min(BUCKETS.saturating_sub(1));
         if let Some(bucket) = self.buckets.get_mut(bucket) {
@@ -30,7 +30,7 @@ impl Histogram {
         self.sum_us
     }
 
-    /// Number of values counted.
+    /// Number of recorded values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, bucket| sum.saturating_add(*bucket))

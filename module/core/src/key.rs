@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-/// Kind of a queue, by what its waiters wait for. Each kind has its own queue of a key. A waiter
-/// stays in the queue of its kind, even if the key becomes something else.
+/// Kind of a queue, by what its waiters wait for. A key has at most one queue of each kind. A
+/// waiter stays in the queue of its kind, even if the key becomes something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A lock.

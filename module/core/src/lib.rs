@@ -1,8 +1,9 @@
 //! The decision logic of kvlock: what a command does to a lock and to the waiters for it.
 //!
 //! This crate never talks to a server, reads a clock or draws a random number. The caller passes
-//! the content of the key ([`Observed`]), the time ([`Now`]) and the request. The result is a
-//! value: what to write, which client to answer and when to look at the key again.
+//! the content of the key ([`Observed`]), the time ([`Now`]) and the request. An operation returns
+//! values: the reply, the change to write and the client to answer. The table plans when to look at
+//! the key again.
 //!
 //! ```text
 //!                    content of the key ─ Observed ──┐
@@ -27,7 +28,7 @@
 //! ```text
 //! operations  work · report                                       due work, and reports
 //!             acquire · renew · share · bound · permits           locks and semaphores
-//!             set · set_wait · set_end · set_places · circle      several locks in one step, deadlocks
+//!             set · set_wait · set_end · set_places · circle      sets of locks, deadlocks
 //!             waiting · grant · ready · turn · count_down         waits and grants
 //!             session_life · reading · presence · observers       sessions
 //!             role · sweep                                        changes of the server or of all keys
@@ -36,7 +37,7 @@
 //!             session · sessions · outbox · bindings · watches    sessions and their data
 //!             agenda · fair · flight · turns · quarantine         planned work, unfinished grants
 //!             account · profile · histogram                       counts
-//!             floor · searches                                    used by the caller, next to the table
+//!             floor · searches                                    used by the caller, not by the table
 //!             free · discarded                                    memory that is freed in small steps
 //! values      lock · observed · mode · value · semaphore · latch  the content of a key
 //!             situation · results · change · outcome · news       requests, replies and changes
@@ -44,60 +45,65 @@
 //!             types · ids · key · token · fields · parse
 //! ```
 //!
-//! Each file of the top layer has an `impl Table`. These call each other's methods, which needs no
-//! import.
+//! Each file of the top layer has an `impl Table`. These implementations call each other's methods,
+//! which needs no import.
 //!
 //! # The keyspace is the truth
 //!
 //! The table remembers the waiters, never the holder. Any client may delete, overwrite or expire
 //! the key, a server may restart, and a replica may be promoted. So each operation reads the holder
-//! from the key, and the table cannot disagree with it.
+//! from the key, and the table cannot disagree with the key.
 //!
 //! # Invariants
 //!
-//! They hold after every call and are checked by [`Table::check`]. Tests quote them by number.
+//! They hold after every call. [`Table::check`] checks those that concern the table alone. Tests
+//! quote them by number.
 //!
-//! - **I1** A waiter is in exactly one queue, and each queue has at least one waiter.
+//! - **I1** A waiter is in exactly one queue, and each queue has at least one waiter. A waiter for
+//!   a set counts once for each of its places (I21).
 //! - **I2** An owner has at most one place in a queue.
-//! - **I3** The head of a queue is its longest waiter: waiters are served in order of arrival.
-//! - **I4** A waiter leaves exactly once, and its client value leaves with it.
-//! - **I5** The agenda has every wait with a timeout at its end, every queue at most once, and no
-//!   other entry.
-//! - **I6** Each new grant has a larger token than every earlier grant. All free locks that a set
-//!   takes belong to one grant and get one token.
-//! - **I7** The number of waiters never exceeds the limits, in total or per key.
-//! - **I8** A lock that is free, or that can be shared, is never given to a newcomer while another
-//!   waiter is in the queue for it.
+//! - **I3** The head of a line is the waiter in it that arrived first, and is served first. Waiters
+//!   that are passed over (I15) are not in the line.
+//! - **I4** A waiter leaves exactly once, and the value that identifies its client leaves with it.
+//! - **I5** For waits and queues, the agenda has these entries and no others: each wait with a
+//!   timeout, at its end, and each queue at most once.
+//! - **I6** Each new grant of a lock has a larger token than all earlier grants of that lock. Only
+//!   sharers have the same token (I10). All free locks that a set takes belong to one grant and get
+//!   one token.
+//! - **I7** No waiter is accepted beyond the limits, in total or per key.
+//! - **I8** While a waiter is in the line for a lock, no newcomer is granted that lock, even if the
+//!   lock is free or shared.
 //! - **I9** An exclusive grant requires that the lock has no holder; a shared grant, that it has no
 //!   exclusive holder.
 //! - **I10** All sharers of one shared period have the same token, even if a set joins the period.
-//!   It is larger than each earlier token and smaller than each later one.
+//!   This token is larger than each earlier token of the lock and smaller than each later one.
 //! - **I11** All clients that wait for a latch when it opens are released, even if its key has
 //!   changed since.
 //! - **I12** Only free permits are granted.
-//! - **I13** During a quarantine, an owner is granted a lock or permits only if it already holds
-//!   some of them.
-//! - **I14** A session lists exactly its own waiters until it ends. So each place of a session has
-//!   one outcome.
-//! - **I15** Nothing is granted through a session that is away or has ended. A waiter that is
-//!   passed over keeps its place.
+//! - **I13** During a quarantine, a lock is granted only to an owner that already holds it. Permits
+//!   are granted only to an owner that already holds permits of that semaphore.
+//! - **I14** Until a session ends, it lists exactly its own waiters. So each of its waits has one
+//!   outcome; only an observer may have several.
+//! - **I15** Nothing is granted through a session that is away or has ended. The waiters of a
+//!   session that is away are passed over: they keep their places, but are not in the line.
 //! - **I16** A session keeps each outcome until it is acknowledged or, for an observed lock, until
 //!   a newer one replaces it. Only outcomes that were sent can be acknowledged.
-//! - **I17** Every session is on the agenda once: at the end of its reader's timeout, or at its own
-//!   end.
-//! - **I18** Each lock that is left free for Redisson is on the list of open moments. Turns are
-//!   remembered for a limited number of locks.
-//! - **I19** What an owner holds of one key is bound to at most one session. The binding is on the
-//!   session's list or, after the session has ended, on the list of pending releases.
+//! - **I17** Every session is on the agenda once: at the time when its blocked reader's timeout
+//!   passes or, without a blocked reader, at the time when the session ends.
+//! - **I18** Each lock that is left free for Redisson is on the list of moments: see `turn.rs`.
+//!   Turns are remembered for a limited number of locks.
+//! - **I19** What an owner holds of one key is bound to at most one session. The binding is listed
+//!   by the session, among the pending releases of ended sessions, or among the bindings to drop.
 //! - **I21** A waiter for a set has one place in the queue of each of its keys, all taken in one
-//!   turn. They leave together. It holds none of the locks before it is granted all of them.
+//!   call. The places leave together. The waiter is granted none of the locks before it is granted
+//!   all of them.
 //! - **I22** A waiter for a set is recorded at one of its places: the place where the last attempt
 //!   to grant the set was held up. The next attempt follows when that lock is looked at and it may
 //!   be the waiter's turn there.
 //! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
 //!   for it. Unless a round of reports is in progress, each observer knows the newest state.
 #![forbid(unsafe_code)]
-// An overflow in here would be a wrong token or a wrong count.
+// An overflow in this crate would give a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod account;

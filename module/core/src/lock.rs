@@ -14,7 +14,7 @@ pub const RELEASE_MESSAGE: &[u8] = b"0";
 pub struct Acquire<'a> {
     /// The owner.
     pub owner: &'a [u8],
-    /// Exclusive or shared.
+    /// Exclusive, shared, or permits of a semaphore.
     pub want: Want,
     /// Duration of the grant, unless it is renewed.
     pub lease: Millis,
@@ -23,8 +23,9 @@ pub struct Acquire<'a> {
 }
 
 impl Acquire<'_> {
-    /// Returns the request as it is treated if it came through a session. If the owner already
-    /// holds the lock and the request has no `HOLDS`, it is a repetition and adds no hold.
+    /// Returns the request as it is treated when it comes through `session`, if that is given. A
+    /// request through a session without `HOLDS` is a repetition if the owner already holds the
+    /// lock, and adds no hold.
     pub(crate) fn through(self, session: Option<SessionId>, held: Option<u64>) -> Self {
         let repeats = held.filter(|held| session.is_some() && *held > 0);
         Self { holds: self.holds.or(repeats), ..self }
@@ -41,7 +42,8 @@ pub enum AcquireReply {
         /// Number of holds that the owner has now.
         holds: u64,
     },
-    /// Another owner holds it, or an earlier waiter is in the queue.
+    /// Another owner holds the lock, an earlier waiter is in line, or the lock may not be granted
+    /// now.
     Refused,
     /// `HOLDS n` does not match what the owner holds.
     Mismatch,
@@ -62,7 +64,7 @@ pub enum Release {
     One,
     /// All holds.
     All,
-    /// `HOLDS n`: as many as leave the owner with n.
+    /// `HOLDS n`: reduces the holds of the owner to n.
     DownTo(u64),
 }
 
@@ -86,8 +88,8 @@ pub enum RenewReply {
     Lease(Millis),
     /// This owner does not hold the lock.
     NotHeld,
-    /// The owner shares the lock: the token belongs to all sharers and cannot be raised, and a sharer has no
-    /// value.
+    /// The request would raise the token or set the value, but the owner only shares the lock. The
+    /// token belongs to all sharers, and a sharer has no value.
     Shared,
     /// The requested token is too large. Contains the largest possible one.
     TooFarAhead(u64),
@@ -100,7 +102,7 @@ pub enum RenewReply {
 impl Holding<'_> {
     /// Counts one more hold, or recognises a request that was already carried out. Returns the new
     /// number of holds, and the new end of the lease if it changes. A lease is never shortened, and
-    /// one without an end keeps none.
+    /// a lease without an end stays so.
     pub(crate) fn reenter(
         &self,
         request: &Acquire<'_>,

@@ -34,7 +34,8 @@ pub enum Want {
 }
 
 impl Want {
-    /// Returns whether all waiters with this request are served at once, even if their sessions are away.
+    /// Returns whether waiters with this request are never passed over: they are served even if
+    /// their sessions are away.
     pub(crate) fn is_for_all(self) -> bool {
         matches!(self, Self::Zero | Self::Changes(_))
     }

@@ -33,8 +33,8 @@ pub enum NotObserved {
     Draining,
 }
 
-/// Longest time between two looks at an observed lock. Needed because no event reports that a
-/// string replaced a hash, or that a slot was migrated.
+/// Time between two regular looks at an observed lock, unless there are very many queues. Needed
+/// because no event reports that a string replaced a hash, or that a slot was migrated.
 const REGULARLY: Millis = Millis(1_000);
 
 /// Number of observers informed by the command or look that notices a change. The others follow.
@@ -123,8 +123,8 @@ impl<P> Table<P> {
     }
 
     /// Compares the state of a lock with its last known state. If it differs, informs some
-    /// observers now and the others later. Plans the next look. `cause` is that of a planned look;
-    /// `None` if a command found or made the change.
+    /// observers now and the others later. Plans the next look. `cause` is the cause of a planned
+    /// look. It is `None` if a command found or made the change.
     pub fn notice(
         &mut self,
         key: KeyRef<'_>,
@@ -168,7 +168,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Informs some observers of the newest states.
+    /// Informs some observers of the newest states of their locks.
     fn tell_observers(&mut self) {
         for _ in 0..TOLD_AT_ONCE {
             if !self.tell_next() {

@@ -46,7 +46,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The change of an observed lock, if the outcome is one.
+    /// The change of an observed lock, if the result is such a change.
     fn changed(&self) -> Option<&Changed> {
         if let Self::Changed(changed) = self { Some(changed) } else { None }
     }
@@ -110,17 +110,19 @@ pub struct Untold {
     pub permits: u64,
 }
 
-/// The outcomes of one session, numbered from 1 without a gap.
+/// The outcomes of one session, numbered from 1. A change that is dropped leaves a gap in the
+/// numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// The account of the session's user.
     account: Account,
     kept: BTreeMap<u64, Charged<Outcome>>,
-    /// Number of the change that is kept for each observer.
+    /// For each observer with a change that is kept: the number of that change.
     changes: BTreeMap<WaiterId, u64>,
     /// Number of the latest outcome.
     last: u64,
-    /// Number of the latest outcome that was sent in a reply: the client may rely on it.
+    /// Number of the latest outcome that was sent in a reply. The client may have read all outcomes
+    /// up to it.
     pub(crate) sent: u64,
     /// Number of the latest outcome that the client has acknowledged. It and all earlier ones will
     /// be dropped.

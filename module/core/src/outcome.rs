@@ -19,7 +19,7 @@ pub enum Cause {
     Outside,
     /// No change was reported: the look is a regular check.
     Check,
-    /// Its database was emptied.
+    /// The database of the key was emptied.
     Flush,
     /// The previous grant was for a client that had disconnected.
     TakenBack,
@@ -50,8 +50,8 @@ pub struct Link {
     pub key: LockKey,
     /// The owner. In the last link, this is the owner that wanted to wait.
     pub owner: Rc<[u8]>,
-    /// `true` if the owner holds the lock. Otherwise it waits for several locks and is ahead in the
-    /// queue of this one.
+    /// `true` if the owner holds the lock. Otherwise it waits for several locks and has an earlier
+    /// place in the queue of this lock.
     pub holds: bool,
 }
 
@@ -67,17 +67,17 @@ pub enum Full {
 /// Limits of waiters, sessions and bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest number of waiters, over all locks.
+    /// Largest number of waiters over all keys, plus outcomes that are kept for sessions.
     pub waiters: usize,
-    /// Largest number of waiters of one lock.
+    /// Largest number of waiters of one key.
     pub waiters_per_key: usize,
-    /// Largest number of blocked clients, over all locks.
+    /// Largest number of blocked clients: waiters, and readers of sessions.
     pub blocked: usize,
     /// Largest number of sessions.
     pub sessions: usize,
     /// Largest number of locks and permits that are bound to sessions.
     pub bound: usize,
-    /// Share of one user in each of these limits except the limit of one lock, in percent.
+    /// Share of one user in each of these limits, except the limit of one key, in percent.
     pub user_share: usize,
     /// `true` if new waits are refused.
     pub draining: bool,
@@ -106,7 +106,7 @@ impl Limits {
 /// Counts of events since the module was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// New grants, of free locks and by hand-off.
+    /// New grants of locks and permits, at once or by hand-off.
     pub granted: u64,
     /// Shared grants among these.
     pub granted_shared: u64,
@@ -140,7 +140,7 @@ pub struct Counters {
     pub forced_releases: u64,
     /// Grants that were taken back because they had not reached their client.
     pub grants_taken_back: u64,
-    /// Latches that reached zero or expired.
+    /// Latches that reached zero, or whose keys were found to have expired or been deleted.
     pub latches_opened: u64,
     /// Waits that ended because a latch opened.
     pub released_by_latches: u64,

@@ -60,7 +60,7 @@ impl<P> Table<P> {
     }
 
     /// Grants all free permits, if there are any and there are no waiters. `HOLDS n` matches an
-    /// owner that holds n − 1. From an owner that holds n or more, the command is a repetition.
+    /// owner that holds n − 1. If the owner holds n or more, the command is a repetition.
     pub fn drain_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -122,7 +122,8 @@ impl<P> Table<P> {
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
     }
 
-    /// Records that the owner has used its permits, and ends its wait if that is passed over.
+    /// Records that the owner has used its permits, and ends the owner's wait if it is out of the
+    /// line.
     fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         self.touched(key, owner, Some(Token::NONE));
         self.leave_place_aside(key, owner);
@@ -249,7 +250,8 @@ impl<P> Table<P> {
         Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }
 
-    /// Plans a look in the next turn, for waiters that could not be served in this one.
+    /// Plans a look in the next turn of the event loop, for waiters that could not be served in
+    /// this one.
     pub fn serve_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         self.look_no_later_than(key, now.unix(), cause);
     }

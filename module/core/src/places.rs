@@ -6,9 +6,10 @@
 //! queue of top    ann ‖ dave           ‖ places of sets that want to share are beside the line
 //! ```
 //!
-//! All places are taken in one turn and are numbered one after the other, so all queues agree on their order.
-//! Nothing is held while the waiter is in line. It is granted all locks in one step, when each can be had and
-//! all waiters that came before it and conflict with it have left.
+//! All places are taken in one call and have consecutive numbers, so sets have the same order in
+//! all queues. The waiter is granted none of the locks until all can be granted together. This
+//! requires that each lock is available, and that all conflicting waiters that came before it have
+//! left.
 //!
 //! A place that wants a lock alone is in the line and holds up everything behind it. A place that
 //! wants to share is beside the line: it holds up only requests to hold the lock alone, because
@@ -16,9 +17,9 @@
 //!
 //! A grant of a set depends on the keys of all its places, so the table cannot decide it while it
 //! looks at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not
-//! granted, the first place at which it is **held up** is recorded. The set is tried again only
-//! when that queue is looked at, because only a change there can help it. So sets that lack another
-//! lock cost nothing.
+//! granted, the first place at which it is **held up** is recorded. The set is tried again when
+//! that queue is looked at, or when its owner has used one of the locks. A look at a key costs
+//! nothing for sets that are held up at other keys.
 
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;
@@ -51,7 +52,7 @@ impl<P> Queues<P> {
     }
 
     /// Records the further places of a new waiter, and the hold count that its owner expects of the
-    /// first lock. All places that want to share leave the line.
+    /// first lock. All places that want to share move beside the line.
     pub(crate) fn make_set(
         &mut self,
         main: WaiterId,
@@ -248,7 +249,7 @@ impl<P> Queues<P> {
         })
     }
 
-    /// Checks the records of sets. The error names the wrong one.
+    /// Checks the records of sets. The error names the first wrong record.
     pub(crate) fn check_sets(&self) -> Result<(), String> {
         for (main, wait) in &self.sets.waits {
             if self.waiter(*main).is_none() || wait.further.is_empty() {

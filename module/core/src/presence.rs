@@ -33,7 +33,8 @@ impl<P> Table<P> {
         self.queues.head(queue).is_some_and(|(id, _)| self.is_passed_over(id))
     }
 
-    /// Returns whether a key has waiters that are not passed over.
+    /// Returns whether the line of a key has waiters. Waiters that were passed over and places
+    /// beside the line do not count.
     #[must_use]
     pub fn is_in_line(&self, key: KeyRef<'_>) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.head(queue).is_some())
@@ -205,7 +206,8 @@ impl<P> Table<P> {
         self.untold.iter()
     }
 
-    /// Removes one waiter because the module is being drained.
+    /// Removes one waiter if the module is being drained. Returns `None` if there is none,
+    /// otherwise the client to answer, if any.
     pub fn drain_one(&mut self) -> Option<Option<P>> {
         if !self.limits.draining {
             return None;

@@ -3,7 +3,7 @@
 //! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock without a
 //! place replaces the lock with the smallest weight and inherits that weight, which is the largest
 //! weight that it may have had before. Every lock with a weight above the total divided by the
-//! number of places is found, and no recorded weight misses more than that.
+//! number of places is found, and no recorded waiting time misses more than that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

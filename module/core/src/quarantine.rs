@@ -32,7 +32,7 @@ impl Quarantine {
         self.end().is_some_and(|end| end <= now)
     }
 
-    /// Returns whether nothing new may be granted.
+    /// Returns whether new grants are forbidden now.
     pub(crate) fn is_on(self, now: Now) -> bool {
         self.since.is_some() && !self.is_over(now.mono)
     }

@@ -409,8 +409,8 @@ impl<P> Queues<P> {
         queue.look.take()
     }
 
-    /// Returns the first unanswered waiter of a queue that was released at once, as of an opened latch. Such queues
-    /// take turns.
+    /// Returns the first unanswered waiter of a queue whose latch has opened. Such queues take
+    /// turns.
     pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
         while let Some(id) = self.released.pop_front() {
             if let Some((head, _)) = self.head(id) {
@@ -464,7 +464,8 @@ impl<P> Queues<P> {
         self.queues.range((from, to)).map(|(id, queue)| (*id, queue))
     }
 
-    /// Number of entries in all maps and sets.
+    /// Number of entries in the maps and sets, as a measure of memory. Values of waiters are not
+    /// counted.
     pub(crate) fn entries(&self) -> usize {
         let keys = self.queues.len().saturating_add(self.by_key.len());
         let waiters = self.waiters.len().saturating_add(self.line.len());

@@ -42,14 +42,17 @@ const READERS: usize = RUN_MAX;
 const AWAY_AT_ONCE: usize = 16;
 
 impl<P> Table<P> {
-    /// Begins a call of `SESSION.NEXT`. Drops the outcomes that it acknowledges, and returns the
-    /// client that is still blocked in an earlier call. On the same connection the call continues
-    /// after the last outcome sent; otherwise after `ack`. `connection` is `None` if the caller has
-    /// none to continue on.
+    /// Begins a call of `SESSION.NEXT`. Drops the outcomes up to `ack`, which the call
+    /// acknowledges. Returns the call, or `None` if the session has ended, and the client that is
+    /// still blocked in an earlier call.
+    ///
+    /// If the earlier call came over the same `connection`, this call continues after the last
+    /// outcome that was sent over it. Otherwise, or if `connection` is `None`, it continues after
+    /// `ack`.
     ///
     /// # Errors
     ///
-    /// If it acknowledges an outcome that was never sent.
+    /// If the call acknowledges an outcome that was never sent.
     pub fn begin_reading(
         &mut self,
         id: SessionId,

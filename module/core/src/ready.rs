@@ -1,4 +1,5 @@
-//! Waiters with `UNLESS ready-key`. They need the lock only while the key, a result, does not exist.
+//! Waiters with `UNLESS ready-key`. The ready-key holds the result of work that is done under the
+//! lock. A waiter needs the lock only while this key does not exist.
 //!
 //! ```text
 //! LOCK.WAIT k bob … UNLESS r ─► r exists: "ready", bob does not wait

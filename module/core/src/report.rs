@@ -41,7 +41,7 @@ impl<P> Table<P> {
         self.profile.reset();
     }
 
-    /// Number of waiters, over all locks.
+    /// Number of waiters in all queues, including observers.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.queues.waiters()
@@ -65,7 +65,7 @@ impl<P> Table<P> {
         (self.sessions.waits, self.sessions.outcomes)
     }
 
-    /// Number of locks with waiters.
+    /// Number of queues: each key counts once for each kind of waiters that it has.
     #[must_use]
     pub fn waiting_keys(&self) -> usize {
         self.queues.count()
@@ -121,7 +121,7 @@ impl<P> Table<P> {
         found
     }
 
-    /// Number of entries that the table has memory for.
+    /// Number of entries in the table, as a measure of its memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let kept = self.sessions.outcomes.saturating_add(self.sessions.waits);
@@ -301,7 +301,7 @@ mod tests {
         table.queues.queue_mut(queue).expect("it is there").len = 9;
         assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();
-        // A waiter that is in no queue.
+        // A waiter that is not in line.
         table.queues.step_out(second);
         assert_eq!(broken(&table), "I1");
         table.queues.queue_mut(queue).expect("it is there").len = 1;

@@ -1,8 +1,8 @@
 //! Changes of the server's role. A server that becomes a primary begins with a quarantine.
 //!
-//! When the server becomes a replica, all waits, sessions, grants in flight and observers are moved
-//! aside in one step. No decision uses them after that, and they are freed one entry at a time.
-//! Numbering continues, so that an old number never matches anything new.
+//! When the server becomes a replica, all blocked waiters are removed. All other waits, sessions,
+//! bindings and grants in flight are set aside: no decision uses them any more, and they are freed
+//! one entry at a time. Numbering continues, so that an old number never matches anything new.
 
 use crate::discarded::Discarded;
 use crate::outcome::count;
@@ -55,7 +55,7 @@ impl<P> Table<P> {
         Some(end.since(now.mono))
     }
 
-    /// Returns the rest of the quarantine if there are waiters.
+    /// Time until the quarantine ends; `None` if there is no quarantine or no waiter.
     pub(crate) fn quarantine_due(&self, now: Now) -> Option<Millis> {
         let end = self.quarantine.end().filter(|_| self.queues.waiters() > 0)?;
         Some(end.since(now.mono))

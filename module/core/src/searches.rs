@@ -1,9 +1,10 @@
 //! Searches for expired owners of a shared lock or a semaphore: the position of each search, the result
 //! of a pass through a hash and how long it is valid, and the rate of searches outside commands.
 //!
-//! The end of a lease in a field causes no event, and one hash may have a million of them. So a hash is
-//! read a part at a time, each time from its own cursor. A complete pass finds the earliest end of a
-//! lease. That result is valid until then, unless the key may have changed.
+//! The end of a lease in a field causes no event, and one hash may have a million of them. So a
+//! hash is read in parts, called goes; each continues at the cursor of the key. A pass is a
+//! complete read of the hash, in one or more goes. It finds the earliest end of a lease, which is
+//! valid until that time unless the key may have changed.
 //!
 //! This is a cache: it only decides when to search.
 
@@ -20,11 +21,11 @@ use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 /// shows, or a call of the scan. It takes 0.1 to 0.2 µs.
 const GO_STEPS: u64 = 4_000;
 
-/// The same for a go with [`Wanted::SomeDead`].
+/// The same limit for a go with [`Wanted::SomeDead`].
 const SWEEP_STEPS: u64 = 256;
 
-/// A go ends after this number of expired owners. For each of them it may take this number of extra
-/// steps.
+/// A go ends after [`DEAD_MAX`] expired owners. For each of them it may take [`STEPS_PER_DEAD`]
+/// extra steps.
 const DEAD_MAX: usize = 128;
 const STEPS_PER_DEAD: u64 = 4;
 
@@ -55,9 +56,10 @@ pub struct Searches<C> {
     names: RandomState,
     /// Position from which the next unused entry to remove is searched.
     hand: u64,
-    /// Number of key events that were ignored.
+    /// Number of recorded changes of unknown keys.
     unheard: u64,
-    /// Steps up to this number, counted at the rate of [`PACE`], are already assigned to searches.
+    /// End of the steps that are already assigned to searches, on a scale with [`PACE`] steps for
+    /// each millisecond of the monotonic clock.
     given: u64,
     steps: u64,
 }
@@ -68,7 +70,7 @@ struct Place<C> {
     cursor: C,
     pass: Pass,
     known: Option<Known>,
-    /// An owner that was alive.
+    /// An owner that was alive when the key was searched.
     witness: Option<Box<[u8]>>,
     /// Time at which the search continues, and the number of steps assigned to it.
     turn: Option<(MonoMillis, u64)>,
@@ -103,7 +105,7 @@ struct Known {
 /// The purpose of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Any live owner, and expired ones before it.
+    /// Any live owner, and the expired owners that are found before it.
     Anybody,
     /// All expired owners.
     TheDead,
@@ -135,8 +137,9 @@ pub struct Found {
     pub has_others: bool,
     /// `true` if the whole hash was read in this go.
     pub whole: bool,
-    /// Result of a pass that ended in this go: the earliest end of a live owner's lease, or `None`
-    /// inside if no owner is alive. `None` if no pass ended, or the key may have changed during it.
+    /// Result of a pass that ended in this go: the earliest end of a live owner's lease, or
+    /// `Some(None)` if no owner is alive. `None` if no pass ended, or if the key may have changed
+    /// during the pass.
     pub passed: Option<Option<UnixMillis>>,
     held: u64,
     left_to_the_dead: u64,
@@ -158,7 +161,8 @@ impl Found {
         }
     }
 
-    /// Returns the number of permits that live owners hold, if `used` is the number including expired owners.
+    /// Returns the number of permits that live owners hold. `used` is the number that live and
+    /// expired owners hold together.
     #[must_use]
     pub fn left_of(&self, used: u64) -> u64 {
         let dead: u64 = self.dead.values().sum();
@@ -206,7 +210,7 @@ impl<C: Default> Searches<C> {
         self.places.get_mut(&self.id(key))
     }
 
-    /// Records a change of a key with unknown effect.
+    /// Records that a key was changed in an unknown way.
     pub fn changed(&mut self, db: i32, name: &[u8]) {
         if let Some(place) = self.of(KeyRef::lock(db, name)) {
             place.known = None;
@@ -338,8 +342,8 @@ impl<C: Default> Searches<C> {
         self.given = self.given.saturating_sub(given).max(least).saturating_add(steps);
     }
 
-    /// Returns the state of a key. If there is no room, an unused entry is removed; if there is none,
-    /// only keys with waiters get an entry.
+    /// Returns the state of a key. If there is no room, removes an entry that is not in use. If no
+    /// such entry is found, only keys with waiters get an entry.
     fn place(&mut self, id: u64, is_waited_for: bool, now: MonoMillis) -> &mut Place<C> {
         for _ in 0..2 {
             if self.places.len() < ROOM || self.places.contains_key(&id) {

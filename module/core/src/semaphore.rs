@@ -92,9 +92,9 @@ pub enum PermitsChange {
 /// Reply to taking permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReply {
-    /// The number that the owner now holds.
+    /// Number of permits that the owner holds now.
     Holds(u64),
-    /// Too few are free, or there are earlier waiters.
+    /// Too few permits are free, an earlier waiter is in line, or a quarantine is on.
     Refused,
     /// `HOLDS n` does not match what the owner holds.
     Mismatch,

@@ -3,7 +3,7 @@
 //! ```text
 //! LOCK.WAIT … SESSION id ─► queue ──ends──► outbox  7 granted …   8 timeout …   9 granted …
 //!                                             acknowledged ▲      sent ▲
-//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── all outcomes there are when the reply is written
+//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── all outcomes that exist when the reply is written
 //! ```
 //!
 //! A wait through a session is a waiter like any other, but has no connection of its own. Its
@@ -23,7 +23,7 @@ use crate::types::{Millis, MonoMillis};
 pub(crate) enum Bell {
     /// The session has no bell.
     Absent,
-    /// The client has read everything since the last message.
+    /// No message is due: the client has read all outcomes.
     Quiet,
     /// A message is due; the session is on the list of bells to ring.
     Due,
@@ -83,7 +83,7 @@ pub(crate) struct Session<P> {
     pub(crate) due: MonoMillis,
     pub(crate) away: bool,
     pub(crate) waits: BTreeSet<WaiterId>,
-    /// The bindings: locks and permits that are released when it ends.
+    /// The bindings: locks and permits that are released when the session ends.
     pub(crate) bound: BTreeSet<(u64, u64)>,
     /// Last waiter already moved in or out of line after the session went away or came back. `None`
     /// when all have been moved.

@@ -1,4 +1,4 @@
-//! Several locks in one step: all of them are granted, or none.
+//! Sets: several locks that one request acquires together. Either all of them are granted, or none.
 //!
 //! ```text
 //! LOCK.ACQUIRE a ann 1000 WITH 1 b UNDER 1 top
@@ -115,8 +115,8 @@ impl<P> Table<P> {
         self.grant_or_refuse(members, fits, bound)
     }
 
-    /// Returns the requests for the locks of a set if all can be granted now. An error of any lock
-    /// comes before a refusal.
+    /// Returns the requests for the locks of a set if all can be granted now. If some locks are
+    /// refused and another has an error, returns the error.
     fn all_fit<'r>(
         &self,
         members: &[Member<'_>],

@@ -1,6 +1,6 @@
-//! Releases and renewals of several locks in one step. An error for one lock leaves all of them
-//! unchanged, with one exception: in a release, a key that is no longer a lock counts as lost, and
-//! the others are released.
+//! Releases and renewals of all locks of a set together. If one lock has an error, no lock is
+//! changed. A lock that the owner no longer holds is no error: the others are released or renewed.
+//! In a release, a key that is no longer a lock counts as a lock that is not held.
 
 use crate::change::Change;
 use crate::lock::{Release, ReleaseReply, RenewReply};
@@ -46,7 +46,7 @@ impl<P> Table<P> {
             return (ReleaseReply::Mismatch, Vec::new());
         }
         let is_relative = !matches!(release, Release::DownTo(_));
-        // With `HOLDS n`, the holds of `UNDER` decrease only if those of the first key do.
+        // With `HOLDS n`, the locks of `UNDER` lose a hold only if the first lock loses one.
         let (mut first, mut lost, mut goes_down) = (None, None, is_relative);
         let mut changes = Vec::with_capacity(members.len());
         for member in members {
@@ -71,7 +71,8 @@ impl<P> Table<P> {
         (lost.or(first).unwrap_or(ReleaseReply::NotHeld), changes)
     }
 
-    /// Renews those locks of a set that the owner holds. The token and the value do not apply to the locks of `UNDER`.
+    /// Renews those locks of a set that the owner holds. The token and the value do not apply to
+    /// the locks of `UNDER`.
     pub fn renew_set(
         &mut self,
         members: &[Member<'_>],

@@ -20,7 +20,8 @@ use crate::waiter::{Caller, Join, Newcomer, Via, wait_bytes};
 /// A set that was granted to its waiter.
 #[derive(Debug)]
 pub struct GrantedSet<P> {
-    /// Changes of the keys, in the order of the members. In these changes, the caller is the owner.
+    /// Changes of the keys, in the order of the members. The caller that a change speaks of is the
+    /// owner of the set.
     pub changes: Vec<Change<P>>,
     /// The grant, and the client to answer.
     pub hand_off: HandOff<P>,
@@ -157,7 +158,8 @@ impl<P> Table<P> {
     }
 
     /// Returns what a wait for a set would replace: the number of places that become free, the
-    /// number of outcomes for sessions, and whether a blocked client is among them.
+    /// number of outcomes for sessions, and whether a blocked client waits in one of the replaced
+    /// waits.
     fn replaced_by(
         &self,
         members: &[Member<'_>],

@@ -169,8 +169,8 @@ impl<P> Table<P> {
     }
 
     /// Turns the exclusive hold of an owner into its shared holds. A new shared period begins, with
-    /// a new token if one can be issued: a late write of the former exclusive holder must not be
-    /// taken for one of a reader.
+    /// a new token if one can be issued. So a resource can tell late writes under the exclusive
+    /// hold from uses under the shared holds.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);
         self.goes(at.key, Cause::Release);
@@ -202,7 +202,7 @@ impl<P> Table<P> {
         };
         self.touched(at.key, owner, sharing.token);
         let until = at.now.unix().plus(lease);
-        // The look may have been planned for the end of this share.
+        // The renewed lease may end before the planned look.
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         (RenewReply::Lease(lease), shares_on(sharing, Share { until, ..share }, None))
     }

@@ -80,7 +80,8 @@ pub struct At<'a, S> {
 
 /// A lock, semaphore or latch at a moment, for which a waiter can be queued.
 pub trait WaitedFor {
-    /// Returns the key, the time, and when the key expires if it does.
+    /// Returns the key, the time, and the time at which the state of the key may change without an
+    /// event.
     fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>);
 }
 

@@ -1,5 +1,5 @@
-//! Looks at all keys with waiters, because any of them may have changed: after a flush, a
-//! step of the clock, or the end of a quarantine.
+//! Looks at all keys with waiters, because any of them may have changed: after a flush, a jump of
+//! the clock, or the end of a quarantine.
 //!
 //! There may be a million of these keys, so looks are planned for some of them at a time.
 

@@ -1,7 +1,7 @@
 //! The lock table: everything that is remembered between two calls.
 //!
-//! This file imports only values and stores. The operations are in the files above it, each with an
-//! `impl Table`: `lib.rs` lists them.
+//! This file imports only values and stores. The operations are in the files of the layer above,
+//! each with an `impl Table`: `lib.rs` lists these files.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ use crate::turns::Turns;
 use crate::types::Millis;
 use crate::watches::Watches;
 
-/// All queues, the agenda and the tokens. `P` is a client to answer.
+/// The lock table. `P` identifies a client to answer.
 #[derive(Debug)]
 pub struct Table<P> {
     pub(crate) queues: Queues<P>,
@@ -46,7 +46,7 @@ pub struct Table<P> {
     pub(crate) discarded: VecDeque<Discarded<P>>,
     /// Blocked clients to answer with `ready`.
     pub(crate) ready_clients: VecDeque<P>,
-    /// Limits of waiters and sessions.
+    /// Limits of waiters, sessions and bindings.
     pub limits: Limits,
     /// Longest time between two looks at a lock that has waiters. Needed where keys can change
     /// without an event.
@@ -93,7 +93,7 @@ impl<P> Table<P> {
     }
 }
 
-/// State of the turns.
+/// Position of the scheduler in its two groups of work: see `work.rs`.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
     pub(crate) pieces: u64,

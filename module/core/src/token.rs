@@ -8,9 +8,9 @@ use crate::parse::strict_decimal;
 /// for larger tokens, so larger values are ignored. 2^52 microseconds after 1970 is the year 2112.
 pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 
-/// Distance from the clock to which a holder may raise the token of its lock, in microseconds: a
-/// day. Clocks in the wrong time zone, or clocks that jump, may differ by that much. Repeated
-/// requests raise no token beyond that distance.
+/// A holder may raise the token of its lock to at most this distance ahead of the clock, in
+/// microseconds: a day. Clocks in the wrong time zone, or clocks that jump, may differ by that
+/// much. Repeated requests raise no token beyond that distance.
 pub const RAISE_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// First byte of a stored token, so that it does not read as a number. Redisson's script that
@@ -52,8 +52,8 @@ impl Token {
         text
     }
 
-    /// Stands for the token of a grant that has none, as of permits. No lock ever has it, because
-    /// the clock is past it.
+    /// Stands for the missing token of a grant of permits. No lock has this token, because tokens
+    /// follow the clock.
     pub const NONE: Self = Self(1);
 
     /// The number that clients and resources see.
@@ -86,7 +86,7 @@ impl TokenText {
 ///
 /// `last` makes tokens grow while the server runs. `stored`, the token still in the hash, covers a
 /// hash that outlived the server. `floor`, a persisted and replicated reservation, covers the case
-/// that only it outlived the server. The clock covers the case that nothing did.
+/// that only this reservation outlived the server. The clock covers the case that nothing did.
 ///
 /// While the floor is unknown because its slot is moving, a token is `stored + 1`: see [`Self::issue`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +110,7 @@ impl TokenSource {
         ahead.max(self.last).max(floor.unwrap_or(0)).min(TOKEN_STORED_MAX)
     }
 
-    /// Records that a lock has this token. Tokens that are issued with a floor later are larger.
+    /// Records that a lock has this token. Tokens that are issued later with a floor are larger.
     pub fn raise(&mut self, token: Token) {
         self.last = self.last.max(token.0);
     }

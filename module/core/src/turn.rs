@@ -108,8 +108,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Records that another client changed the key of a lock. If the lock was left free, this used
-    /// the moment.
+    /// Records that another client changed the key of a lock. If the lock was left free for a
+    /// moment, that client has used the moment.
     pub(crate) fn use_moment(&mut self, key: KeyRef<'_>) {
         if self.turns.moment_of(key).is_some()
             && let Some(turn) = self.turns.lock_mut(key)

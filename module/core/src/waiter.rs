@@ -15,7 +15,7 @@ use crate::value::Value;
 pub struct Join<'a> {
     /// Owner that the grant is for.
     pub owner: &'a [u8],
-    /// Exclusive or shared.
+    /// What the owner wants: see [`Want`].
     pub want: Want,
     /// Lease of the grant.
     pub lease: Millis,
@@ -113,7 +113,8 @@ pub(crate) struct Waiter<P> {
     /// `true` if its grant will be bound to its session.
     pub(crate) bound: bool,
     pub(crate) via: Via<P>,
-    /// Charge of a wait through a session. A blocked client has its own.
+    /// Charge of a wait through a session, or of a further place of a set. The charge of a blocked
+    /// client is kept elsewhere.
     pub(crate) charge: Option<Charge>,
 }
 

@@ -87,8 +87,8 @@ impl<P> Table<P> {
     }
 
     /// Decides whether a caller may wait for an owner. The limit of waiters counts places and
-    /// unread outcomes. Taking over an existing place needs no room, unless it produces an outcome
-    /// for the session that had the place.
+    /// outcomes that are kept. Taking over an existing place needs no room, unless it produces an
+    /// outcome for the session that had the place.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
@@ -280,8 +280,8 @@ impl<P> Table<P> {
     }
 
     /// Removes the first waiter of one lock. Returns `None` if there is none, otherwise the client
-    /// to answer, if any. Called repeatedly to remove all. A session that is away reads the outcome
-    /// when it is back.
+    /// to answer, if any. The caller repeats the call to remove all waiters. A session that is away
+    /// reads the outcome when it returns.
     pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let first = self.queues.with_beside(queue).next()?;
@@ -387,7 +387,7 @@ impl<P> Table<P> {
         until: Option<UnixMillis>,
         now: Now,
     ) -> Option<(UnixMillis, Cause)> {
-        // The server may keep a key for a moment after its deadline: look again then.
+        // The server may keep a key for a short time after its deadline: look again then.
         let end = until.map(|until| after(until.max(now.unix())));
         let regular = self.look_every.map(|every| now.unix().plus(self.stretched(every)));
         match (end, regular) {

@@ -1,8 +1,10 @@
 //! The scheduler of all work outside commands.
 //!
 //! ```text
-//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of leases, sets, releases, take-backs
-//! the rest           regular looks, what sessions left, steps aside and back, news, drain, freeing
+//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of leases, sets,
+//!                    releases, take-backs
+//! the rest           regular looks, sessions that went away or returned, remains of ended sessions,
+//!                    news, drain, freeing
 //! ```
 //!
 //! The caller asks for one piece of work after another, for as long as its time allows. Each piece

@@ -47,7 +47,7 @@ pub trait World: Sized {
     /// Operations of the world.
     type Op: Debug;
 
-    /// Returns an empty world. `sort` selects one of several kinds, if there are any.
+    /// Returns an empty world. `sort` selects one of several kinds of this world, if there are any.
     fn begin(sort: u8) -> Self;
 
     /// Decodes the next operation.
@@ -100,8 +100,8 @@ fn walk<W: World>(sort: u8, ops: &[W::Op]) -> TestCaseResult {
     world.ends()
 }
 
-/// Leaves out each step without which the walk still fails. Proptest shrinks the bytes that encode
-/// a walk, and one byte less changes all later steps.
+/// Leaves out each step without which the walk still fails. Proptest cannot do this: it shrinks the
+/// bytes that encode a walk, and one byte less changes all later steps.
 fn shortened<W: World>(sort: u8, mut ops: Vec<W::Op>) -> (String, Vec<W::Op>) {
     let fails = |ops: &[W::Op]| {
         let tried = panic::catch_unwind(AssertUnwindSafe(|| walk::<W>(sort, ops)));

@@ -39,7 +39,8 @@ impl Clock {
     }
 
     /// Advances both clocks. The wall clock may also jump back or forward. After a jump back, looks
-    /// planned by it would be late, so the server's next round plans a look at every key.
+    /// that were planned by the wall clock would be late. So this plans a look at every key, as the
+    /// module does.
     pub fn pass<P>(&mut self, mono_ms: u64, wall_ms: i64, table: &mut Table<P>) {
         let wall_us = wall_ms * 1000;
         self.now.unix_us = self.now.unix_us.saturating_add_signed(wall_us);

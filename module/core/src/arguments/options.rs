@@ -1,4 +1,4 @@
-//! Takes options that may be in any order off the arguments.
+//! Takes options off the arguments. The options may be in any order.
 #![expect(clippy::missing_errors_doc, reason = "`Refusal` says why")]
 
 use super::refusal::{Read, Refusal, SET_KEYS_MAX, TEN_YEARS_MS, is, number};
@@ -7,9 +7,9 @@ use crate::types::Millis;
 /// A result that a release stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<A> {
-    /// Key under which it is stored.
+    /// Key under which the result is stored.
     pub key: A,
-    /// Its value.
+    /// Value of that key.
     pub value: A,
     /// Lifetime; `None` is unlimited.
     pub lifetime: Option<Millis>,
@@ -45,7 +45,7 @@ pub fn store<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<Store<A>>, Ve
 pub struct Further<'a, A> {
     /// Keys that are locked in the mode of the command.
     pub with: &'a [A],
-    /// Keys that are shared in every mode of the command.
+    /// Keys that are locked shared, whatever the mode of the command.
     pub under: &'a [A],
 }
 
@@ -107,8 +107,8 @@ fn width(option: &impl AsRef<[u8]>) -> usize {
     if words.into_iter().any(|word| is(option, word)) { 2 } else { 1 }
 }
 
-/// Takes `WORD text` off the options for each of these words, at most once each. The word directly
-/// after `HOLDS` is not one of them.
+/// Takes `WORD text` off the options for each of these words, at most once each. A word directly
+/// after `HOLDS` is the argument of `HOLDS` and is not taken off.
 pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     words: [&[u8]; N],
     options: &[A],
@@ -132,17 +132,18 @@ pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)
     named([b"SESSION"], options).map(|([session], others)| (session, others))
 }
 
-/// Takes `BOUND` off the options, at most once. The word directly after `HOLDS` does not count.
+/// Takes `BOUND` off the options, at most once. Leaves a word directly after `HOLDS`.
 pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     once(b"BOUND", options)
 }
 
-/// Takes `HELD` off the options, at most once. The word directly after `HOLDS` does not count.
+/// Takes `HELD` off the options, at most once. Leaves a word directly after `HOLDS`.
 pub fn held<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     once(b"HELD", options)
 }
 
-/// Takes a word off the options, at most once. The word directly after `HOLDS` does not count.
+/// Takes a word off the options, at most once. Leaves it if it comes directly after `HOLDS`,
+/// because it is the argument of `HOLDS` there.
 fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>)> {
     let (mut found, mut others) = (0_usize, Vec::new());
     let mut rest = options.iter();
@@ -156,7 +157,7 @@ fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>
     if found > 1 { Err(Refusal::Syntax) } else { Ok((found == 1, others)) }
 }
 
-/// Adds an option to the others, with its number if it is `HOLDS`.
+/// Adds an option to the others. If the option is `HOLDS`, also adds its number.
 fn keep<A: AsRef<[u8]> + Copy>(
     option: &A,
     rest: &mut std::slice::Iter<'_, A>,
@@ -203,7 +204,7 @@ mod tests {
         // A value may equal the name of an option.
         let both = named([&b"SESSION"[..], b"VALUE"], &["VALUE", "SESSION", "SESSION", "VALUE"]);
         assert_eq!(both, Ok(([Some("VALUE"), Some("SESSION")], vec![])));
-        // But an option's name between HOLDS and its number is not that option.
+        // But the word directly after HOLDS is never taken as an option.
         let options = ["HOLDS", "VALUE", "1", "1"];
         assert_eq!(named([b"VALUE"], &options), Ok(([None], options.to_vec())));
     }

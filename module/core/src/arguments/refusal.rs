@@ -1,4 +1,4 @@
-//! Limits of arguments, errors for invalid ones, and readers for a word and for a number.
+//! Limits of arguments, errors for invalid arguments, and functions that read a word or a number.
 
 use std::fmt;
 

@@ -9,9 +9,10 @@ pub const SESSIONS: usize = 2;
 pub struct Holder {
     pub owner: usize,
     pub bound: Option<u64>,
-    /// `true` if its session has ended, so that the lock must be released.
+    /// `true` if the session in `bound` has ended, so that the lock must be released.
     pub is_orphan: bool,
-    /// The session that has not sent the grant; `None` once it is sent or the owner has used it.
+    /// The session through which the lock was granted, until the session has sent the grant or the
+    /// owner has used it.
     pub untold: Option<u64>,
 }
 
@@ -55,7 +56,8 @@ impl Naive {
         }
     }
 
-    /// Records that the owner relies on its lock. Returns its record, if it holds the lock.
+    /// Records that the owner relies on its lock. Returns the record of the lock, if the owner
+    /// holds it.
     pub fn uses(&mut self, key: usize, owner: usize) -> Option<&mut Holder> {
         let holder = self.holders[key].as_mut().filter(|holder| holder.owner == owner)?;
         holder.untold = None;

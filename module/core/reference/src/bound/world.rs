@@ -28,7 +28,8 @@ pub struct World {
     refuses: bool,
     /// Last token that a foreign write used.
     forged: u64,
-    /// Counts of rare cases: bound again, relied on late, refused, and held by another owner.
+    /// Counts of rare cases: a lock bound again, an orphan that its owner used, a refused release,
+    /// and a binding whose grant no longer exists.
     pub seen: [u64; 4],
 }
 

@@ -185,7 +185,7 @@ impl World {
         }
         prop_assert_eq!(change, LatchChange::Begin { count, until: until.map(UnixMillis) });
         if self.key.is_open() && !self.waits.is_empty() {
-            // They waited for the previous latch.
+            // These waiters waited for the previous latch.
             self.open();
         }
         self.key = Key::Counting { left: count, until, counted: BTreeSet::new() };
@@ -255,7 +255,8 @@ impl World {
         Ok(())
     }
 
-    /// Answers up to `most` released waiters. Those of one opening are answered in order of arrival.
+    /// Answers up to `most` released waiters. Waiters that were released together are answered in
+    /// order of arrival.
     fn tell(&mut self, most: usize) -> TestCaseResult {
         for _ in 0..most {
             let Some(told) = self.table.next_released() else {

@@ -124,7 +124,7 @@ pub struct Naive {
     pub quarantine: (u64, Option<u64>),
     /// Whether there are turns of Redisson, and the number of processes that listen.
     pub turns: (bool, u64),
-    /// The end of each period in which the lock was left free for Redisson, used or not.
+    /// The end of each period in which a lock was left free for Redisson, used or not.
     pub moments: Vec<u64>,
     /// The results that exist, each in its database.
     pub results: BTreeSet<(i32, ResultKey)>,
@@ -248,7 +248,8 @@ impl Naive {
         }
     }
 
-    /// Returns the token of a lock that the first waiter can be granted, if there is one.
+    /// If a lock has a waiter, and the first waiter can be granted it, returns the token that is
+    /// stored.
     pub fn can_be_had(&self, key: Key) -> Option<Option<u64>> {
         let lock = &self.locks[key];
         let head = lock.queue.first()?;
@@ -291,7 +292,8 @@ impl Naive {
         token
     }
 
-    /// Takes the lock from its holder. The first waiter is granted it at once, or it becomes free.
+    /// Takes the lock from its holder. The first waiter is granted the lock at once, or the lock
+    /// becomes free.
     pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
         let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {

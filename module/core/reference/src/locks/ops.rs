@@ -123,7 +123,7 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
             Ask::Release(owner, shared, bytes.pick(&how_many), result(bytes))
         }
         48..=50 => {
-            // The last one is refused, unless the clock was set back.
+            // A raise by the last of these numbers is refused, unless the clock was set back.
             let ahead = [-5_000, 5_000, 90_000_000, DAY, DAY + 1].map(Some);
             let ahead = bytes.pick(&[None, None, ahead[0], ahead[1], ahead[2], ahead[3], ahead[4]]);
             Ask::Renew(bytes.pick(&OWNERS), lease(bytes), ahead)

@@ -110,7 +110,7 @@ impl Naive {
     }
 
     /// Returns the request for one key of a set. `HOLDS n` applies to all keys except those of
-    /// `UNDER`, which get one more hold unless the first key only repeats the request.
+    /// `UNDER`, which get one more hold unless the request is a repetition for the first key.
     fn part(&self, key: Key, request: &Request, under: bool, repeats: bool) -> Request {
         if !under {
             return *request;

@@ -1,4 +1,4 @@
-//! Semaphores: the table and the model must have the same permits out and the same queue.
+//! Semaphores. The table and the model must have the same held permits and the same queue.
 
 mod asking;
 mod ops;

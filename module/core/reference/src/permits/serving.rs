@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 
 use super::world::{Flight, KEY, Key, World};
 
-/// Number of waiters served in one step.
+/// Number of waiters served in one batch.
 const BATCH: u64 = 2;
 
 impl World {
@@ -106,7 +106,7 @@ impl World {
             looks += 1;
             prop_assert!(looks < 5, "looks have no end");
         }
-        // A look was planned for each waiter that can be served, so the first one must have to wait.
+        // All due looks were taken. So the first waiter that is left cannot be served now.
         if let Some(first) = self.waits.first() {
             prop_assert!(self.key != Key::Unset, "it is gone, and they wait");
             let no_more =

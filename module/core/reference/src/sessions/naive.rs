@@ -7,7 +7,8 @@ use super::ops::{KEYS, SESSIONS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     Client(u64),
-    /// The number of a session, and its generation: how often the number has been opened.
+    /// The number of a session, and its generation, which is different each time that a session is
+    /// opened.
     Session(usize, u64),
 }
 
@@ -44,16 +45,16 @@ pub struct Session {
     /// The blocked client, and whether it has something to read.
     pub reader: Option<(u64, bool)>,
     pub posted: Vec<Told>,
-    /// Positions of grants that were neither used by their owners nor sent.
+    /// Numbers of grants in `posted`, counted from 1, that their owners have not used.
     pub untold: Vec<usize>,
-    /// Position of the latest outcome that was sent.
+    /// Number of the latest outcome that was sent, counted from 1.
     pub sent: usize,
     pub acked: usize,
 }
 
 #[derive(Debug, Default)]
 pub struct Naive {
-    /// Holder of each lock, and the session, generation and position of its unused grant.
+    /// Holder of each lock.
     pub holders: [Option<usize>; KEYS],
     pub queues: [Vec<Wait>; KEYS],
     /// Number of the first place of each queue since it was last empty.
@@ -136,7 +137,8 @@ impl Naive {
         false
     }
 
-    /// Acquires a lock if it is free. Returns whether it did. An owner that has the lock leaves its queue.
+    /// Acquires a lock if it is free. Returns whether it did. An owner that acquires the lock loses
+    /// its place in the queue.
     pub fn acquire(&mut self, key: usize, owner: usize) -> bool {
         if self.holders[key] == Some(owner) {
             self.used(key, owner);

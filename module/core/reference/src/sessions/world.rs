@@ -74,7 +74,7 @@ impl World {
         ask(&mut self.table, &at)
     }
 
-    /// Acquires a lock in the table and in the model. Returns whether it was granted.
+    /// Acquires a lock in the table. Returns whether it was granted.
     pub fn acquire(&mut self, key: usize, owner: &'static str) -> Result<bool, TestCaseError> {
         let (reply, change) =
             self.with(key, owner, |table, at| table.acquire(at, &request_of(owner)));
@@ -82,7 +82,7 @@ impl World {
         Ok(matches!(reply, AcquireReply::Granted { .. }))
     }
 
-    /// Starts a wait in the table and in the model. Returns whether it was answered at once.
+    /// Starts a wait in the table. Returns whether it was answered at once.
     pub fn wait(
         &mut self,
         key: usize,

@@ -36,7 +36,8 @@ impl Naive {
     }
 
     /// Returns the owners that keep a waiter from a lock that it does not hold, and whether each of
-    /// them holds the lock. The others are ahead of it in the queue, with a set.
+    /// them holds the lock. The other owners have an earlier place in the queue of the lock, for a
+    /// set.
     fn in_the_way(&self, of: Owner, key: Key, shared: bool, before: usize) -> Vec<(Owner, bool)> {
         let mut owners: Vec<_> = match &self.locks[key].held {
             Held::Free => Vec::new(),

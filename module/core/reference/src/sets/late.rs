@@ -1,6 +1,6 @@
-//! The same operations while work is done late: keys have expired without a look, or a session is
-//! away and its waits are still in line. When all work is done, no waiter may be left that can be
-//! granted its request.
+//! The operations of `ops.rs` in a world in which work is done late: keys have expired without a
+//! look, or a session is away and its waits are still in line. When all work is done, no waiter may
+//! be left that can be granted its request.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,11 @@ use super::ops::{ALL, KEYS, Op, Set};
 use super::world::World;
 use crate::sim::{Foreign, key_ref};
 
-/// Position of a lock that one owner holds all the time, after [`KEYS`].
+/// Position, after those of [`KEYS`], of a lock that one owner holds all the time.
 const BUSY: usize = KEYS.len();
 
-/// Owners that wait for it through the session: more than one piece of work handles.
+/// Owners that wait for the busy lock through the session. One piece of work cannot handle all of
+/// them.
 const CROWD: [&str; 20] = [
     "c01", "c02", "c03", "c04", "c05", "c06", "c07", "c08", "c09", "c10", "c11", "c12", "c13",
     "c14", "c15", "c16", "c17", "c18", "c19", "c20",

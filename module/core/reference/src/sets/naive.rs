@@ -420,8 +420,8 @@ impl Naive {
         }
     }
 
-    /// Returns whether the first lock that a wait for a set is refused is one that its owner shares
-    /// and requests exclusively.
+    /// Returns whether a wait for a set must be dismissed. This is so if the first of its locks
+    /// that is refused is one that its owner shares and requests exclusively.
     fn is_misfit(&self, at: usize) -> bool {
         let wait = &self.waits[at];
         let mut tried = self.clone();
