@@ -11,7 +11,7 @@ use harness::history::{Call, Outcome, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How exact clocks are.
+/// Tolerance for errors of clocks.
 const SLACK: Duration = Duration::from_millis(2);
 
 /// Longest delay of a hand-off where promptness is promised: longer than any fault stops the server.
@@ -20,10 +20,10 @@ const PROMPT: Duration = Duration::from_secs(3);
 /// Duration of an offer to a waiter, if its lease is longer.
 const OFFER: Duration = Duration::from_secs(2);
 
-/// Tasks record a renewal when they notice it, up to this time later.
+/// Longest time between a renewal and the moment at which its task notices and records it.
 const STALE_SLACK: Duration = Duration::from_millis(100);
 
-/// Longest time until a client knows that a latch is open. It may have to reconnect.
+/// Longest time until a client knows that a latch is open. The client may have to reconnect.
 const LATE_LATCH: Duration = Duration::from_millis(500);
 
 /// A limit for rounds in which no time is judged.
@@ -116,8 +116,8 @@ fn shorten(call: &mut Call) {
     }
 }
 
-/// Releases that succeeded although the lease was over or another owner had the lock. Bound locks are excluded,
-/// since the end of their sessions is unknown.
+/// Releases and renewals that succeeded although the lease was over or another owner had the lock. A round
+/// with bound locks is not judged, since the end of their sessions is unknown.
 fn stale(judged: &[Call], seen: &Seen) -> Vec<String> {
     let is_bound = |call: &&Call| {
         call.request.asks() && call.request.lease().is_none_or(|lease| lease.is_zero())
@@ -131,8 +131,8 @@ fn stale(judged: &[Call], seen: &Seen) -> Vec<String> {
     found.map(|violation| violation.to_string()).collect()
 }
 
-/// Waits for a latch that failed long after it had opened, with no fault in between. An open latch has no key,
-/// so it also admits later waiters until it is set again.
+/// Waits that failed although their latch had been open for long, with no fault in between. An open latch has
+/// no key, so it also admits later waiters until it is set again.
 fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
     let mut left = Vec::new();
     let opened = |call: &&Call| match call.answer {
@@ -165,8 +165,8 @@ fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
     left
 }
 
-/// Latches without those that existed while a primary was replaced. They are not replicated synchronously, so
-/// they may be lost, and a lost latch counts as open.
+/// Returns the calls without those on latches that existed while a primary was replaced. Latches are not
+/// replicated synchronously, so such a latch may be lost, and a lost latch counts as open.
 fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call> {
     let mut latches: BTreeMap<&str, Span> = BTreeMap::new();
     for call in calls {
@@ -229,7 +229,7 @@ fn outlived(
         .then(|| format!("Kept: {key}, whose client was gone at {at:?}, not free for {wait}"))
 }
 
-/// Time from that moment to the next grant of the lock.
+/// Time from `at` to the next grant of the lock.
 fn next_grant(calls: &[Call], key: &str, at: Duration) -> Option<Duration> {
     let granted = |call: &Call| match call.answer {
         Some((answered, Outcome::Granted { .. })) if call.key == key => answered.checked_sub(at),

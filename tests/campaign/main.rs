@@ -1,8 +1,9 @@
 //! Real servers under load and faults, and a judge of each client's replies and beliefs.
 //!
-//! A suite is a topology, a setting, a workload and faults: [`suites`] is the table of all. The beginning of a
-//! name selects all suites that start with it. Each prints its counts, its violations, and a row for
-//! `docs/evidence.md` with commit, server and seed. Ends with 1 if a promise was broken.
+//! A suite is a topology, a setting, a workload and faults; [`suites`] is the table of all suites. The
+//! beginning of a name, up to a slash, selects all suites that start with it. Each suite prints its counts,
+//! its violations, and a row for `docs/evidence.md` with commit, server and seed. The exit status is 1 if a
+//! promise was broken.
 //!
 //! The seed decides the actions, but not the order of threads.
 
@@ -124,7 +125,8 @@ impl Options {
             wrong(&format!("there is no suite {name:?}: see --list"));
         }
         let is_named = |suite: &Suite| self.suites.contains(&suite.name);
-        // In a few seconds, or with one fault, a control may find nothing.
+        // In a few seconds, or with only some faults, a control may find nothing. It then runs only if it is
+        // named in full.
         let brief = self.some || !self.fault.is_empty();
         all.retain(|suite| {
             self.suites.iter().any(|name| begins(suite, name))
@@ -179,7 +181,7 @@ fn render() {
     }
 }
 
-/// Runs the suites. Returns the row of each, and whether its promises held.
+/// Runs the suites. Returns the row of each suite, and whether its promises held.
 fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     let todo = Mutex::new(suites.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -225,7 +227,7 @@ fn server() -> String {
 }
 
 impl Options {
-    /// A record of that suite, without its results.
+    /// A record of a run of that suite, still without results.
     fn record(&self, suite: &Suite, again: &str, wall: Duration) -> Record {
         Record {
             suite: suite.name.clone(),

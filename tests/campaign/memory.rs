@@ -1,9 +1,9 @@
-//! Memory of idle servers, from round to round.
+//! Memory that idle servers use, from round to round.
 
 use harness::{Server, observe};
 use std::fmt;
 
-/// After that many rounds a leak is larger than the noise.
+/// Number of rounds after which a leak is larger than the noise.
 const ENOUGH: usize = 200;
 
 /// Allowed growth from the second quarter to the last, in percent. A leak of one byte for each call of an hour
@@ -21,7 +21,7 @@ impl Memory {
         self.0.push(all.cast_unsigned());
     }
 
-    /// The median of each quarter of the rounds; of all of them when there are fewer than four.
+    /// The median of each quarter of the rounds; fewer medians if there are too few rounds for four parts.
     fn quarters(&self) -> Vec<u64> {
         let rounds = self.0.len().div_ceil(4).max(1);
         self.0.chunks(rounds).map(median).collect()

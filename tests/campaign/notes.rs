@@ -25,17 +25,17 @@ pub(crate) struct Seen {
     pub(crate) cancels: Vec<Span>,
     /// Times in which two servers may both have acted as primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog, each from the time at which it was due.
+    /// Renewals by the watchdog. Each begins at the time at which it was due.
     pub(crate) renewals: Vec<Call>,
     /// Bound locks of clients that vanished, with the time.
     pub(crate) gone: Vec<(String, Duration)>,
     /// Observations of each value of a result, by key and value.
     pub(crate) results: BTreeMap<(String, String), Vec<Shown>>,
-    /// Calls that got neither a result nor its lock in time.
+    /// Calls that got in time neither a result nor the lock of the result.
     pub(crate) late_results: Vec<Span>,
-    /// The last messages that are in no history.
+    /// Recent messages about events that are not calls.
     pub(crate) said: VecDeque<String>,
-    /// Violations that tasks saw, each with the least promise that excludes it.
+    /// Violations that tasks saw, each with the weakest promise that excludes it.
     pub(crate) violations: Vec<(Promises, String)>,
 }
 
@@ -103,7 +103,7 @@ impl Notes {
         self.keep("renewals seen", |seen| seen.renewals.push(renewal));
     }
 
-    /// Counts and records a violation, with the least promise that excludes it.
+    /// Counts and records a violation, with the weakest promise that excludes it.
     pub(crate) fn broken(&self, what: &str, least: Promises, violation: String) {
         self.keep(what, |seen| seen.violations.push((least, violation)));
     }
@@ -113,7 +113,7 @@ impl Notes {
         self.open().violations.push((Promises::Nothing, format!("Surprise: {what}")));
     }
 
-    /// Records an error. Transient errors are expected here.
+    /// Counts an error. Errors that are neither transient nor the loss of a lock are unexplained.
     pub(crate) fn trouble(&self, what: &str, trouble: &Error) {
         self.add(&format!("{what} failed"), 1);
         if !trouble.is_retryable() && !trouble.is_lost() {

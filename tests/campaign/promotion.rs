@@ -32,13 +32,13 @@ const LATER: &str = "first grant, later than could be known";
 /// The component that replaces a primary.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// Sentinels that give it up after a second.
+    /// Sentinels, which consider a primary dead after a second.
     Sentinel,
-    /// Nodes that give it up after a second.
+    /// Nodes of a cluster, which consider a master dead after a second.
     Cluster,
 }
 
-/// Measures that many promotions; half of the first grants must be in time.
+/// Measures that many promotions. At least half of the first grants must be in time.
 pub(crate) fn play(kind: Kind, count: u64, report: &Report) {
     match kind {
         Kind::Sentinel => of_sentinel(count, report),

@@ -21,7 +21,7 @@ struct Seen {
     violations: Vec<String>,
     /// The figure of the suite's row, in a sentence.
     figure: String,
-    /// Where the artifacts are.
+    /// Messages that say where artifacts are.
     kept: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Report {
         self.seen().counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Number of kinds of faults that came.
+    /// Number of kinds of faults that happened.
     pub(crate) fn kinds(&self) -> usize {
         self.seen().counts.keys().filter(|what| what.starts_with("fault: ")).count()
     }
@@ -50,7 +50,7 @@ impl Report {
         self.seen().times.entry(what.to_owned()).or_default().push(us);
     }
 
-    /// The same as a duration.
+    /// Records a time that is given as a duration.
     pub(crate) fn took(&self, what: &str, time: Duration) {
         self.time(what, i64::try_from(time.as_micros()).expect("not for centuries"));
     }
@@ -72,7 +72,7 @@ impl Report {
         self.seen().violations.push(what.into());
     }
 
-    /// Requires a minimum number of a fault.
+    /// Requires that a counter has reached a minimum.
     pub(crate) fn wants(&self, what: &str, least: u64) {
         let count = self.count(what);
         if count < least {
@@ -80,8 +80,8 @@ impl Report {
         }
     }
 
-    /// Requires that fewer cases are excused than counted. A case is excused when a process had no processor
-    /// time, or another one was faster.
+    /// Requires that at most `of` cases were excused, or ten if that is more. A case is excused when a
+    /// process had no processor time, or another one was faster.
     pub(crate) fn excuses(&self, what: &str, of: u64) {
         let count = self.count(what);
         if count > of.max(10) {
@@ -89,7 +89,8 @@ impl Report {
         }
     }
 
-    /// Requires that at least half of the recorded times are below a limit. The others may be late on a busy machine.
+    /// Requires that times were recorded, and that at most half of them exceed a limit. The others may be
+    /// late on a busy machine.
     pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
         let late = {
             let seen = self.seen();

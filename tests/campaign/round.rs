@@ -35,7 +35,7 @@ const AWAITED: Duration = Duration::from_secs(600);
 /// Probability that a second fault overlaps with one, in percent.
 const BESIDE_PERCENT: u64 = 30;
 
-/// Counts faults that began during another.
+/// Counter of faults that overlapped with another.
 const AT_ONCE: &str = "faults that overlapped with another";
 
 /// Number of tasks that share each way.
@@ -84,7 +84,7 @@ impl Round {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Counts a grant to an owner. Its name begins with the number of its task.
+    /// Counts a grant to an owner. The owner's name begins with the number of its task.
     pub(crate) fn granted(&self, owner: &str) {
         self.notes.add("grants", 1);
         let task = owner.split(':').next().and_then(|number| number.parse::<usize>().ok());
@@ -93,7 +93,8 @@ impl Round {
         }
     }
 
-    /// Waits until each task has had a turn, and a task on each of these ways a grant. All servers run.
+    /// Waits until each task has had a turn, more than ten grants were counted, and each way for which
+    /// `follows` is true has had a grant. Panics if a server does not run.
     fn wait_for_progress(&self, servers: &[&Server], follows: impl Fn(usize) -> bool) {
         let of = |all: &[AtomicU64]| -> Vec<u64> {
             all.iter().map(|count| count.load(Ordering::SeqCst)).collect()
@@ -195,7 +196,7 @@ fn demand(
     wanted: &[&Fault],
     can_overlap: bool,
 ) {
-    // A run ends at the first violation.
+    // A run ends at the first violation, so the rest may be missing.
     if !report.is_right() {
         return;
     }
@@ -282,7 +283,8 @@ impl One<'_> {
         runtime.shutdown_background();
     }
 
-    /// Injects faults one after the other. After each, checks that every task makes progress.
+    /// Injects faults one after another. If the pace settles, waits after each until the servers have
+    /// recovered and every task has made progress.
     fn inject(&self, round: &Round, time: Duration) {
         let (topology, mut random) = (self.topology, self.random.part(0));
         let (end, pace) = (Instant::now() + time, self.rounds.pace);
@@ -322,7 +324,7 @@ impl One<'_> {
         note_replaced(round, topology, &mut known);
     }
 
-    /// Chooses a fault that overlaps with the next one: always the first time, then sometimes.
+    /// Chooses a fault that overlaps with the next one: always until one has overlapped, then sometimes.
     fn beside<'r>(
         &'r self,
         round: &'r Round,
@@ -393,7 +395,7 @@ impl Moment<'_> {
         self.apart = true;
     }
 
-    /// Extends the fault to that time from now.
+    /// Sets the span of the fault: it begins now and lasts for that time.
     pub(crate) fn lasts(&mut self, time: Duration) {
         let from = self.round.recorder.now();
         self.span = Some(Span { from, to: from + time });

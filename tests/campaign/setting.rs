@@ -1,4 +1,4 @@
-//! The compared settings against lost grants.
+//! The settings that suites compare: safeguards against lost grants.
 
 use harness::{Options, Server};
 use kvlock::{Builder, Client, Clock};
@@ -14,13 +14,13 @@ const CONFIRM: Duration = Duration::from_millis(500);
 /// Time to live of sessions that bind locks: shorter than the time after which Sentinels replace a server.
 pub(crate) const SESSION: Duration = Duration::from_millis(600);
 
-/// Leases with a quarantine: longer than one and a half times [`MAX_LAG`] and two seconds.
+/// Leases with a quarantine. They must be longer than 1.5 times [`MAX_LAG`], plus two seconds.
 const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
 
-/// Time to live of such a session with a quarantine: as long as leases must be then.
+/// Time to live of such a session with a quarantine. The minimum for leases holds for it too.
 const LONG_SESSION: Duration = Duration::from_millis(5500);
 
-/// A setting against lost grants.
+/// A setting of servers and clients. Most are safeguards against lost grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Default,

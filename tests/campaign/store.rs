@@ -1,5 +1,5 @@
-//! The data behind the locks: a store that checks tokens. It also knows the order in which locks were granted,
-//! which a real store does not, and so tells whether checking tokens was enough.
+//! The data behind the locks: a store that checks tokens. Unlike a real store, it also knows the order in
+//! which locks were granted. So it can tell whether the check of tokens was enough.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,12 +33,12 @@ pub(crate) enum Written {
     Accepted,
     /// Refused: another owner has written with a larger token, or with the same.
     Refused,
-    /// Accepted, although a later holder has written: its owner.
+    /// Accepted, although a later holder has written. The text names both grants.
     Stale(String),
 }
 
 impl Store {
-    /// Locks the store, so that other steps happen together with a write.
+    /// Locks the store: no other task can write until the result is dropped.
     pub(crate) fn open(&self) -> Open<'_> {
         Open(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,7 +1,7 @@
 //! The table of all suites: their load, their faults and their promises.
 //!
-//! It belongs to the scoreboard in `docs/evidence.md`: each suite names the rows that it is evidence for, and
-//! its report is a new version of a row.
+//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence. Its report is
+//! a new version of a row.
 
 use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, STEP, STOPPED};
@@ -50,7 +50,8 @@ pub(crate) struct Rounds {
     /// Faults of that class are drawn besides the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
-    /// Counter that must be at least one, in suites that show that the judge finds violations.
+    /// Counter that must be at least one, in suites where overlaps must happen. It shows that the judge finds
+    /// them.
     pub(crate) finds: Option<&'static str>,
 }
 
@@ -90,7 +91,7 @@ pub(crate) struct Pace {
     pub(crate) round: Duration,
     /// Largest number of faults in a round.
     pub(crate) faults: usize,
-    /// The servers are healthy and each task makes progress before the next fault.
+    /// Whether the next fault waits until the servers have recovered and each task has made progress.
     pub(crate) settles: bool,
     /// Longest pause between two faults.
     pub(crate) rest: Duration,
@@ -129,7 +130,7 @@ pub(crate) struct Suite {
     pub(crate) play: Play,
 }
 
-/// Suffix of the name of a control: the same suite without its safeguard.
+/// Suffix of the name of a control. A control is the same suite without its safeguard.
 const CONTROL: &str = "/control";
 
 impl Suite {
@@ -137,7 +138,8 @@ impl Suite {
         self.name.ends_with(CONTROL)
     }
 
-    /// Name that seeds the faults: a control has the faults of its suite.
+    /// Name from which the random choices are seeded. A control uses the name of its suite, to draw the same
+    /// faults.
     pub(crate) fn seeded_by(&self) -> &str {
         self.name.strip_suffix(CONTROL).unwrap_or(&self.name)
     }
@@ -179,7 +181,7 @@ fn chaos() -> Suite {
     suite("chaos/pair", "1, 3, 24, F4, F8, F20, F21", rounds)
 }
 
-/// Random commands and bytes for a server.
+/// A server that receives random commands and bytes.
 fn fuzz() -> Suite {
     let rounds = Rounds {
         on: Target::start,
@@ -192,7 +194,7 @@ fn fuzz() -> Suite {
     suite("fuzz/single", "20", rounds)
 }
 
-/// Exclusive locks, and the control of each suite that promises that beliefs do not overlap.
+/// Exclusive locks on each topology. Some of these suites have a control, in which beliefs must overlap.
 fn rounds() -> Vec<Suite> {
     use Setting::{
         AllReplicas, Default, IoThreads, MinReplicas, MinReplicasToWrite, Quarantine, SlowClock,
@@ -267,7 +269,7 @@ fn strangers() -> Suite {
     suite("strangers/single", "F20", rounds)
 }
 
-/// All workloads other than exclusive locks, on each topology.
+/// The other workloads of the crate, on several topologies.
 fn others() -> Vec<Suite> {
     use Setting::{AllReplicas, Default, Quarantine};
     type Row = (&'static str, Work, Promises);
@@ -280,7 +282,7 @@ fn others() -> Vec<Suite> {
         ("results", RESULTS, NoLoss),
         ("sets", SETS, NoLoss),
         ("elections", ELECTIONS, NoLoss),
-        // The end of a session is a loss of the lock before the end of its lease.
+        // When a session ends, its client loses the lock before the lease has ended.
         ("bound", BOUND, NoOverlap),
     ];
     let places: [On; 6] = [
@@ -298,7 +300,7 @@ fn others() -> Vec<Suite> {
                 (_, Default | Quarantine) => NoOverlap,
                 _ => promises,
             };
-            // Their leases are longer than all clock steps.
+            // The leases of bound locks are longer than all clock steps.
             let without = if what == "bound" { &[] } else { without };
             // On a single server all faults must happen; elsewhere those that replace a primary.
             let wants = if place == "single/default" { Wants::All } else { Wants::Failovers };

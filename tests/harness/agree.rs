@@ -5,10 +5,10 @@ use crate::{Connection, Value, cmd, wait};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest time until a write has arrived.
+/// Longest time until a write has arrived at the other server.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A hash, in an order that does not depend on its history.
+/// The fields and values of a hash, sorted by field.
 pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> {
     let all = connection.call(cmd!["HGETALL", key]);
     all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()

@@ -24,8 +24,8 @@ impl Clock {
         Self::default()
     }
 
-    /// Sets it that many milliseconds ahead of the machine's, or behind, and returns when
-    /// each process sees that.
+    /// Sets the clock that many milliseconds ahead of the machine's; negative values set it behind. Returns
+    /// when each process sees the new date.
     pub fn set(&self, ahead_ms: i64) {
         self.begin_to_set(ahead_ms);
         wait::pass(LAG);
@@ -36,7 +36,7 @@ impl Clock {
         self.0.set(Number::DateAheadUs, ahead_ms * 1000);
     }
 
-    /// Gives this clock to that program. The clock must outlive the program.
+    /// Makes the program use this clock. The clock must outlive the program.
     pub fn show_to(&self, command: &mut Command) {
         command.envs(self.0.variables.clone());
     }

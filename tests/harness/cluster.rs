@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Longest time for the nodes to agree.
 pub(crate) const AGREEMENT: Duration = Duration::from_secs(60);
 
-/// All the nodes; they are killed when this is dropped.
+/// All nodes of a cluster. They are killed when this is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Server>,
@@ -39,7 +39,7 @@ impl Cluster {
         cluster
     }
 
-    /// The nodes: after the start the masters are the first.
+    /// The nodes. The first ones are those that were masters after the start.
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
@@ -82,7 +82,7 @@ impl Cluster {
         self.nodes.iter().find(follows).expect("it has a replica")
     }
 
-    /// Waits until a replica has taken over, for the others too.
+    /// Waits until a replica has taken over, and all living nodes know it.
     pub fn wait_for_takeover(&self, replica: &Server) {
         wait::until("the replica has taken over", AGREEMENT, || {
             match observe::info_field(&mut replica.connect(), "role") {
@@ -133,8 +133,8 @@ impl Cluster {
     }
 
     /// Announces the new owner of the lowest slots to each master that does not know it. `redis-cli` has done
-    /// so too, but an older message of the previous owner may arrive later, and Redis 7.0 then believes that
-    /// one.
+    /// so too, but an older message of the previous owner may arrive later, and Redis 7.0 then believes the
+    /// older one.
     fn tell_masters(&self, to: &Server, target: &str, slots: u32) {
         for master in self.nodes.iter().filter(|node| node.is_running() && is_master(node)) {
             let mut master = master.connect();
@@ -162,7 +162,7 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
-    /// Waits until redis-cli finds nothing wrong, which it demands before it moves a slot.
+    /// Waits until redis-cli finds nothing wrong: otherwise it refuses to move slots.
     fn wait_until_checked(&self, at: &str) {
         let cli = self.nodes[0].kind().cli();
         wait::until("redis-cli finds the cluster in order", AGREEMENT, || {

@@ -1,4 +1,4 @@
-//! Which operations were under way when which fault happened.
+//! Counts the operations that were in flight during each fault.
 
 use crate::history::{Call, Outcome, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -76,7 +76,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// When which operation was under way.
+/// The times in which each of [`OPERATIONS`] was in flight.
 fn spans(calls: &[Call], cancels: &[Span]) -> [Vec<Span>; OPERATIONS.len()] {
     let of = |is: &dyn Fn(&Request) -> bool| {
         let answered = calls.iter().filter(|call| is(&call.request));

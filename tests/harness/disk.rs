@@ -1,8 +1,8 @@
 //! A disk for one server, which a test can slow down, and whose power it can cut.
 //!
-//! When a test needs it, compiles `machine_shim.c` beside this file and preloads it into the server. It makes
-//! each `fsync` take longer, and records how much of the append-only file is synced. A loss of power loses the
-//! rest.
+//! `machine_shim.c` beside this file is compiled when a test needs it, and preloaded into the server. It
+//! makes each `fsync` take longer, and records how much of the append-only file is synced. A loss of power
+//! loses the rest of the file.
 
 use crate::options::Options;
 use crate::server::Server;

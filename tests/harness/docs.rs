@@ -7,16 +7,16 @@ use std::fmt;
 /// A command and its arguments.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// In small letters; `config|get` is a subcommand.
+    /// Its name in lower case; `config|get` is a subcommand.
     pub name: String,
-    /// In the order of the syntax.
+    /// Its arguments, in the order of the syntax.
     pub arguments: Vec<Argument>,
 }
 
-/// One of its arguments.
+/// An argument of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Argument {
-    /// What the documents call it.
+    /// Its name in the reply to `COMMAND DOCS`.
     pub name: String,
     /// Its type: `key`, `string`, `integer`, `pure-token`, `oneof`, …
     pub kind: String,
@@ -24,7 +24,7 @@ pub struct Argument {
     pub token: Option<String>,
     /// Whether it may be left out.
     pub optional: bool,
-    /// Whether it may be there more than once.
+    /// Whether it may be given more than once.
     pub multiple: bool,
     /// Its parts or alternatives.
     pub parts: Vec<Self>,
@@ -53,7 +53,7 @@ pub fn is_ours(name: &[u8]) -> bool {
     [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))
 }
 
-/// Its syntax, as the page of a command has it.
+/// The syntax of the command, as on its page in the documents.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name.to_uppercase())?;

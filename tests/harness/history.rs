@@ -155,7 +155,7 @@ impl Outcome {
     pub fn of(request: &Request, reply: &Value) -> Self {
         let number = |reply: &Value| reply.integer().cast_unsigned();
         match (request, reply) {
-            // With HOLDS and a number above what the owner has: it has lost the lock.
+            // The number in `HOLDS` is above what the owner has: it has lost the lock.
             (_, Value::Error { code, .. }) if code == "MISMATCH" => Self::Refused,
             (_, Value::Error { .. }) => Self::Failed,
             (_, Value::Nil) => Self::Refused,
@@ -179,19 +179,20 @@ impl Outcome {
 /// One request and its answer. Times count from the beginning of the history.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which lock.
+    /// Key of the lock.
     pub key: String,
-    /// Its owner.
+    /// The owner that the client used.
     pub owner: String,
     /// What was asked for.
     pub request: Request,
-    /// When it was sent.
+    /// Time of sending.
     pub sent: Duration,
-    /// Time at which the client knew that it was queued, if the test looked.
+    /// Time at which the client knew that the call was queued, if the test looked.
     pub queued: Option<Duration>,
-    /// Time of the last request that showed it in the queue, if the test looked.
+    /// Time of the last inspection that showed the call in the queue, if the test looked.
     pub in_line_at: Option<Duration>,
-    /// Times in which its session was away, and other waiters may have been granted the lock first.
+    /// Times in which the session of the call was away, so that other waiters may have been granted the lock
+    /// first.
     pub away: Vec<(Duration, Duration)>,
     /// Time of the reply, and the outcome.
     pub answer: Option<(Duration, Outcome)>,
@@ -244,8 +245,8 @@ pub struct Recorder {
     latest: Mutex<Latest>,
 }
 
-/// Last call of each lock and owner, and whether it is certain that a queue entry belongs to it. It is not
-/// while an earlier broken-off call may still be queued.
+/// Last call of each lock and owner, and whether a queue entry certainly belongs to it. An entry may belong
+/// to the call before, if that was broken off.
 type Latest = BTreeMap<(String, String), (CallId, bool)>;
 
 impl Default for Recorder {
@@ -333,14 +334,14 @@ impl Recorder {
         outcome
     }
 
-    /// Records that a call, a later wait of the same owner, takes over the place of an earlier one. It counts
-    /// as sent at the time of the earlier one.
+    /// Records that a call, a later wait of the same owner, takes over the place of an earlier one. The later
+    /// call then counts as sent at the time of the earlier one.
     pub fn took_over(&self, call: CallId, earlier: CallId) {
         let mut calls = self.calls.lock().unwrap();
         calls[call.0].sent = calls[earlier.0].sent;
     }
 
-    /// Records that this call may never have arrived: the queue entry belonged to an earlier one.
+    /// Records that this call may never have arrived: the queue entry belonged to an earlier call.
     pub fn may_not_have_come(&self, call: CallId) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         (call.queued, call.in_line_at) = (None, None);

@@ -1,9 +1,11 @@
 //! The servers that the tests run on.
 //!
-//! `scripts/servers` brings each of them under a name, as a launcher at
-//! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER`
-//! names the one that all tests run on; without it, [`Server::start`](crate::Server::start) starts
-//! `redis-7.0`, and [`on_each_server!`](crate::on_each_server) goes through [`EACH`]. `KVLOCK_SERVERS` names another folder. A server that is not there fails the test that asks for it: nothing is skipped.
+//! `scripts/servers` installs each of them under a name, as a launcher at
+//! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER` names the
+//! one that all tests run on; without it, [`Server::start`](crate::Server::start) starts `redis-7.0`, and
+//! [`on_each_server!`](crate::on_each_server) uses all of [`EACH`]. `KVLOCK_SERVERS` names a folder to use
+//! instead of `target/servers`. A server that is not there fails the test that asks for it: nothing is
+//! skipped.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The server of that name; whether it is there is looked up when it is started.
+    /// The server of that name. Starting it fails if it is not installed.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
@@ -97,8 +99,8 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the workspace")
 }
 
-/// Makes one `#[test]` for each of [`EACH`] out of functions that take a [`Kind`]. With
-/// `KVLOCK_SERVER` set it makes one on that server alone: tests/build.rs builds them anew.
+/// Makes one `#[test]` for each of [`EACH`] out of functions that take a [`Kind`]. If `KVLOCK_SERVER` is set,
+/// makes a single test, on that server: see `tests/build.rs`.
 ///
 /// ```
 /// # use harness::{Kind, on_each_server};

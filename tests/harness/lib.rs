@@ -23,7 +23,7 @@
 //! | the servers that tests run on | [`kind`] |
 //! | a server process | [`server`], [`options`] |
 //! | any other process, which ends with the test | [`launch`] |
-//! | several of them as a cluster | [`cluster`] |
+//! | several servers as a cluster | [`cluster`] |
 //! | a port that is free | [`port`] |
 //! | a primary, its replicas and their Sentinels, each server behind a proxy | [`site`] |
 //! | a proxy that cuts a server off | [`proxy`] |

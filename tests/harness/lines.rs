@@ -32,7 +32,7 @@ pub fn watch(
 
 /// Records the queue in a reply to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns its owners.
 pub fn note(info: &Value, key: &str, asked: Duration, recorder: &Recorder) -> Vec<String> {
-    // There is no queue without a holder, and none on another server.
+    // Without a holder there is no queue, and a server that does not have the key replies with an error.
     let Value::Array(_) = info else { return Vec::new() };
     let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
     owners.inspect(|owner| recorder.seen_in_line(key, owner, asked)).collect()

@@ -25,7 +25,7 @@ pub fn provoke_path() -> PathBuf {
     named("KVLOCK_PROVOKE_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
-/// A file that is named by the environment is not checked.
+/// The file that this environment variable names, if it is set. Its age is not checked.
 fn named(variable: &str) -> Option<PathBuf> {
     let path = PathBuf::from(std::env::var_os(variable)?);
     // An absolute path, since the server runs in another folder.

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Longest wait of the functions here.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A field of `INFO`, such as `blocked_clients`; `None` when the server has none of that name.
+/// A field of `INFO`, such as `blocked_clients`; `None` when the server has no field of that name.
 pub fn info_field(connection: &mut Connection, field: &str) -> Option<String> {
     let info = connection.call(cmd!["INFO", "everything"]).text();
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
@@ -77,7 +77,7 @@ pub fn wait_for_waiters(connection: &mut Connection, key: impl AsRef<[u8]>, coun
     });
 }
 
-/// Waits until a replica has received all that its primary has sent, and follows it.
+/// Waits until a replica is connected to its primary and has received all of its writes.
 pub fn wait_for_replica(primary: &mut Connection, replica: &mut Connection) {
     wait::until("the replica has caught up", 3 * PATIENCE, || {
         let (link, at) =
@@ -120,8 +120,8 @@ pub fn end_quarantine(connection: &mut Connection) {
     connection.call(cmd!["CONFIG", "SET", name, length[1].text()]);
 }
 
-/// State of these locks that is left: holds, waiters, blocked clients; and caught panics. Empty if nothing is
-/// left. Needs the module.
+/// State that is left: holds of these locks, and any waiters, blocked clients or caught panics of the server.
+/// Empty if nothing is left. Needs the module.
 pub fn left_behind<K: AsRef<[u8]>>(connection: &mut Connection, keys: &[K]) -> Vec<String> {
     let mut left = Vec::new();
     for key in keys.iter().map(AsRef::as_ref) {

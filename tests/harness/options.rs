@@ -69,7 +69,7 @@ impl Options {
         self
     }
 
-    /// Adds a line of configuration; after the harness's own lines, so it wins.
+    /// Adds a line of configuration. It follows the harness's own lines, so it takes precedence.
     pub fn config(mut self, name: &str, value: impl Display) -> Self {
         self.config.push((name.to_owned(), value.to_string()));
         self
@@ -103,18 +103,18 @@ impl Options {
         dir.expect("a temporary folder")
     }
 
-    /// Follows that server. It has not caught up when it starts: wait for its link.
+    /// Makes it a replica of that server. It has not caught up when it starts: wait for its link.
     pub fn replica_of(self, primary: &Server) -> Self {
         let port = primary.port();
         self.config("replicaof", format_args!("127.0.0.1 {port}"))
     }
 
-    /// Is a node of a cluster; its bus is 10,000 above its port.
+    /// Makes it a node of a cluster. The port of its bus is 10,000 above its port.
     pub fn cluster(self) -> Self {
         self.config("cluster-enabled", "yes").config("cluster-node-timeout", 2000)
     }
 
-    /// Starts a Sentinel instead of a server. Its lines of configuration follow.
+    /// Starts a Sentinel instead of a server. Add its configuration with [`config`](Self::config).
     pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self.without_module()
@@ -132,8 +132,8 @@ impl Options {
         self
     }
 
-    /// Starts it, and returns when it answers `PING`. Panics with the end of its log when it does
-    /// not within 30 seconds.
+    /// Starts it, and returns when it answers `PING`. Panics with the end of its log when it does not answer
+    /// within 60 seconds.
     pub fn start(self) -> Server {
         Server::launch(self)
     }
@@ -172,8 +172,8 @@ pub fn chosen_io_threads() -> Option<u32> {
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))
 }
 
-/// Lines that make a server use that number of I/O threads. Redis 7.0 reads with them only when this is
-/// configured, and Valkey uses them for every event only when this is configured.
+/// Lines that make a server use that number of I/O threads. By default, Redis 7.0 does not use them for
+/// reads, and Valkey does not use them for every event.
 fn io_threads(kind: &Kind, number: u32) -> String {
     let option = if kind.name().starts_with("valkey") {
         "events-per-io-thread 0"

@@ -16,8 +16,8 @@ const COUNT: u16 = 11_000;
 /// the kernel's range.
 const BUS: u16 = 10_000;
 
-/// A port that was free a moment ago, together with its bus port, and that this process has not
-/// been given before in the last thousands of calls.
+/// A port that was free a moment ago, together with its bus port, and that the last thousands of calls in
+/// this process have not returned.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
     // Processes that run at the same time start far from each other, because the port of a killed server is free

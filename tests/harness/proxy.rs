@@ -51,10 +51,10 @@ struct Ways {
     server: u16,
     closed: bool,
     cut: bool,
-    /// Replicas that are cut off, by the port they are known by.
+    /// Replicas that are cut off, by the port that they announce.
     cut_replicas: Vec<u16>,
-    /// Resets for the next connections that carry these commands, in order. The number is how many of the
-    /// command pass first.
+    /// Resets for the next connections that carry these commands, in order. The number says how many times
+    /// the command passes first.
     resets: Vec<(&'static str, usize, Moment)>,
     /// A command that reaches the server after its connection was closed.
     late: Vec<u8>,
@@ -71,7 +71,7 @@ struct Way {
     ends: Arc<[TcpStream; 2]>,
     replica: Option<u16>,
     reset: Option<Moment>,
-    /// Everything that arrives is dropped.
+    /// Whether all data that arrive are dropped.
     cut: bool,
 }
 
@@ -138,7 +138,7 @@ impl Proxy {
         lock(&self.ways).open.values_mut().for_each(|way| way.cut = true);
     }
 
-    /// Cuts off the replica that is known by that port, and no other connection.
+    /// Cuts off the replica that announces that port, and no other connection.
     pub fn cut_replica(&self, known_by: u16) {
         let mut ways = lock(&self.ways);
         ways.cut_replicas.push(known_by);
@@ -186,7 +186,7 @@ impl Proxy {
         lock(&self.ways).resets.push((command, passed, moment));
     }
 
-    /// Whether all planned resets have happened.
+    /// Whether all planned resets have been triggered.
     pub fn has_reset(&self) -> bool {
         lock(&self.ways).resets.is_empty()
     }
@@ -263,7 +263,7 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     for to_server in [true, false] {
         let (shared, ends) = (shared.clone(), ends.clone());
         thread::spawn(move || {
-            // The order of connections decides the delays of their messages.
+            // The number of the connection decides the delays of its messages.
             fastrand::seed(2 * id + u64::from(!to_server));
             pump(&shared, id, to_server, &ends);
         });
@@ -307,7 +307,7 @@ fn shut(end: &TcpStream, how: Shutdown) {
     let _closed = end.shutdown(how);
 }
 
-/// Port by which a replica reports that it is known.
+/// The port that a replica announces in this message, if it announces one.
 fn named_in(said: &[u8]) -> Option<u16> {
     let rest = &said[find(said, NAMES_ITSELF)? + NAMES_ITSELF.len()..];
     String::from_utf8_lossy(rest).split("\r\n").nth(1)?.parse().ok()

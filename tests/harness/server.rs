@@ -79,7 +79,7 @@ impl Server {
         self.port
     }
 
-    /// Its address as redis-rs takes it.
+    /// Its address as a URL for redis-rs.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
@@ -100,14 +100,14 @@ impl Server {
             .unwrap_or_else(|e| panic!("cannot connect to port {}: {e}", self.port))
     }
 
-    /// A new connection that has said `HELLO` for that protocol, 2 or 3.
+    /// A new connection that has switched to that protocol, 2 or 3, with `HELLO`.
     pub fn connect_resp(&self, protocol: u8) -> Connection {
         let mut connection = self.connect();
         connection.hello(protocol);
         connection
     }
 
-    /// Its log, including the time before restarts.
+    /// Its log, from before restarts too.
     pub fn log(&self) -> String {
         read_log(&self.dir)
     }
@@ -144,7 +144,8 @@ impl Server {
                 Ok(None) => {}
                 Err(error) => return Err(error.to_string()),
             }
-            // Refused while a replica that has just synchronized writes its first append-only file.
+            // A replica that has just synchronized does not shut down while it writes its first append-only
+            // file.
             if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
                 self.signal(Signal::SIGTERM);
                 asked = Some(Instant::now());
@@ -153,8 +154,8 @@ impl Server {
         });
     }
 
-    /// Kills it if it runs, and starts it again with the same port, folder and
-    /// configuration file. Returns when it answers.
+    /// Kills the server if it runs, and starts it again with the same port, folder and configuration file.
+    /// Returns when it answers.
     pub fn restart(&self) {
         if self.is_running() {
             self.kill9();
@@ -170,7 +171,7 @@ impl Server {
         *self.child.lock().unwrap() = begin(&self.options, &self.dir);
     }
 
-    /// Deletes all data that it has on disk: it starts empty next time. It must not run.
+    /// Deletes all data of the server on disk, so that it starts empty next time. The server must not run.
     pub fn forget(&self) {
         assert!(!self.is_running(), "{} would write its data again", self.kind());
         for name in ["dump.rdb", "appendonlydir"] {

@@ -61,7 +61,7 @@ impl Options {
     }
 }
 
-/// The other module, compiled once.
+/// The module that calls commands, compiled once per process.
 static CALLER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = TempDir::new_in(target()).expect("a temporary folder");
     // Each run replaces the previous run's file.

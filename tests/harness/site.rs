@@ -20,7 +20,7 @@ const GIVEN_UP: Duration = Duration::from_secs(10);
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 
-/// All of them; they are killed when this is dropped.
+/// The servers, their proxies and the Sentinels. The processes are killed when this is dropped.
 #[derive(Debug)]
 pub struct Site {
     servers: Vec<Server>,
@@ -198,12 +198,12 @@ fn wait_until_acquainted(sentinels: &[Server], replicas: usize) {
     }
 }
 
-/// A Sentinel that watches over that primary, to be started.
+/// Options of a Sentinel that watches that primary.
 pub fn sentinel_of(primary: &Server) -> Options {
     sentinel_at(primary.kind(), primary.port())
 }
 
-/// A Sentinel that watches over the primary that is reached at that port.
+/// Options of a Sentinel that watches the primary that is reached at that port.
 fn sentinel_at(kind: &Kind, port: u16) -> Options {
     Server::options()
         .kind(kind)

@@ -52,7 +52,7 @@ fn commands(server: &Server) -> Vec<Vec<String>> {
     commands
 }
 
-/// Text of a command's word: for a hash in `DUMP` format, all its texts.
+/// The text of a command's word. A hash in the format of `DUMP` gives the texts of all its fields and values.
 fn words(word: &Value) -> Vec<String> {
     let [4, fields, dump @ ..] = word.bytes() else { return vec![word.text()] };
     let mut rest = dump;

@@ -35,7 +35,7 @@ fn a_module_of_other_sources_is_not_tested() {
     let build = || module_file::built(folder.path(), "kvlock.so", "scripts/build");
     assert_eq!(build(), file);
     let mut bytes = std::fs::read(&file).unwrap();
-    // The same file, except for the number of its sources.
+    // The same file, except for the fingerprint of its sources.
     let says = observe::info_field(&mut Server::start().connect(), "kvlock_sources").unwrap();
     let at = bytes.windows(says.len()).position(|bytes| bytes == says.as_bytes()).unwrap();
     bytes[at] ^= 1;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders without circles.
+/// The folders whose modules must not import each other in a circle.
 const SOURCES: [&str; 6] = [
     "client/src",
     "client/quorum/src",

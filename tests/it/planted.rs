@@ -1,5 +1,5 @@
 //! The patches in `tests/planted` apply to the sources, and each names the tests that find its bug.
-//! `tests/kills.txt` lists the parts of the tests that find each.
+//! `tests/kills.txt` lists the parts of the tests that find each bug.
 
 use harness::kind::workspace;
 use harness::{Server, Value, cmd, module_file};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Longest time for any operation.
+/// Longest wait until the clients have received enough grants.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest wait of a client for a lock.
@@ -15,10 +15,11 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 const CLIENTS: u64 = 16;
 
-/// Locks that all of them want.
+/// Number of locks for which all clients compete.
 const WANTED: u64 = 4;
 
-/// Average number of locks that a client acquires and keeps between two hand-offs.
+/// About the average number of locks that a client acquires and keeps before each lock that it shares with
+/// others.
 const KEPT: u64 = 4;
 
 /// The clients of one life of a server.
@@ -36,8 +37,8 @@ impl Load<'_> {
         format!("{}:wanted:{number}", self.life)
     }
 
-    /// Runs the clients, calls `end` when they have received that number of grants, and returns when all have noticed
-    /// that the server has ended.
+    /// Runs the clients. Calls `end` when they have received that number of grants, of which at least one was
+    /// a hand-off. Returns when all clients have noticed that the server has ended.
     pub(super) fn run(&self, grants: u64, end: impl FnOnce()) {
         let (known, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         let mut admin = self.server.connect();
@@ -82,7 +83,8 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// `None` if the server has ended.
+    /// Acquires some locks to keep, then acquires and releases a contended one. `None` if the server has
+    /// ended.
     fn turn(&mut self, owner: &str) -> Option<()> {
         for kept in 0..=self.random.below(2 * KEPT) {
             self.acquire(&format!("{owner}:{kept}"), owner, None)?;

@@ -26,11 +26,12 @@ const EVERY_SECOND: &str = "everysec";
 const CRASHES: &str = "crashes";
 /// Grants that clients received.
 const GRANTED: &str = "granted";
-/// Locks neither released nor expired when the server was back.
+/// Locks that were neither released nor expired when the server was back.
 const STANDING: &str = "standing";
-/// Locks of these that the server had lost.
+/// Standing locks that the server had lost.
 const LOST: &str = "lost";
-/// Grants whose token was not larger than the token of each grant answered before their request, of any lock.
+/// Grants whose token was not the largest so far, among the tokens of all locks that had been reported before
+/// the request.
 const TOKENS_BACK: &str = "tokens back";
 
 /// A row of the table.
@@ -90,8 +91,8 @@ impl Durability {
 
     /// Duration of each sync of a slow disk.
     fn slow_sync(self) -> Duration {
-        // With `everysec`, the last answers before the loss of power cannot be safe. Otherwise commands that
-        // arrive during a sync wait for the next one.
+        // With `everysec`, a sync takes so long that the last grants before the loss of power are never
+        // synced. With `always`, commands that arrive during a sync wait for the next sync.
         Duration::from_millis(if self.fsync == Some(EVERY_SECOND) { 1500 } else { 10 })
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Trial<'a> {
     durability: Durability,
     server: Server,
     disk: Disk,
-    /// Whether the disk was slow already when the server was started.
+    /// Whether the disk was already slow when the server last started.
     slow: bool,
     random: Random,
     /// The history of all lives.
@@ -91,8 +91,9 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Counts the grants of that life that the restarted server has lost. Then another client requests all its
-    /// locks once, and repeatedly if their leases end soon.
+    /// Counts the grants of that life that the restarted server has lost. Then another owner tries to acquire
+    /// each lock of that life. With a quarantine, leases end soon, so one more owner then waits for each
+    /// lock.
     fn want_all(&self, life: u64) {
         let begin = format!("{life}:");
         let calls = self.history.calls().into_iter().filter(|call| call.key.starts_with(&begin));
@@ -137,7 +138,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Judges all replies in one life of the server and just after it.
+    /// Judges all replies in one life of the server and just after the restart.
     fn judge(&self, calls: &[Call]) {
         for violation in check(calls, &LIMITS) {
             let is_right = match violation.rule {

@@ -1,6 +1,6 @@
 //! Faults of replicas, Sentinels and links during another fault.
 //!
-//! The servers are chosen before the other fault begins, because no server may answer during it.
+//! The servers are chosen before the other fault begins, because servers may not answer during it.
 
 use super::{On, has_proxy, is_replicated, on};
 use crate::topology::{Topology, Watched, cast};
@@ -10,19 +10,19 @@ use nix::sys::signal::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Makes a fault of a server, and repairs it.
+/// Causes a fault of a server, and repairs it.
 pub(crate) type Act<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// A fault that can overlap with any other on its topology.
 pub(crate) struct Beside {
     pub(crate) name: &'static str,
-    /// Whether it can happen on a topology.
+    /// Whether the fault can happen on a topology.
     pub(crate) on: On,
-    /// Chooses the server.
+    /// Chooses the server, and returns the action.
     pub(crate) prepare: for<'a> fn(&'a dyn Topology, &mut Random) -> Act<'a>,
 }
 
-/// Upper limits of the time in milliseconds until it begins, and until it ends.
+/// Upper limits, in milliseconds, of the delay before the fault begins and of its duration.
 const BEGINS_MS: u64 = 1500;
 const LASTS_MS: u64 = 2000;
 

@@ -1,5 +1,5 @@
-//! Actions of strangers on clients: they are killed or evicted, or their user is deleted, some in the
-//! turn of a grant.
+//! Strangers kill or evict clients, or delete their user. Some do so in the turn of the event loop in which
+//! the client is granted a lock.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -23,7 +23,7 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 impl Stranger<'_> {
-    /// Clients that take the most memory are disconnected, waiters among them.
+    /// Makes the server disconnect the clients that use the most memory. Waiters may be among them.
     fn evict_clients(&mut self) -> Result<(), ReceiveError> {
         self.say(cmd!["CLIENT", "NO-EVICT", "ON"])?;
         let few = 1 + self.random.below(16);
@@ -61,7 +61,8 @@ impl Stranger<'_> {
         };
         self.breaks(&[&key], |it| {
             let connection = it.connection()?;
-            // A transaction, so that both are done in the same turn.
+            // A transaction, so that the server releases the lock and disconnects the client in the same
+            // turn.
             let mut commands = vec![cmd!["MULTI"], cmd!["LOCK.FORCERELEASE", key]];
             commands.extend(strike(id));
             commands.push(cmd!["EXEC"]);

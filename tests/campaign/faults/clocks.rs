@@ -1,4 +1,4 @@
-//! Steps of server clocks, forward and back.
+//! Server clocks jump forward and back.
 
 use super::{Fault, fault, on};
 use crate::topology::{Five, SERVERS, Single, Topology, cast};
@@ -6,14 +6,15 @@ use harness::random::Random;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Steps of the date that do not affect sessions and long leases.
+/// Jumps of the server's date, which sessions and long leases survive.
 pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
 
 pub(crate) const JUMP: &str = "clock of one ten seconds ahead";
 
 pub(crate) const HOUR: &str = "clock of one an hour back, then killed";
 
-/// Less than the margin that a client leaves of the shortest lease. A server's clock may err by that.
+/// Less than the safety margin that a client subtracts from the shortest lease. An error of a server's clock
+/// by this much must do no harm.
 const SMALL_MS: i64 = 300;
 
 /// Longer than any lease.
@@ -32,7 +33,7 @@ pub(super) const FAULTS: &[Fault] = &[
         moment.is(|| five.set_clock(server, if before == 0 { -SMALL_MS } else { 0 }));
     }),
     fault(JUMP, 6, on::<Five>, |at, moment, random| {
-        // Always the same server; the clocks of the others do not change.
+        // Always the first server: this fault does not change the clocks of the others.
         let (five, _) = any_of_five(at, random);
         let before = five.ahead_ms(0).max(0);
         moment.is(|| five.set_clock(0, before + LONG_MS));

@@ -1,5 +1,5 @@
-//! Faults of a server's whole data: they are saved to disk under load, loaded again, and compared with the
-//! replica.
+//! Actions on all data of a server: the server saves them to disk under load or loads them again, or they are
+//! compared with the replica.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -13,7 +13,7 @@ const FORK: Duration = Duration::from_secs(30);
 /// Longest pause of writes for a comparison with the replica.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Number of comparisons that must differ.
+/// Number of comparisons in a row that must all find a difference before one is reported.
 const LOOKS: usize = 3;
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -27,7 +27,7 @@ impl Stranger<'_> {
     /// Saves everything to disk in a child of the server, under load.
     fn fork(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let reply = self.ask(command)?;
-        // A synchronising replica may have started a child process.
+        // The server may already run a child process, for a replica that synchronises.
         let at_work = ["in progress", "Another child process is active"];
         let said = reply.to_string();
         if reply.is_error() && !at_work.iter().any(|busy| said.contains(busy)) {
@@ -58,8 +58,9 @@ impl Stranger<'_> {
         self.say(cmd!["CLIENT", "UNPAUSE"])
     }
 
-    /// A primary that loads its data skips expired keys without replicating their deletion. After a restart the
-    /// replica would synchronise again, so here it is restarted.
+    /// Makes the primary load its data again, then makes the replica synchronise, as after a restart. Without
+    /// that they could differ: a primary that loads its data skips expired keys without replicating their
+    /// deletion.
     fn reload(&mut self) -> Result<(), ReceiveError> {
         self.say(cmd!["DEBUG", "RELOAD"])?;
         self.say(cmd!["DEBUG", "CHANGE-REPL-ID"])?;

@@ -1,5 +1,5 @@
-//! Faults of servers or of their links, repaired after a while. In this time clients wait, or another server
-//! replaces the primary.
+//! Faults of servers or of their links, repaired after a while. Until the repair, clients wait or another
+//! server replaces the primary.
 
 use super::{
     Act, Class, Fault, On, anywhere, fault, forgets, has_proxy, is_replaced, keeps_data, new,
@@ -31,11 +31,11 @@ const MOMENT: Time = (50, 500);
 /// Half a second to a second: a machine that was suspended, or is short of processor time.
 const STALL: Time = (500, 500);
 
-/// Up to longer than a quorum waits for one server, and than the leases there.
+/// The upper limit is longer than a quorum waits for one server, and longer than the leases in a quorum.
 const WHILE: Time = (50, 2500);
 
-/// About the life of a session without a reader, from a third less to half as much again: a client is back at
-/// the last moment, or a moment too late.
+/// About the life of a session without a reader, from a third less to half as much again: a client is back
+/// shortly before or after its session ends.
 const SESSIONS: Time = {
     let session = SESSION.as_millis() as u64;
     (session * 2 / 3, session * 5 / 6)
@@ -122,7 +122,7 @@ fn limit(server: &Server, bytes: u64) {
     server.connect().call(cmd!["CONFIG", "SET", "maxmemory", bytes]);
 }
 
-/// A fault of that number of servers at once; of the primary if the number is one.
+/// A fault of `servers` servers at once; of the primary if `servers` is one.
 const fn harm(
     name: &'static str,
     weight: u64,

@@ -1,4 +1,5 @@
-//! Actions of administrators and of a full server on locks of the crate: they are deleted, flushed or evicted.
+//! Administrators delete or flush locks, and a server without free memory evicts them. The holders use the
+//! crate.
 
 use super::{Class, Fault, anywhere, fault};
 use crate::round::Moment;
@@ -12,7 +13,7 @@ pub(super) const FAULTS: &[Fault] = &[
         breaks(at, moment, |server| {
             let mut connection = server.connect();
             for key in &keys {
-                // A replica and another node of a cluster refuse it.
+                // Replicas refuse the command, and so do nodes of a cluster that do not have the key's slot.
                 connection.call(cmd!["DEL", key]);
             }
         });
@@ -32,7 +33,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", limit]
             };
             connection.call(set(policy, 1));
-            // The server checks its memory at each command.
+            // The server checks its memory, and evicts keys, before each command.
             connection.call(cmd!["PING"]);
             connection.call(set("noeviction", 0));
         });

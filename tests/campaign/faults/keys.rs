@@ -62,7 +62,7 @@ impl Stranger<'_> {
         self.one(|it| it.kind != KeyKind::Latch)
     }
 
-    /// Does something to one key that may end its holder's hold.
+    /// Runs a command on a random key, and records that it may have ended holds.
     fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let key = self.key();
         self.breaks(&[&key], |it| it.ask(command(&key)))
@@ -73,8 +73,8 @@ impl Stranger<'_> {
         self.breaks(&[&key], |it| it.ask(cmd!["LOCK.FORCERELEASE", key]))
     }
 
-    /// Lets a key expire in a moment. Permits acquired before that are lost with the key, so the
-    /// record of the break ends when the key is deleted.
+    /// Sets a key to expire in a millisecond, and waits until it has expired. Permits that are acquired until
+    /// then are lost with the key, so the recorded break lasts until then.
     fn let_expire(&mut self) -> Result<(), ReceiveError> {
         let key = self.key();
         self.breaks(&[&key], |it| {
@@ -86,8 +86,8 @@ impl Stranger<'_> {
         })
     }
 
-    /// Runs commands on all locks of these databases, then restores the floors. The wild database is the last,
-    /// and stays selected.
+    /// Runs commands that may delete all locks of these databases, then restores the floors of the tokens.
+    /// The wild database must be the last of `dbs`: it stays selected.
     fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
         let round = self.round;
         let is_there = |key: &&String| dbs.contains(&Lock::of(key).db);
@@ -110,7 +110,7 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// Lets the server evict any key, with any of the policies.
+    /// Lets the server evict keys, with a random policy.
     fn evict_keys(&mut self) -> Result<(), ReceiveError> {
         let policy = *self.random.pick(&POLICIES);
         self.round.notes.add(&format!("policy of eviction: {policy}"), 1);
@@ -150,7 +150,8 @@ impl Stranger<'_> {
         })
     }
 
-    /// Sharers without a token: an old token would be smaller than later grants of the replaced key.
+    /// Replaces a key with one that strangers share. The new key has no token: an old one would be smaller
+    /// than the tokens of later grants.
     fn put_crowd(
         &mut self,
         key: &str,

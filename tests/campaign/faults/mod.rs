@@ -1,7 +1,7 @@
 //! Faults of servers under load, one file for each kind.
 //!
-//! A fault states on which topologies it can happen, and runs there. A new fault is a line in its file's table;
-//! then every suite with a fitting topology draws it.
+//! Each fault states on which topologies it can happen. To add a fault, add a line to the table of its file.
+//! Every suite with a fitting topology then draws it, unless its class is not the usual one.
 
 mod beside;
 mod clients;
@@ -31,7 +31,7 @@ use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Wa
 use harness::random::Random;
 use harness::resp::ReceiveError;
 
-/// All of them.
+/// All faults.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
     let tables = [
         clients::FAULTS,
@@ -56,7 +56,7 @@ pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// Relative frequency.
     pub(crate) weight: u64,
-    /// Whether it can happen on a topology.
+    /// Whether the fault can happen on a topology.
     pub(crate) on: On,
     pub(crate) class: Class,
     /// Number of times that another server becomes the primary.
@@ -64,12 +64,12 @@ pub(crate) struct Fault {
     act: Act,
 }
 
-/// Class of a fault. A suite has to ask for all classes but the usual one.
+/// Class of a fault. A suite must ask for each class except the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Happens in each suite with a fitting topology.
+    /// Drawn by each suite with a fitting topology.
     Usual,
-    /// A primary restarts without its data. Confirmation by replicas does not prevent lost grants then.
+    /// A primary restarts without its data. Then grants may be lost even if replicas had confirmed them.
     Empty,
     /// Another client deletes or evicts locks.
     Stranger,
@@ -79,7 +79,7 @@ type On = fn(&dyn Topology) -> bool;
 
 /// The action of a fault.
 enum Act {
-    /// A fault of that number of servers, repaired after a time.
+    /// A fault of some servers, and their number. Repaired after a time.
     Harm(Harm, usize, harms::Time),
     /// A fault of a primary, repaired when another server has replaced it.
     Replaced(Harm),
@@ -132,12 +132,12 @@ impl Fault {
     }
 }
 
-/// Whether the topology is of that type.
+/// Whether the topology is of type `T`.
 fn on<T: Topology>(at: &dyn Topology) -> bool {
     cast::<T>(at).is_some()
 }
 
-/// On every topology to which commands can be sent.
+/// Whether commands can be sent to the servers of the topology.
 fn anywhere(at: &dyn Topology) -> bool {
     !on::<Target>(at)
 }

@@ -1,5 +1,5 @@
-//! Two sessions of one client take the same places from each other, repeatedly. Each time the old session gets
-//! an outcome. Waits and outcomes together stay below the limit.
+//! Two sessions of one client take the same place in a queue from each other, repeatedly. Each time the old
+//! session gets an outcome. Waits and outcomes together must not exceed the limit.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -13,7 +13,7 @@ pub(super) const FAULTS: &[Fault] =
 const MOST: i64 = 300;
 const USUAL: i64 = 10_000;
 
-/// Number of waits that are sent: more than the limit.
+/// Number of waits that are sent; larger than the limit.
 const WAITS: usize = 1_000;
 
 /// Commands sent before their replies are read.
@@ -28,7 +28,7 @@ impl Stranger<'_> {
     }
 
     fn take_over(&mut self) -> Result<(), ReceiveError> {
-        // Lowering the limit cancels no wait, so it is at least the current number.
+        // Lowering the limit cancels no wait, so if more waits exist now, they may remain.
         let most = self.kept()?.max(MOST);
         let mut sessions = Vec::new();
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Two failovers in a row, there and back. The first primary may remember its state from before it was a
-//! replica. Its old grants hold until their leases end.
+//! Two failovers in a row, there and back. The first primary must not use what it remembered before it was a
+//! replica: grants that were valid then must last until their leases end.
 
 use super::{Fault, fails_over, fault, on};
 use crate::round::{Moment, Round};
@@ -25,16 +25,16 @@ pub(super) const FAULTS: &[Fault] = &[
 /// Number of locks that are granted before the first failover.
 const LOCKS: u64 = 16;
 
-/// Longer than both failovers take.
+/// Longer than both failovers together.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Number of times that another client tries to get each lock after the second failover, with pauses in between. In
-/// the pauses the server's timer could wrongly revoke a grant.
+/// Number of times that another owner tries to acquire each lock after the second failover, with a pause
+/// after each. In the pauses the server's timer could wrongly revoke a grant.
 const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Locks are granted through a session that is never read. After a failover their owners get them from
-/// the other server, by the same names, and keep them over the failover back.
+/// Locks are granted through a session that is never read. After a failover, the same owners acquire them
+/// again from the other server, and must keep them over the failover back.
 fn return_to_grants(
     at: &dyn Topology,
     moment: &mut Moment<'_>,
@@ -80,7 +80,7 @@ fn return_to_grants(
     Ok(())
 }
 
-/// The owners of these locks, all at one connection.
+/// The owners of these locks, which share one connection.
 struct Owners<'a> {
     round: &'a Round,
     connection: Connection,
@@ -95,13 +95,13 @@ impl Owners<'_> {
         let wait = self.round.recorder.sent(lock, "next", waits.clone());
         let command = [waits.command(lock, "next"), cmd!["SESSION", session]].concat();
         let reply = self.connection.ask(command);
-        // No client will receive its outcome.
+        // No client will read the outcome of this wait.
         self.round.recorder.answered(wait, Outcome::Unknown);
         reply?;
         self.call(lock, "first", &Request::Release, Vec::new()).map(drop)
     }
 
-    /// Makes a call, with more words, and records it.
+    /// Sends a request with further arguments, and records the call.
     fn call(
         &mut self,
         lock: &str,

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Time in milliseconds in which the master grants alone: the minimum, and the upper limit of a random addition.
 const ALONE_MS: [u64; 2] = [500, 1500];
 
-/// The only fault of a cluster that loses grants without safeguards. Not each one does, so it is drawn often.
+/// The only fault of a cluster that can lose grants if there are no safeguards. It does not always lose one,
+/// so it is drawn often.
 pub(super) const FAULTS: &[Fault] = &[fault(
     "master killed after its replica was cut off, replaced",
     12,

@@ -15,7 +15,8 @@ pub(super) struct Stranger<'a> {
 }
 
 impl Stranger<'_> {
-    /// Runs an action of a stranger. If its connection breaks, a later stranger opens a new one.
+    /// Runs an action of a new stranger. A broken connection ends the action; the next stranger opens a new
+    /// one.
     pub(super) fn acts(
         at: &dyn Topology,
         moment: &Moment<'_>,
@@ -27,7 +28,7 @@ impl Stranger<'_> {
         let _broken = what(&mut stranger);
     }
 
-    /// Its connection to the primary.
+    /// The stranger's connection to the primary, opened at the first use.
     pub(super) fn connection(&mut self) -> Result<&mut Connection, ReceiveError> {
         if self.connection.is_none() {
             self.connection = self.at.connect();
@@ -48,7 +49,7 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// Runs a change that may end the holds of these keys, and records it as done or unknown.
+    /// Runs an action that may end the holds of these keys, and records its outcome as done or unknown.
     pub(super) fn breaks<T>(
         &mut self,
         keys: &[&str],

@@ -1,4 +1,5 @@
-//! A user that may read and observe, but change nothing. The server frees its state when it leaves.
+//! A user that may observe locks but change nothing. When its sessions end, the server frees what it kept for
+//! them.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -15,7 +16,7 @@ const RIGHTS: [&str; 6] =
 /// Lengths of the names of keys that do not exist, in bytes. The server may refuse the longest.
 const NAMES: [usize; 4] = [10, 1_000, 4_000, 100_000];
 
-/// Observers of each session.
+/// Number of observed keys of each session.
 const EACH: u64 = 20;
 
 /// Time to live of the user's sessions, in milliseconds.

@@ -1,5 +1,5 @@
-//! A client process: acquires locks with the crate `kvlock`, works while it holds them, and reports the times in
-//! which it believes that it holds each.
+//! A client process: acquires locks with the crate `kvlock`, works while it holds them, and reports for each
+//! lock the time in which it believes that it holds the lock.
 
 use super::said::{Role, Said, Tenure, now};
 use super::store::{Counters, Numbers, next};
@@ -20,13 +20,14 @@ const THOUGHT: Duration = Duration::from_millis(1);
 /// Changes of a belief by less than this are within the error of measurement.
 const NEWS: Duration = Duration::from_millis(1);
 
-/// A client's date that differs by more from the server's was set wrong by the test. Longer than a run.
+/// Half an hour, longer than a run. If the client's date differs from the server's by more than this, the
+/// test has set it wrong.
 const FAR_MS: u64 = 1_800_000;
 
-/// Counter of grants with such a date.
+/// Counter of grants at a time when the client's date was wrong by that much.
 pub(super) const WRONG_DAY: &str = "grants on a day that is an hour wrong";
 
-/// Reports it in one write, so that a killed process has reported it completely or not at all.
+/// Writes a report at once, so that a killed process has written it completely or not at all.
 fn say(said: &Said) {
     let line = serde_json::to_string(said).expect("it can be said") + "\n";
     let mut out = std::io::stdout().lock();
@@ -54,7 +55,7 @@ impl Clock for Wrong {
     }
 }
 
-/// Works as the role defines, until it is killed.
+/// Runs the tasks of a role until the process is killed.
 pub(super) fn run(role: Role) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(role.threads).enable_all().build().expect("a runtime");
@@ -78,7 +79,7 @@ async fn connect(role: &Role) -> Client {
     let builder = Client::builder();
     let builder = if role.wrong_clock { builder.clock(Wrong) } else { builder };
     let client = builder.connect(role.address.as_str()).await.expect("the server answers");
-    // The owners of a client differ in the number only.
+    // The owners of a client differ only in the number at their end.
     let name = format!("name-of-{}", std::process::id());
     let guard = client.lock(name).try_acquire().await.expect("it answers").expect("it is free");
     let (uuid, _) = guard.owner().split_once(':').expect("a client and a number");
@@ -87,7 +88,7 @@ async fn connect(role: &Role) -> Client {
     client
 }
 
-/// A task that takes one lock after the other.
+/// A task that acquires one lock after another.
 struct Worker {
     client: Client,
     role: Arc<Role>,
@@ -168,8 +169,8 @@ impl Worker {
         }
     }
 
-    /// Holds the lock for its planned time and works under it. Returns whether it was lost, and the last write
-    /// to the store.
+    /// Works while it holds the lock, for the planned time or until the lock is lost. Returns whether it was
+    /// lost, and the numbers last written to the store.
     async fn work_under(&mut self, guard: &Guard, tenure: &mut Tenure) -> (bool, Option<Numbers>) {
         let end = now() + self.time_to_hold(tenure.watched);
         let mut block = self.role.block_ms > 0 && self.random.percent(50);
@@ -204,12 +205,12 @@ impl Worker {
         if !watched || self.random.percent(role.long) {
             return Duration::from_millis(role.lease_ms * 2);
         }
-        // Until it is lost, or the process dies.
+        // The lock is held until it is lost or the process dies.
         let for_ever = Duration::from_secs(86_400);
         role.hold_ms.map_or(for_ever, |most| Duration::from_millis(self.random.below(most)))
     }
 
-    /// After a guard has reported a loss, checks that the server reports it too.
+    /// After a guard has reported a loss, asks the server. Counts the case in which it still has the grant.
     async fn ask_whether_lost(&self, tenure: &Tenure) {
         if let Ok(info) = self.client.lock(&tenure.key).info().await
             && info.token.is_some_and(|token| token.value() == tenure.token)
@@ -219,7 +220,7 @@ impl Worker {
     }
 }
 
-/// Checks the guard, and reports changes.
+/// Returns whether the guard still holds the lock. Reports a belief that has been extended.
 fn still_holds(guard: &Guard, tenure: &mut Tenure) -> bool {
     let looking = now();
     if let Some(until) = believed_until(guard)
@@ -237,7 +238,7 @@ fn still_holds(guard: &Guard, tenure: &mut Tenure) -> bool {
 }
 
 /// Time until which the guard will report that the lock is held, without a renewal; `None` if it is lost.
-/// Never late; early by at most the time of this call.
+/// Never late; early by at most 100 µs.
 fn believed_until(guard: &Guard) -> Option<Duration> {
     const EXACT: Duration = Duration::from_micros(100);
     loop {

@@ -1,9 +1,10 @@
-//! Leases that end with a queue. In one case a holder is killed while it renews its lock and ten clients wait.
-//! In the other the first waiter is stopped and offered the lock. The next waiter gets the lock when the lease
-//! ends, not earlier, and no other client has it.
+//! Leases that end while clients wait. In one case, a holder that renews its lock is killed while ten clients
+//! wait. In the other, the first waiter is stopped and then offered the lock. The next waiter must get the
+//! lock when the lease ends, not earlier, and no other client may have it then.
 //!
-//! The next waiters are plain connections that only wait for the reply: a request in this time could trigger
-//! the server. A token is the server's date of the grant in microseconds, so it gives the time of the grant.
+//! The next waiters are plain connections that only wait for the reply: a request of theirs could make the
+//! server notice the end of the lease. A token is the server's date of the grant in microseconds, so it gives
+//! the time of the grant.
 
 use super::process::Process;
 use super::said::{Role, now};
@@ -24,7 +25,7 @@ const SERVED: Duration = Duration::from_secs(10);
 /// The lease of a holder that is killed.
 const LEASE_MS: u64 = 1000;
 
-/// The lease of the others. No test waits for its end.
+/// The lease of the waiters. No test waits for its end.
 const LONG_MS: u64 = 60_000;
 
 /// Duration of the offer to a waiter, until it confirms the grant by a renewal.
@@ -40,7 +41,7 @@ const UNSEEN: &str =
     "waiters stopped whose offer was not seen: away, or over when the server was asked";
 const AFTER_THE_OFFER: &str = "handed to the next after the end of the offer";
 
-/// Each lock has its own queue.
+/// Kills holders of several locks, each with its own queue.
 pub(super) fn killed(scene: &Scene, options: &Options, report: &Report) {
     let (kills, random) = (options.times(200), Random::new(options.seed.number));
     in_parts(kills, |line, share| {
@@ -78,7 +79,7 @@ pub(super) fn waiting(scene: &Scene, options: &Options, report: &Report) {
     report.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
 }
 
-/// The name of the same times without the time in which the server waited for a processor.
+/// The name of the times `what`, less the time in which the server waited for a processor.
 fn without_waiting(what: &str) -> String {
     format!("{what}, without the time in which the server had no processor")
 }
@@ -95,11 +96,11 @@ struct Lease {
     end_ms: i64,
 }
 
-/// A grant after a lease.
+/// A grant after the end of another lease.
 struct Served {
     token: u64,
     late_us: i64,
-    /// Part of that time in which the server waited for a processor.
+    /// Time in which the server waited for a processor, from about the end of the lease to the grant.
     waited_us: i64,
 }
 
@@ -120,8 +121,8 @@ impl<'a> Line<'a> {
         Waiter { owner: format!("waiter-{number}"), connection: self.scene.server.connect() }
     }
 
-    /// Kills a holder at a random moment between two renewals. Then the ten waiters get the lock one after another;
-    /// `None` if they do not.
+    /// Kills a holder at a random moment. Then the ten waiters get the lock one after another; `None` if they
+    /// do not.
     fn outlives_its_holder(&mut self, ten: &mut [Waiter], random: &mut Random) -> Option<()> {
         let holder = self.scene.enter(&Role::new(vec![self.key.clone()], LEASE_MS));
         let tenure =
@@ -139,7 +140,8 @@ impl<'a> Line<'a> {
             self.report
                 .violation(format!("Fifo: {}: not in line as they came: {queue:?}", self.key));
         }
-        // With the second reply, the server has executed all commands that the process sent before it died.
+        // After the replies to this command and the next, the server has executed all commands that the
+        // process sent before it died.
         self.control.run("PING");
         match self.lease_of(&holder) {
             Some(lease) => {
@@ -161,7 +163,8 @@ impl<'a> Line<'a> {
     }
 
     /// Stops the first waiter and lets the server hand it the lock: the next waiter loses the time of the
-    /// offer. Returns whether that was seen; `None` if the next did not get the lock, or too early.
+    /// offer. Returns whether the offer was seen; `None` if the next waiter did not get the lock, or got it
+    /// too early.
     fn passes_by(&mut self, first: &Process, [before, next]: &mut [Waiter; 2]) -> Option<bool> {
         // The process queues again repeatedly.
         before.asks_for(&self.key);
@@ -189,13 +192,13 @@ impl<'a> Line<'a> {
         let (token, goes_on) = (served.token, now());
         first.signal(Signal::SIGCONT);
         self.release(next);
-        // It gets the lock when it is first.
+        // The process gets the lock again when it is first in line.
         first.wait_for("it is granted the lock", |heard| {
             heard.tenures.values().find(|tenure| tenure.token > token).map(drop)
         });
         let heard = first.heard();
         match heard.tenures.values().find(|tenure| tenure.token == offer.token) {
-            // It received the grant before it was stopped.
+            // The process received the grant before it was stopped.
             Some(tenure) if tenure.from < goes_on => {
                 self.report.add(UNSEEN, 1);
                 return Some(false);
@@ -245,7 +248,7 @@ impl<'a> Line<'a> {
         Some(granted[0].integer().cast_unsigned())
     }
 
-    /// Checks that the first waiter gets the lock when that lease has ended.
+    /// Waits until that lease has ended, then checks that the first waiter gets the lock soon.
     fn is_served_after(&self, lease: &Lease, first: &mut Waiter) -> Option<Served> {
         let server = self.scene.server.pid();
         let mut waited_before = waited(server);

@@ -27,13 +27,13 @@ const KILLED: &str = "clients killed";
 const STOPPED: &str = "clients stopped for up to three leases";
 const CUT: &str = "connections cut";
 
-/// A role for many clients of these locks.
+/// A role for many clients, which compete for `keys` locks.
 fn busy(what: &str, keys: u64, lease_ms: u64) -> Role {
     let keys = (0..keys).map(|number| format!("busy-{number}")).collect();
     Role { what: what.to_owned(), limited: 20, hold_ms: Some(50), ..Role::new(keys, lease_ms) }
 }
 
-/// Repeats `step` for at least that time, and until that number of locks was granted.
+/// Repeats `step` for at least that time, and until there were that many grants.
 fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut(&mut Connection)) {
     let (mut control, begun) = (scene.server.connect(), Instant::now());
     loop {
@@ -46,7 +46,7 @@ fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut
     }
 }
 
-/// The date of the clients jumps: an hour, a minute, a second, ahead and back.
+/// The date of the clients jumps by an hour, a minute or a second, ahead and back.
 pub(super) fn dates(scene: &Scene, options: &Options, report: &Report) {
     const JUMPS_MS: [i64; 7] = [0, 1000, -1000, 60_000, -60_000, 3_600_000, -3_600_000];
     let (clock, mut random) = (Clock::new(), Random::new(options.seed.number));
@@ -88,7 +88,7 @@ pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
 }
 
 /// A thread of the holder's runtime is blocked for a second: the only thread, or one of two. Some leases are
-/// shorter than that, some longer.
+/// as short as that, some longer.
 pub(super) fn blocked(scene: &Scene, options: &Options, _report: &Report) {
     for (threads, lease_ms) in [(1, 1000), (2, 1000), (1, 4000), (2, 4000)] {
         let what = format!("a thread of {threads} blocked for 1 s, leases of {lease_ms} ms");

@@ -1,9 +1,9 @@
 //! Effects of client faults on other clients' locks: holders and waiters are killed, stopped, starved or cut
 //! off, or their dates jump.
 //!
-//! The clients are separate processes on one real server, and use the crate `kvlock`. Each one reports the
-//! times in which it believes in holding a lock; they all read the same clock. At the end the judge checks
-//! these beliefs.
+//! The clients are separate processes on one real server, and use the crate `kvlock`. Each client reports the
+//! times in which it believes that it holds a lock. All clients read the same clock. At the end the judge
+//! checks these beliefs.
 
 mod client;
 mod in_line;
@@ -43,7 +43,7 @@ pub(crate) const ALL: [Scenario; 7] = [
 ];
 
 impl Scenario {
-    /// Plays the case on a new server.
+    /// Runs the scenario on a new server.
     pub(crate) fn play(self, options: &Options, report: &Report) {
         let scene = Scene::set(options.seed.number, options.wrong_clock);
         let acted = catch_unwind(AssertUnwindSafe(|| (self.act)(&scene, options, report)));

@@ -20,13 +20,13 @@ pub(super) const SOON: Duration = Duration::from_secs(60);
 /// Reports of a process.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Prefix of its owners.
+    /// Prefix of the names of its owners.
     client: Option<String>,
     /// Its last report of each tenure, by number.
     pub(super) tenures: BTreeMap<u64, Tenure>,
     pub(super) counts: BTreeMap<String, u64>,
     pub(super) violations: Vec<String>,
-    /// Its output has ended.
+    /// Whether the output of the process has ended.
     over: bool,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Process {
     pub(super) client: String,
     child: Mutex<Child>,
     heard: Arc<Mutex<Heard>>,
-    /// Time at which the campaign killed it.
+    /// Time just after the campaign killed it.
     killed: OnceLock<Duration>,
 }
 
-/// This program, to be started again.
+/// Path of this program, which is also the program of the clients.
 pub(super) fn this_program() -> PathBuf {
     std::env::current_exe().expect("this program")
 }
@@ -94,7 +94,7 @@ impl Process {
         kill(Pid::from_raw(pid), signal).expect("signal a client");
     }
 
-    /// Kills it, and waits until the process has ended and its output is read. Returns the time of the kill.
+    /// Kills the process, and waits until its output is read. Returns the time at which it had ended.
     pub(super) fn kill9(&self) -> Duration {
         let killed = *self.killed.get_or_init(|| {
             let mut child = locked(&self.child);

@@ -20,7 +20,7 @@ pub(super) struct Role {
     pub(super) what: String,
     /// The address of the server.
     pub(super) address: String,
-    /// The locks that it takes: any of them each time.
+    /// The locks that it acquires: a random one each time.
     pub(super) keys: Vec<String>,
     /// The lease of the locks that it holds, which is renewed.
     pub(super) lease_ms: u64,
@@ -31,19 +31,19 @@ pub(super) struct Role {
     pub(super) hold_ms: Option<u64>,
     /// Percentage of grants that are held for twice the lease.
     pub(super) long: u64,
-    /// Percentage of waits with a timeout, which is shorter than the lease.
+    /// Percentage of waits with a timeout. The timeout is at most the lease.
     pub(super) limited: u64,
     /// Concurrent tasks of the one client.
     pub(super) tasks: u64,
     /// The threads of its runtime.
     pub(super) threads: usize,
-    /// Time for which one of those threads is blocked, in every second hold.
+    /// Time for which one of those threads is blocked, in about half of the holds.
     pub(super) block_ms: u64,
-    /// The port of the store in which it counts while it holds a lock.
+    /// The port of the store whose counters it increments while it holds a lock.
     pub(super) store: Option<u16>,
-    /// Writes after a loss, without asking the guard.
+    /// Number of writes after a loss, without a check of the guard.
     pub(super) careless: u64,
-    /// Count leases with a clock that is much too slow.
+    /// Whether it measures leases with a clock that is much too slow.
     pub(super) wrong_clock: bool,
     /// The seed of all random choices above.
     pub(super) seed: u64,
@@ -59,24 +59,24 @@ impl Role {
 /// A report of a client process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum Said {
-    /// It is connected. Its owners are named by this text, a colon and a number.
+    /// The process is connected. The names of its owners are this text, a colon and a number.
     Ready(String),
-    /// It was granted a lock, or has news of a grant.
+    /// The process was granted a lock, or its belief in a grant has changed.
     Tenure(Tenure),
     /// Increments this counter.
     Count(String),
-    /// It saw a violation.
+    /// The process saw a violation.
     Violation(String),
 }
 
-/// A grant and its further course.
+/// A grant, and what the process did with it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Tenure {
     /// Its number in its process.
     pub(super) number: u64,
     pub(super) key: String,
     pub(super) token: u64,
-    /// Its lease is renewed.
+    /// Whether its lease is renewed.
     pub(super) watched: bool,
     /// Start and end of the time in which the process believes that it holds the lock.
     pub(super) from: Duration,
@@ -87,7 +87,7 @@ pub(super) struct Tenure {
     pub(super) released: Option<Duration>,
     /// Time at which the guard reported the loss of the lock.
     pub(super) lost: Option<Duration>,
-    /// Number of writes that the token-checking store accepted after a loss, from a client that did not check
+    /// Number of writes after a loss that the counter which checks tokens accepted. The client did not check
     /// its guard.
     pub(super) taken: u64,
 }
@@ -98,18 +98,18 @@ impl Tenure {
         self.released.or(self.lost).unwrap_or(killed).min(self.until)
     }
 
-    /// Whether its process can have acted on it: a guard may be lost before its process resumes.
+    /// Whether its process can have acted on the grant: a guard may be lost before its process resumes.
     pub(super) fn is_of_use(&self, killed: Duration) -> bool {
         self.from < self.ended(killed)
     }
 
-    /// A call for the [checker](harness::checker): a grant in which its owner believes until it ends.
+    /// A call for the [checker](harness::checker): a grant in which its owner believes until the tenure ends.
     pub(super) fn call(&self, process: &str, killed: Duration) -> Call {
         let ended = Some(self.ended(killed)).filter(|_| self.is_of_use(killed));
         let owner = format!("{process}:{}", self.number);
         let request = Request::Acquire { lease: Duration::ZERO, timeout: None };
-        // No owner had the lock when a belief began. A belief that had ended by then may rest on a much older
-        // grant.
+        // When a belief begins, no other owner may have the lock. If the belief is empty, the grant may be
+        // much older than the first check.
         let sent = ended.map_or(Duration::ZERO, |_| self.from);
         let granted = (self.from, Outcome::Granted { token: self.token, holds: 1 });
         Call { valid_until: ended, ..Call::new((&self.key, &owner), request, sent, granted) }

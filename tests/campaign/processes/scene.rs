@@ -11,10 +11,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Number of locks in use at a time.
+/// Largest number of locks in use at a time.
 const AT_ONCE: u64 = 4;
 
-/// Counter of grants whose processes can have acted on them.
+/// Counter of grants on which their processes can have acted.
 pub(super) const CHECKED: &str = "grants whose beliefs were checked";
 
 /// The server and processes of a scenario.
@@ -109,7 +109,7 @@ fn judge(process: &Process, report: &Report) -> Vec<Call> {
     heard.tenures.values().map(|tenure| tenure.call(&process.name, killed)).collect()
 }
 
-/// Runs `work` on four locks in parallel, each for its share of the repetitions.
+/// Runs `work` on up to four locks in parallel, each with its share of the repetitions.
 pub(super) fn in_parts(times: u64, work: impl Fn(u64, u64) + Sync) {
     let (parts, work) = (AT_ONCE.min(times), &work);
     thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! A holder is stopped for three times its lease while it writes to a store, and resumes after another process
-//! has written. Careful holders check their guard before each step. Careless ones that have lost the lock write
-//! on without a check.
+//! A holder is stopped for three times its lease while it writes to a store, and resumes after another
+//! process has written. Careful holders check their guard before each write. Careless ones continue to write
+//! after they have lost the lock.
 
 use super::process::{Process, SOON};
 use super::said::{Role, Tenure, now};
@@ -19,7 +19,7 @@ const LEASE_MS: u64 = 300;
 /// Longer than most stops, so that the other process holds the lock for a while.
 const HOLD_MS: u64 = 400;
 
-/// Stale writes after each stop of a careless holder.
+/// Number of stale writes after each stop of a careless holder.
 const TRIES: u64 = 1000;
 
 const STOPS: &str = "holders stopped for three times their lease, who lost the lock";
@@ -64,8 +64,8 @@ fn at_work(scene: &Scene, role: &Role, stops: u64, mut random: Random, report: &
             let tenure = &heard.tenures[&grant.number];
             tenure.released.or(tenure.lost).map(|_| tenure.clone())
         });
-        // Such a loss was reported before the stop, but writes may have followed it while no other owner had
-        // the lock.
+        // A release, or a loss before the stop, does not count. After such a loss the holder may have written
+        // while no other owner had the lock.
         if ended.lost.is_none_or(|at| at < stopped) {
             report.add(TOO_LATE, 1);
             continue;

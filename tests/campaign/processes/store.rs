@@ -6,8 +6,8 @@
 use super::said::Tenure;
 use harness::{Connection, Value, cmd};
 
-/// `KEYS[1]` is a lock's hash. The arguments are a token and, for a write, the new values of both counters.
-/// Returns both values, and whether the checking counter accepted the write.
+/// `KEYS[1]` is the hash with a lock's counters. The arguments are a token and, for a write, the new values
+/// of both counters. Returns both values, and whether the checking counter accepted the write.
 const STEP: &str = "\
     local token, sheet = tonumber(ARGV[1]), KEYS[1] \
     local add = function(field) redis.call('HINCRBY', sheet, field, 1) end \
@@ -51,8 +51,8 @@ impl Counters {
         self.0.call(step)[2] == Value::Integer(1)
     }
 
-    /// Increments that many times without a check. Returns the number of writes that the checking counter
-    /// accepted.
+    /// Writes that many further increments without a check of the guard. Returns the number of writes that
+    /// the checking counter accepted.
     pub(super) fn write_on(&mut self, by: &Tenure, mut numbers: Numbers, times: u64) -> u64 {
         let one_more = |_: &u64| {
             numbers = next(numbers);

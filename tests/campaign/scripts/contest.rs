@@ -26,7 +26,7 @@ pub(super) const REPLICAS: usize = 2;
 pub(super) struct Stage {
     pub(super) site: Site,
     pub(super) setting: Setting,
-    /// Which server is the first primary.
+    /// Number of the server that is the first primary.
     pub(super) before: usize,
     /// A separate runtime for each try, so that no task continues in the next try.
     pub(super) runtime: Runtime,
@@ -46,7 +46,7 @@ impl Stage {
         let before = site.primary();
         let stage = Self { site, setting, before, runtime: Runtime::new().expect("a runtime") };
         stage.wait_for_replicas();
-        // End the quarantine of the start.
+        // End the quarantine that began when the primary started.
         observe::end_quarantine(&mut stage.site.server(before).connect());
         stage
     }
@@ -116,8 +116,8 @@ impl Contest {
         }
     }
 
-    /// Acquires the lock inside, with a lease that is not renewed. Returns `false` if it was refused because replicas
-    /// were missing.
+    /// Acquires the lock at the first primary, with a lease that is not renewed. Returns `false` if it was
+    /// refused because replicas were missing.
     pub(super) async fn take(&self, client: &Client) -> bool {
         match client.lock(self.key).fixed_lease(LEASE).try_acquire().await {
             Ok(guard) => self.granted(&self.inside, guard.expect("it is free")),
@@ -143,7 +143,8 @@ impl Contest {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// Acquires it on one side, and repeats this while replicas are missing. The lease is renewed.
+    /// Acquires the lock on one side. Repeats the request after an error such as missing replicas. The lease
+    /// is renewed.
     async fn acquire_on(&self, side: &OnceLock<Guard>, client: &Client) {
         let end = Instant::now() + LONG;
         loop {
@@ -161,12 +162,12 @@ impl Contest {
         self.acquire_on(&self.inside, client).await;
     }
 
-    /// Acquires it on the side of the majority.
+    /// Acquires the lock on the side of the majority.
     pub(super) async fn acquire(self: Arc<Self>, client: Client) {
         self.acquire_on(&self.outside, &client).await;
     }
 
-    /// Tries for that time to acquire it on the side of the majority.
+    /// Tries for that time to acquire the lock on the side of the majority.
     pub(super) async fn try_outside(&self, client: &Client, within: Duration) {
         let guard = client.lock(self.key).acquire_within(within).await.expect("it answers");
         guard.into_iter().for_each(|guard| self.granted(&self.outside, guard));

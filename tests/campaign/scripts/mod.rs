@@ -1,5 +1,5 @@
-//! Failovers with fixed steps. One client holds a lock of the old primary, or asks for one when no other
-//! client can reach that primary. Another client follows the Sentinels.
+//! Failovers with fixed steps. One client holds a lock of the old primary, or requests one there while no
+//! other client can reach that primary. Another client follows the Sentinels.
 //!
 //! Real servers and Sentinels, each server behind a proxy that can cut it off.
 
@@ -33,12 +33,12 @@ pub(crate) struct Script {
     pub(crate) evidence: &'static str,
     /// Runs a try with a setting. The number of the try selects variants.
     act: fn(Setting, u64) -> Seen,
-    /// For each of [`Setting::ALL`].
+    /// Expected overlaps, for each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
     /// Least number of locks that the old primary grants in each try, for each of [`Setting::ALL`]. It is zero
     /// where a setting prevents grants, or where a busy machine may allow none.
     granted: [u64; 5],
-    /// Least number of these that are lost without settings.
+    /// Least number of these grants that are lost in each try without a safeguard.
     lost: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) const ALL: [Script; 7] = [
 /// Result of one try.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Two clients believed at the same time that they hold a lock.
+    /// Whether two clients believed at the same time that they held a lock.
     doubled: bool,
     /// Number of locks that the old primary granted.
     granted: u64,
@@ -144,7 +144,7 @@ impl Script {
         let [lost, tokens_back] = [count(|one| one.lost), count(|one| one.tokens_back)];
         let notes: BTreeSet<&str> = tries.iter().filter_map(|one| one.note.as_deref()).collect();
         let tries = tries.len() as u64;
-        // Without grants a try shows no overlap because it tests nothing.
+        // A try without grants tests nothing, so it shows no overlap.
         let g = self.granted[setting as usize];
         let l = if setting == Setting::Default { self.lost } else { 0 };
         report.add(TRIES, tries);

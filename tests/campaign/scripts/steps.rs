@@ -1,6 +1,6 @@
-//! The steps of a try. In some, grants are lost with their primary, because no replica or not the promoted one has
-//! them. In others, two servers act as primary, with clients at each, or the clocks of the servers differ by five
-//! seconds at a failover.
+//! The steps of a try. In some tries, grants are lost with their primary, because the promoted replica does
+//! not have them. In others, two servers act as primary, with clients at each. In one, the clocks of the
+//! servers differ by five seconds at a failover.
 
 use super::Seen;
 use super::contest::{Contest, LEASE, REPLICAS, Stage};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Longest partition. It ends earlier if the clients outside are granted their locks.
 const APART: Duration = Duration::from_secs(40);
 
-/// How far apart clocks are.
+/// Difference between the clocks.
 const CLOCKS_MS: i64 = 5000;
 
 /// The replicas are cut off from the primary, which grants one more lock and is killed.
@@ -84,8 +84,8 @@ fn comes_back(setting: Setting, options: Options) -> Seen {
     Seen { lost: is_lost.into(), note, ..stage.end(&[lock]) }
 }
 
-/// Pauses the primary until another has replaced it, then resumes it. One client asks it all the time, and its
-/// last request is waiting there.
+/// Pauses the primary until another has replaced it, then resumes it. One client keeps sending requests to
+/// that primary. The last request waits there until the primary resumes.
 pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
     let signal = |stage: &Stage, signal| stage.site.server(stage.before).signal(signal);
     apart(&["k"], setting, |it| signal(it, Signal::SIGSTOP), |it| signal(it, Signal::SIGCONT))
@@ -97,7 +97,8 @@ pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
     apart(&["held", "fresh"], setting, cut, |stage| stage.site.proxy(stage.before).heal())
 }
 
-/// All locks except the last are held when the primary is cut off. The last is requested after that.
+/// All locks except the last are held when the primary is cut off or paused. The last is requested after
+/// that.
 fn apart(
     keys: &[&'static str],
     setting: Setting,

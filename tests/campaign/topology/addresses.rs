@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Timeout of a connection: longer than connecting takes on one machine.
 const CONNECT: Duration = Duration::from_millis(300);
 
-/// Resolves every name to these addresses, with any port.
+/// Resolves every name to these addresses, for every port.
 pub(super) struct Addresses(pub(super) [SocketAddr; 2]);
 
 impl AsyncDNSResolver for Addresses {

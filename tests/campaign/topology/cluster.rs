@@ -18,7 +18,7 @@ pub(crate) const MOVED: u32 = 8;
 pub(crate) struct Nodes {
     pub(crate) cluster: Cluster,
     setting: Setting,
-    /// Hash tags: of slots that move, and of one at each master after the start.
+    /// Hash tags: first those of slots that move, then one for a slot of each master.
     tags: Vec<String>,
     keeps_data: bool,
 }

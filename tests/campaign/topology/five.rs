@@ -23,7 +23,7 @@ const QUARANTINE_MS: u64 = 3500;
 /// How far the clocks are ahead, in milliseconds, in the topology with differing clocks.
 const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 
-/// Longest time for each server.
+/// Longest wait for one server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Five {
@@ -41,7 +41,7 @@ impl Five {
         Self::with_clocks(setting, [0; SERVERS])
     }
 
-    /// Like [`start`](Self::start), with clocks that differ by hours.
+    /// Like [`start`](Self::start), with clocks that differ by up to two hours.
     pub(crate) fn start_apart(setting: Setting) -> Box<dyn Topology> {
         Self::with_clocks(setting, APART_MS)
     }
@@ -65,7 +65,7 @@ impl Five {
         self.nodes.iter().position(is_it).expect("one of these")
     }
 
-    /// How far the clock of that one is ahead, in milliseconds.
+    /// How far the clock of that server is ahead of its normal time, in milliseconds.
     pub(crate) fn ahead_ms(&self, server: usize) -> i64 {
         self.ahead_ms[server].load(Ordering::SeqCst)
     }
@@ -93,7 +93,7 @@ impl Topology for Five {
         &LEASES_MS
     }
 
-    /// Any of them.
+    /// A random one of the servers: there is no primary.
     fn primary(&self, random: &mut Random) -> &Server {
         &random.pick(&self.nodes).server
     }

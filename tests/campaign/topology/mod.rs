@@ -48,12 +48,12 @@ pub(crate) trait Topology: Any + Sync {
     /// The primary of some lock.
     fn primary(&self, random: &mut Random) -> &Server;
 
-    /// The replicas that run; none where no server has one.
+    /// The replicas; empty if no server has one.
     fn replicas(&self) -> Vec<&Server> {
         Vec::new()
     }
 
-    /// Whether a killed server has all its answered grants after a restart.
+    /// Whether a killed server still has all acknowledged grants after a restart.
     fn keeps_data(&self) -> bool {
         false
     }
@@ -76,7 +76,7 @@ pub(crate) trait Topology: Any + Sync {
         server.restart();
     }
 
-    /// State of these locks that is left.
+    /// State that is left of these locks, and of other keys where a server can tell.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let here = &mut self.primary(&mut Random::new(0)).connect();
         let mut left = observe::left_behind(here, keys);
@@ -97,10 +97,11 @@ pub(crate) trait Topology: Any + Sync {
         None
     }
 
-    /// Makes a replaced server follow the others.
+    /// May make a replaced server a replica of the new primary.
     fn rejoin(&self, _replaced: &Server, _random: &mut Random) {}
 
-    /// Longest time for which two servers may both act as the primary.
+    /// Longest time from the replacement of a primary to its repair. In this time two servers may both act as
+    /// the primary.
     fn apart(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -108,7 +109,7 @@ pub(crate) trait Topology: Any + Sync {
     /// Makes another server the primary on demand, where there is another.
     fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
 
-    /// The figure at the end of all rounds, if it is not the number of grants.
+    /// The figure at the end of all rounds, if it is not the usual one.
     fn sum_up(&self, _report: &Report) -> Option<String> {
         None
     }
@@ -128,7 +129,7 @@ pub(crate) fn cast<T: Topology>(at: &dyn Topology) -> Option<&T> {
     (at as &dyn Any).downcast_ref()
 }
 
-/// A message if a server has crashed or is stuck without a fault.
+/// A message if a server has crashed, or does not answer. Not for use during a fault.
 pub(crate) fn crash(server: &Server) -> Option<String> {
     let log = server.log();
     let reported = ["BUG REPORT", "ASSERTION FAILED", "crashed by signal"];

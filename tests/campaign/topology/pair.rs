@@ -123,7 +123,7 @@ impl Topology for Pair {
                 if changed { Ok(()) } else { Err(format!("{roles:?}")) }
             });
         });
-        // A killed server has the same role after a restart.
+        // A server that is killed later must have the same role after its restart.
         for server in self.servers() {
             server.connect().call(cmd!["CONFIG", "REWRITE"]);
         }

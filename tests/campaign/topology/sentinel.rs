@@ -85,7 +85,7 @@ impl Topology for Watched {
         others.map(|number| self.site.server(number)).collect()
     }
 
-    /// The first three ask the Sentinels.
+    /// The first three ways ask the Sentinels.
     fn follows(&self, way: usize) -> bool {
         way < ASKING
     }
@@ -112,8 +112,8 @@ impl Topology for Watched {
         }))
     }
 
-    /// The Sentinels reconfigure a replaced primary only after about ten seconds, and clients still use it until
-    /// then. Sometimes this does it earlier, as an operator might.
+    /// The Sentinels reconfigure a replaced primary only after about ten seconds, and some clients use it
+    /// until then. In most cases this method reconfigures it earlier, as an operator might.
     fn rejoin(&self, replaced: &Server, random: &mut Random) {
         if random.percent(70) {
             let next = self.site.proxy(self.site.primary()).port();

@@ -57,7 +57,8 @@ impl Topology for Single {
         vec![&self.one.server]
     }
 
-    /// One client reaches the server without the proxy, and one by a name whose first address is dead.
+    /// One client connects to the proxy, one by a name whose first address is dead, and one directly to the
+    /// server.
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
         let builder = || self.setting.builder(0).reply_timeout(Duration::from_secs(1));
         let alive = SocketAddr::from((Ipv4Addr::LOCALHOST, self.one.proxy.port()));

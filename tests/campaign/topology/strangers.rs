@@ -39,7 +39,7 @@ const LEFT: [&str; 5] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Two(Arc<[Server; 2]>);
 
-/// Commands that create that user.
+/// The command that creates the user [`GUEST`].
 pub(crate) fn guest() -> Vec<Vec<u8>> {
     cmd!["ACL", "SETUSER", GUEST, "on", "nopass", "~*", "&*", "+@all"]
 }
@@ -79,7 +79,7 @@ impl Strangers {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         let dirs = [in_memory(), in_memory()];
         let pair = Pair::with(setting, &[100], |options, number| {
-            // Makes a crash quick.
+            // Without its check of the memory, a crashed server ends quickly.
             let options = options.config("crash-memcheck-enabled", "no");
             options.dir(dirs[number].path())
         });
@@ -99,8 +99,8 @@ impl Strangers {
         self.pair.roles()
     }
 
-    /// Difference between the keys of the primary and the replica. No client may write during the comparison;
-    /// expiry in this time may show on one side only.
+    /// Difference between the keys of the primary and the replica. No client may write during the comparison.
+    /// A key that expires during it may be missing on one side only.
     pub(crate) fn difference(&self) -> Option<String> {
         let (primary, replica) = self.roles();
         observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());

@@ -1,4 +1,4 @@
-//! A server that receives arbitrary commands, and checks after all clients have disconnected.
+//! A server that receives arbitrary commands. It is checked after all clients have disconnected.
 
 use super::Topology;
 use crate::report::Report;
@@ -19,7 +19,7 @@ const WAYS: usize = 4;
 /// backlog.
 const SPARE_BYTES: i64 = 3 << 20;
 
-/// Values to restore: each type of the module's values, and others.
+/// Commands that make the values to restore: values of each type that the module writes, and others.
 const VALUES: [&str; 11] = [
     "LOCK.ACQUIRE p1 ann 100000",
     "LOCK.ACQUIRE p2 ann 100000 SHARED",
@@ -34,7 +34,7 @@ const VALUES: [&str; 11] = [
     "HSET p7 ann 99999999999999999999 fencing-token x lock-mode y",
 ];
 
-/// Commands that delete all state of the server.
+/// Commands that delete all data, users, scripts and logs of the server.
 const FORGET: [&str; 7] = [
     "ACL DELUSER guest reader",
     "FLUSHALL",
@@ -65,7 +65,7 @@ impl Target {
             .config("proto-max-bulk-len", "1mb")
             .start();
         let admin = &mut server.connect();
-        // Let damaged payloads pass the check of their checksum.
+        // The first line lets the server accept damaged payloads despite their checksums.
         for line in ["DEBUG SET-SKIP-CHECKSUM-VALIDATION 1"].iter().chain(&VALUES) {
             let reply = admin.run(line);
             assert!(!reply.is_error(), "{line}: {reply}");
@@ -131,7 +131,7 @@ impl Target {
         admin.run("FLUSHALL");
         match turns {
             _ if !hands_on => Err(format!("no lock works: {got}; {left}; {had}")),
-            // The module still cleans up after sessions for a while, and then is idle.
+            // A few turns may clean up after sessions. Otherwise the module must be idle.
             0..=10 => Ok(()),
             turns => Err(format!("{turns} turns in 50 ms")),
         }
@@ -161,7 +161,7 @@ impl Topology for Target {
         self.settle().err().into_iter().collect()
     }
 
-    /// The number of commands, from the server's counters.
+    /// The numbers of executed commands, from the server's counters.
     fn sum_up(&self, report: &Report) -> Option<String> {
         let info = self.server.connect().run("INFO commandstats").text();
         let (mut all, mut of_ours, mut different) = (0, 0, 0);

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// Longest wait of a client that is about to vanish.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// A lock bound to an ended session must be granted to a waiter within this time.
+/// Longest time from the end of a client until its bound lock is granted to another.
 pub(crate) const BEYOND: Duration = Duration::from_secs(20);
 
 pub(crate) const BOUND: Work =
@@ -65,7 +65,7 @@ fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) 
         round.notes.keep("clients that were gone with a bound lock", |seen| seen.gone.push(gone));
     }
     runtime.shutdown_background();
-    // Without a runtime no task releases it.
+    // Without a runtime no task releases the lock.
     drop(held);
 }
 

@@ -1,4 +1,5 @@
-//! Elections: one leads at a time, terms grow, and an observer sees no term go back.
+//! Elections: one candidate leads at a time, terms grow, and no observer sees a smaller term after a larger
+//! one.
 
 use super::hold::take_turn;
 use super::{Sort, Tasks, Turn, Work};
@@ -9,17 +10,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// One of that many tasks observes; the others are candidates.
+/// Number of tasks between two observers. These tasks are candidates.
 const ONE_OF: usize = 6;
 
-/// After this time without news, an observer checks whether the round is over.
+/// Longest time for which an observer waits for a change before it checks whether the round is over.
 const TURN: Duration = Duration::from_millis(50);
 
 pub(crate) const ELECTIONS: Work =
     Work { name: "elections", tasks: Tasks::Turns(|turn| Box::pin(lead_or_observe(turn))) };
 
 async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
-    // All ways have the same number of tasks, so each way gets an observer, each of a different lock.
+    // Tasks are dealt to the ways in turn. No number of ways is a multiple of seven, so the observers are on
+    // different ways.
     if number % (ONE_OF + 1) != 0 {
         return take_turn(round, way, owner, random, |_| Sort::Leader).await;
     }

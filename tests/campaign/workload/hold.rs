@@ -17,14 +17,14 @@ const DROPPED: Duration = Duration::from_millis(10);
 /// Least time by which a renewal moves the end of a lease.
 const RENEWED: Duration = Duration::from_millis(5);
 
-/// Longest hold of a lock, unless only its lease ends it.
+/// Longest hold of a lock, unless the task waits until the lease ends.
 const LONG: Duration = ms(1500);
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// One turn of the named owner; the kind of hold is drawn.
+/// Runs one turn of the named owner. `sort` draws the kind of hold.
 pub(super) async fn take_turn(
     round: &Round,
     way: &Way,
@@ -51,7 +51,7 @@ struct Tenure<'a> {
     /// Time at which the last change of the lease was noticed, and the end of that lease.
     set: Duration,
     until: Duration,
-    /// Time of the last check at which it was not lost.
+    /// Time of the last check at which the lock was not lost.
     seen: Duration,
 }
 
@@ -117,7 +117,7 @@ impl Task<'_> {
         let round = self.round;
         let token = held.token();
         let mut tenure = {
-            // No other client can write between this and the first write.
+            // No other task can write between the recorded grant and the first write under it.
             let mut store = round.store.open();
             let outcome = match token {
                 Some(token) => Outcome::Granted { token, holds: 1 },
@@ -179,7 +179,7 @@ impl Task<'_> {
         }
     }
 
-    /// Checks whether it is held at this moment, and records the result.
+    /// Whether the lock is held now. Records the belief and any renewal.
     fn still_holds(&self, held: &Held, tenure: &mut Tenure<'_>) -> bool {
         let now = self.round.recorder.now();
         let left = held.lease_left();
@@ -190,7 +190,7 @@ impl Task<'_> {
         let longer = until > tenure.until + RENEWED && tenure.until > tenure.writer.granted;
         // A bound lock is kept by heartbeats.
         if longer && self.sort != Sort::Bound {
-            // Recorded from the time at which it was due, or later.
+            // The recorded call begins when the renewal was due or at the last check, whichever is later.
             let renewal = Request::Renew { lease: tenure.lease };
             let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
             self.round.notes.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
@@ -215,7 +215,7 @@ impl Task<'_> {
         match written {
             Written::Accepted => notes.add("writes", 1),
             Written::Stale(what) => self.is_stale(tenure, &what),
-            // Another owner has it, and the lock was lost just now.
+            // The lock was lost just now, and another owner has it.
             Written::Refused if held.is_lost() => {}
             Written::Refused => {
                 let Tenure { key, writer, until, .. } = tenure;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 /// Count of each latch.
 const COUNT: u32 = 3;
 
-/// Time for which all tasks of a name use the same latch.
+/// Time for which all tasks that draw the same key use the same latch.
 const MEETING: Duration = Duration::from_millis(300);
 
 /// A latch that is not counted down to zero expires after this time.
@@ -18,7 +18,7 @@ pub(crate) const LATCHES: Work =
     Work { name: "latches", tasks: Tasks::Turns(|turn| Box::pin(turn.at_latch())) };
 
 impl Turn<'_> {
-    /// Sets the latch if it does not exist. Then counts, sometimes twice, or waits.
+    /// Sets the latch if it does not exist. Then counts it down, sometimes twice, or waits for it.
     async fn at_latch(self) {
         let meeting = self.round.recorder.now().as_millis() / MEETING.as_millis();
         let key = format!("{}-latch{meeting}", self.random.pick(&self.round.keys));
@@ -52,7 +52,7 @@ impl Turn<'_> {
         let call = self.round.recorder.sent(key, &self.owner, Request::CountDown);
         let outcome = match latch.count_down_as(&self.owner).await {
             Ok(Some(left)) => Outcome::Released { left },
-            // A repetition after a cut finds no latch if the first call was the last count.
+            // If a call opened the latch and is repeated after a cut, the repetition finds no latch.
             Ok(None) => Outcome::Unknown,
             Err(trouble) => self.failed("count down", &trouble),
         };

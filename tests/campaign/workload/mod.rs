@@ -46,7 +46,7 @@ pub(crate) struct Work {
 /// The work of tasks until the round is over.
 #[derive(Clone, Copy)]
 enum Tasks {
-    /// Acquire and hold what this function draws.
+    /// Acquire and hold keys. The function draws the kind of each hold.
     Hold(fn(&mut Random) -> Sort),
     /// Turns in sequence, each with a new owner.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
@@ -121,7 +121,7 @@ pub(crate) enum Way {
     Several(Quorum),
     /// Raw connections.
     Wire(Two),
-    /// Random commands for one server, and the material to make them from.
+    /// Random commands, with the data to make them from, and the port of their server.
     Garbage(Arc<Hand>, u16),
 }
 
@@ -153,7 +153,8 @@ pub(crate) enum Sort {
 /// Number of permits of each semaphore.
 const PERMITS: u32 = 3;
 
-/// Much longer than sessions and any fault, so that a bound lock becomes free only by the end of its session.
+/// Much longer than sessions and any fault, so that a bound lock that is not released becomes free only when
+/// its session ends.
 pub(crate) const BOUND_LEASE: Duration = Duration::from_secs(60);
 
 impl Sort {
@@ -172,7 +173,7 @@ impl Sort {
         (self == Self::Bound).then_some(BOUND_LEASE)
     }
 
-    /// Whether the hold is renewed or kept by heartbeats, so that its lease does not expire.
+    /// Whether such a hold is always renewed or kept by heartbeats, so that its lease does not expire.
     fn is_watched(self) -> bool {
         matches!(self, Self::Bound | Self::Leader)
     }
@@ -211,7 +212,7 @@ pub(crate) enum Held {
 pub(crate) struct Term {
     pub(crate) sort: Sort,
     pub(crate) lease: Duration,
-    /// The watchdog renews it.
+    /// Whether the watchdog renews the lease.
     pub(crate) watched: bool,
 }
 
@@ -223,7 +224,7 @@ impl Way {
         Self::One(client, Box::new(again))
     }
 
-    /// Acquires it. Waits for at most `within`; `None` does not wait.
+    /// Acquires a hold of the key. Waits for at most `within`; `None` does not wait.
     async fn acquire(
         &self,
         key: &str,
@@ -246,7 +247,7 @@ impl Way {
         }
     }
 
-    /// The client of a way that has only one.
+    /// The client of a way that has exactly one.
     fn client(&self) -> &Client {
         match self {
             Self::One(client, _) => client,
@@ -313,7 +314,7 @@ macro_rules! of_held {
 }
 
 impl Held {
-    /// Permits have none.
+    /// The token of the hold. Permits have none.
     fn token(&self) -> Option<u64> {
         match self {
             Self::One(guard) => Some(guard.token().value()),

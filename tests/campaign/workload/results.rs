@@ -12,13 +12,13 @@ use tokio::time::sleep;
 /// Longest time that a client waits. The work takes much less.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Time between a fault and the end of its effects: a client may have to connect again.
+/// Longest effect of a fault after its end: clients may have to connect again.
 const EFFECT: Duration = Duration::from_secs(3);
 
 pub(crate) const RESULTS: Work =
     Work { name: "results", tasks: Tasks::Turns(|turn| Box::pin(turn.want_result())) };
 
-/// Work that fails on purpose.
+/// Why there is no result: the work failed on purpose, or the client failed.
 #[derive(Debug)]
 enum Failed {
     Work,
@@ -32,7 +32,7 @@ impl From<Error> for Failed {
 }
 
 impl Turn<'_> {
-    /// Gets a result, and computes it if no other client does. The owner of the turn is the value.
+    /// Gets a result, and computes it if no other client does. The value is the name of the turn's owner.
     async fn want_result(self) {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);

@@ -1,19 +1,20 @@
-//! Several locks in one step, in any order, together with single locks of the same names. Each is judged like a
-//! single lock.
+//! Sets of locks that are acquired all or none, named in any order. Some sets are a single lock. Each lock of
+//! a set is judged like a single lock.
 
 use super::{Tasks, Turn, Work};
 use harness::history::{CallId, Outcome, Request};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Locks of a set. In a cluster they are in one slot.
+/// Suffixes of the names of locks that sets consist of. Their prefix is a hash tag, so in a cluster they are
+/// in one slot.
 const BESIDE: [&str; 4] = ["a", "b", "c", "d"];
 
 pub(crate) const SETS: Work =
     Work { name: "sets", tasks: Tasks::Turns(|turn| Box::pin(turn.take_set())) };
 
 impl Turn<'_> {
-    /// Acquires one to three of the locks in one step, and releases them.
+    /// Acquires one to three of the locks, all or none, and releases them.
     async fn take_set(self) {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);

@@ -28,7 +28,8 @@ pub(super) fn check(
     }
 }
 
-/// A grant with a larger token did not end before a grant with a smaller token began.
+/// Reports each grant with a smaller token that was requested after a grant with a larger token had been
+/// answered.
 fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Report<'_>) {
     for (hold, later) in holds.iter().zip(later) {
         if let Some(later) = later.filter(|later| later.granted < hold.grant.sent) {
@@ -66,7 +67,8 @@ fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>)
     }
 }
 
-/// Time until which its owner relies on it, if recorded: its release, or the end of its validity.
+/// Time until which its owner relies on the hold, if that was recorded. It ends with its validity, or earlier
+/// with a release or a refused call.
 fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     let sets = hold.sets.iter().map(|set| set.call);
     let valid_until = sets.chain([hold.grant]).filter_map(|set| set.valid_until).max()?;
@@ -75,7 +77,8 @@ fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     Some(over.fold(valid_until, Duration::min))
 }
 
-/// At no time are more units held than exist. A hold counts until the earliest end that is certain.
+/// At no time are more than `of` units held. A hold counts until the time that `end` returns; without one it
+/// does not count.
 fn check_number(
     of: u64,
     holds: &[Hold<'_>],

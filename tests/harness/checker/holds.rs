@@ -1,7 +1,8 @@
-//! Puts the calls on one key together into holds: from a grant to what ended it.
+//! Groups the calls on one key into holds. A hold lasts from a grant until something ends it.
 //!
-//! Permits of a semaphore are like shares of a lock that is never held exclusively. All their holds have the token 0.
-//! After a reply, the owner certainly has at least that number of permits, until it may have released or lost some.
+//! Permits of a semaphore are like shares of a lock that is never held exclusively. All their holds have the
+//! token 0. After a reply, the owner certainly has the number of permits in it, until it may have released or
+//! lost some.
 
 use super::{Limits, Report, Rule};
 use crate::history::{Call, Outcome, Request};
@@ -19,23 +20,23 @@ pub(super) const WHOLE: u64 = 1 << 32;
 pub(super) struct Hold<'a> {
     pub token: u64,
     pub owner: &'a str,
-    /// Other owners may hold the lock at the same time, with the same token.
+    /// Whether other owners may hold the lock at the same time, with the same token.
     pub shared: bool,
-    /// The owner held the lock exclusively before and now shares it, or may have had permits before.
+    /// Whether the owner held the lock exclusively before and now shares it, or may have had permits before.
     pub goes_on: bool,
-    /// The call that was granted first with this token.
+    /// The first call that was granted this hold.
     pub grant: &'a Call,
-    /// When its answer came.
+    /// Time of the reply to that call.
     pub granted: Duration,
     /// The certain number of units of the lock or the semaphore, and the time from which it applies.
     pub units: Vec<(Duration, u64)>,
     /// Re-entries and renewals after the grant, in order of sending.
     pub sets: Vec<Touch<'a>>,
-    /// The first call of the owner that may have ended it.
+    /// The first call of the owner that may have ended the hold.
     pub release: Option<Touch<'a>>,
-    /// Calls of the owner that were answered that it does not hold the lock.
+    /// Calls of the owner to which the server replied that it does not hold the lock.
     pub refused: Vec<&'a Call>,
-    /// Calls of others that may have ended it.
+    /// Calls of others that may have ended the hold.
     pub breaks: Vec<&'a Call>,
 }
 
@@ -43,12 +44,12 @@ pub(super) struct Hold<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch<'a> {
     pub call: &'a Call,
-    /// The call was executed, and changed this hold.
+    /// Whether the call certainly was executed and changed this hold.
     pub sure: bool,
 }
 
 impl Hold<'_> {
-    /// The latest moment at which the hold can have ended, for any effects of the unknown calls.
+    /// The latest moment at which the hold can have ended, whatever effects the unknown calls had.
     pub(super) fn possible_end(&self, later: Option<&Hold<'_>>) -> Duration {
         let later = later.map_or(Duration::MAX, |later| later.granted);
         if let Some(release) = self.release.filter(|release| release.sure) {
@@ -59,14 +60,14 @@ impl Hold<'_> {
         ends.fold(first, Duration::max).min(later)
     }
 
-    /// The earliest moment at which the hold can have ended, given the earliest at which it can have begun.
+    /// The earliest moment at which the hold can have ended. It cannot have begun before `free_before`.
     pub(super) fn earliest_end(&self, free_before: Duration, limits: &Limits) -> Duration {
         let begin = self.grant.sent.max(free_before);
         let mut end = begin + lease(self.grant);
         for set in &self.sets {
             let from_sending = set.call.sent + lease(set.call);
             end = match set.call.request {
-                // Only a renewal may shorten the lease, and its reply gives the new one.
+                // Only a renewal may shorten the lease. A renewal that certainly was executed has set it.
                 Request::Renew { .. } if set.sure => from_sending,
                 Request::Renew { .. } => end.min(from_sending),
                 _ => end.max(from_sending),
@@ -95,7 +96,7 @@ pub(super) fn answered(call: &Call) -> Duration {
     call.answer.map_or(Duration::MAX, |(at, _)| at)
 }
 
-/// Whether it may have happened or not.
+/// Whether it is unknown if the call took effect.
 pub(super) fn is_unknown(call: &Call) -> bool {
     matches!(call.answer, None | Some((_, Outcome::Unknown)))
 }
@@ -109,12 +110,12 @@ pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
     call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
 
-/// A hold: its token, its owner, and the number that the owner had with that token before.
+/// A hold: its token, its owner, and the number of earlier holds of that owner with that token.
 type Id<'a> = (u64, &'a str, usize);
 
 type Holds<'a> = BTreeMap<Id<'a>, Hold<'a>>;
 
-/// The holds in the order of their tokens. Reports what is wrong within the calls of one owner.
+/// Returns the holds in the order of their tokens. Reports contradictions between the calls of one owner.
 pub(super) fn holds<'a>(
     calls: &[&'a Call],
     limits: &Limits,
@@ -137,7 +138,7 @@ pub(super) fn holds<'a>(
         let goes_on = shared && owners.contains_key(&(call.owner.as_str(), false));
         let owner = owners.entry((&call.owner, shared)).or_default();
         let mut enter = |owner: &mut Owner<'a>, at, token, units, report: &mut Report<'_>| {
-            // A call that was answered before a hold was requested ended an earlier hold.
+            // A call that was answered before this hold was requested can only have ended an earlier one.
             let may_break = |it: &&&Call| answered(it) >= call.sent;
             let begun = Hold {
                 token,
@@ -162,7 +163,7 @@ pub(super) fn holds<'a>(
                 owner.count = Some(count);
             }
             (_, Some((at, Outcome::Holds { permits }))) => enter(owner, at, 0, permits, report),
-            // The semaphore has fewer permits, regardless of the owner's.
+            // Too few permits are free, however many the owner has.
             (Request::Permits { .. }, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {}
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {
                 if let Some(hold) = owner.hold.filter(|_| !owner.unsure && !owner.beside)
@@ -199,12 +200,12 @@ pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a
 #[derive(Default)]
 struct Owner<'a> {
     hold: Option<Id<'a>>,
-    /// `None` when an unknown call may have changed it.
+    /// The owner's number of holds; `None` when an unknown call may have changed it.
     count: Option<u64>,
-    /// An acquire with an unknown outcome: later calls may apply to a hold that no reply has shown. To be
-    /// checked, a client continues under another owner.
+    /// Whether an acquire had an unknown outcome. Then later calls may apply to a hold that no reply has
+    /// shown, and are checked less. So a client should continue with another owner.
     unsure: bool,
-    /// It shares a lock that it also holds exclusively. The exclusive hold is the one that counts.
+    /// Whether the owner shares a lock that it also holds exclusively. Then only the exclusive hold counts.
     beside: bool,
 }
 
@@ -249,7 +250,7 @@ impl<'a> Owner<'a> {
         let (mut nth, mut goes_on) = (0, begun.goes_on || is_of_permits(call) && self.unsure);
         if let Some((id, hold)) = mine {
             let released = hold.release.is_some_and(|release| release.sure);
-            // Permits have no token that would show whether they are the same.
+            // Permits have no token that would show whether they belong to the same hold.
             let may_be_lost = || {
                 let refused = hold.release.is_some() || !hold.refused.is_empty();
                 refused || hold.earliest_end(Duration::ZERO, limits) < at
@@ -264,7 +265,7 @@ impl<'a> Owner<'a> {
                 let text = format!("token {token} was granted twice: {}; {call}", hold.grant);
                 return report.add_token(text, hold.granted, call.sent);
             }
-            // Sharers may re-enter.
+            // A sharer may release its share and get another one with the same token.
             nth = id.2 + 1;
             goes_on |= !released;
         }

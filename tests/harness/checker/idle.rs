@@ -13,8 +13,8 @@ use std::time::Duration;
 /// listening process, and more on a busy machine.
 const LEFT_FREE: Duration = Duration::from_millis(50);
 
-/// No request waits for a free lock. No request waits to share a shared lock, unless an exclusive one waits
-/// before it.
+/// No request waits for long for a free lock. No request to share a shared lock waits for long, unless an
+/// exclusive request waits before it.
 pub(super) fn check(
     calls: &[&Call],
     holds: &[Hold<'_>],
@@ -95,7 +95,8 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     let idle = outside(taken);
     let asks_alone = |call: &&Call| matches!(call.request, Request::Foreign { .. });
     let left_free = if calls.iter().any(asks_alone) { LEFT_FREE } else { Duration::ZERO };
-    // An owner that asks for one more hold is refused when the lock is lost.
+    // A request of an owner that may have a hold already is not judged: it may ask for one more hold, and is
+    // refused if the lock is lost.
     let mut has = BTreeSet::new();
     for call in calls {
         match call.answer {
@@ -115,7 +116,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     }
 }
 
-/// Whether the request does not wait. Requests of clients that do not use the queue do not count: they may be too early.
+/// Whether the request does not wait. Requests of clients that do not use the queue do not count.
 fn is_try(call: &Call) -> bool {
     let foreign = matches!(call.request, Request::Foreign { .. });
     call.request.asks() && call.request.timeout().is_none() && !foreign

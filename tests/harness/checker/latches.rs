@@ -52,7 +52,7 @@ fn check_not_before(calls: &[&Call], report: &mut Report<'_>) {
     }
 }
 
-/// Waiters that are queued when it opens are released, soon.
+/// Waiters that are queued when the latch opens are released soon.
 fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     let opened = |call: &&&Call| {
         call.request == Request::CountDown

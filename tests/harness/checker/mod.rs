@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What a history broke; see the table above.
+/// A rule for histories; see the table of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the module's table says what each of them is")]
 pub enum Rule {
@@ -57,7 +57,7 @@ pub enum Rule {
 /// Calls that contradict each other: a correct server cannot have answered them so.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which rule it breaks.
+    /// The rule that they break.
     pub rule: Rule,
     /// The calls that contradict each other, in readable form.
     pub text: String,
@@ -72,7 +72,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How exact the clocks are, and how fast the server has to be.
+/// Tolerance for clocks, and the required speed of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Time by which a lease may end earlier than the calls show: the server counts whole milliseconds of

@@ -17,7 +17,7 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
             continue;
         };
         let waited = at - call.sent;
-        // A session that is away receives its outcome when it is back.
+        // A session that is away receives the outcome when it is back.
         let away: Duration = call.away.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if waited + limits.slack < timeout || waited > timeout + limits.prompt + away {
             report.add(Rule::Prompt, format!("waited {waited:?}: {call}"));
@@ -37,7 +37,8 @@ pub(super) fn check_fifo(
     let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
     let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
-    // Of all grants sent at or after this one: the smallest token, and the earliest reply.
+    // For each grant: the smallest token and the earliest reply, among the grants requested at that time or
+    // later.
     let lowest = best_from(&grants, |hold| hold.token);
     let earliest = best_from(&grants, |hold| hold.granted);
     for call in calls {
@@ -86,7 +87,7 @@ fn best_from<'h, 'a, K: Ord>(
     best
 }
 
-/// Time that a call waits; `None` if it does not wait or waits without limit.
+/// Longest wait of a call; `None` if it does not wait or waits without limit.
 fn timeout(call: &Call) -> Option<Duration> {
     call.request.timeout().filter(|timeout| !timeout.is_zero())
 }

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why there is no reply.
 #[derive(Debug)]
 pub enum ReceiveError {
-    /// Nothing, or only a part, arrived in time; it may still come.
+    /// The reply did not arrive in time, or only a part of it. The rest may still arrive.
     Timeout,
     /// The server has closed the connection, or reset it.
     Closed,
@@ -165,7 +165,7 @@ impl Connection {
 
     fn read_more(&mut self, deadline: Instant) -> Result<(), ReceiveError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Zero would mean no limit.
+        // A timeout of zero is not allowed.
         self.stream
             .set_read_timeout(Some(left.max(Duration::from_millis(1))))
             .expect("SO_RCVTIMEO");
@@ -191,7 +191,7 @@ impl Connection {
     }
 }
 
-/// A command as it goes over the wire.
+/// A command as it is sent.
 pub fn encode(command: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for argument in command {

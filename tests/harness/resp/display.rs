@@ -11,7 +11,7 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// The same in one line: an array, and a map like the array that it is in RESP2, in brackets.
+    /// The reply in one line. Arrays are in brackets, and a map is shown as the array that RESP2 has instead.
     pub fn line(&self) -> String {
         let list = |values: &mut dyn Iterator<Item = &Self>| {
             format!("[{}]", values.map(Self::line).collect::<Vec<_>>().join(", "))

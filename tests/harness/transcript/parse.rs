@@ -1,4 +1,4 @@
-//! The file as steps.
+//! Parses the file into steps.
 
 use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,10 +30,10 @@ pub struct Transcript {
     more_at: usize,
 }
 
-/// An action of a client, a message to it, or a step on the server.
+/// An action of a client, a message to a client, or an action on the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
-    /// Counted from 0.
+    /// Number of its line, counted from 0.
     pub line: usize,
     /// That line, with all names replaced.
     pub shown: String,
@@ -61,7 +61,7 @@ impl Transcript {
         Self::scene(name, text, 0)
     }
 
-    /// How many scenes a text has.
+    /// Number of scenes in a text.
     pub(super) fn count(text: &str) -> usize {
         text.lines().filter(|line| line.starts_with("== ")).count().max(1)
     }
@@ -131,7 +131,7 @@ impl Transcript {
         })
     }
 
-    /// The body of a loop, once for each row.
+    /// Plays the body of a loop once for each row of values.
     fn turns(
         &mut self,
         number: usize,
@@ -252,9 +252,9 @@ impl Transcript {
         Ok(())
     }
 
-    /// `line k alice bob`: alice has the lock, and bob waits for it. `served k bob carol`: only bob
-    /// has the lock, and when he releases it, only carol. A client is named by the first letter of
-    /// its owner, and a token by its key.
+    /// `line k alice bob`: alice has the lock, and bob waits for it. `served k bob carol`: only bob has the
+    /// lock, and after its release only carol. A client is named by the first letter of its owner, and a
+    /// token by its key.
     fn in_line(&mut self, number: usize, word: &str, text: &str) -> Result<(), String> {
         let mut owners = text.split(' ');
         let key = owners.next().unwrap_or_default();
@@ -283,7 +283,7 @@ impl Transcript {
     }
 }
 
-/// Replaces each `$NAME` in a line, also in the values. The last value of a name counts.
+/// Replaces each `$NAME` in a line, and then in the inserted values. The last value of a name counts.
 fn put_in(line: &str, known: &Row) -> String {
     static NAMES: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$([A-Z_]+)").expect("it is one"));

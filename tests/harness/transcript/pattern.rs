@@ -33,7 +33,7 @@ pub(super) fn in_one_line(expected: &[String]) -> String {
     expected.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
-/// Whether a text is the expected one; names that it binds are kept only if all of it is.
+/// Whether a text is the expected one. Names are bound only if the whole text fits.
 fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
     if !expected.contains('{') {
         return expected == seen;
@@ -73,7 +73,8 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
     fit
 }
 
-/// Braces in the middle of a word belong to it; a token is stored behind a `t`.
+/// Whether braces are a placeholder. In the middle of a word they belong to the word, except after the `t` of
+/// a stored token.
 fn is_placeholder(before: &str, inside: &str) -> bool {
     let in_a_word = before.ends_with(|c: char| c.is_alphanumeric() || c == ':');
     inside == "..." || !in_a_word || before.ends_with("\"t")

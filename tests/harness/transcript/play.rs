@@ -6,7 +6,7 @@ use super::stage::{Seen, Stage};
 use crate::clock::Clock;
 use crate::server::Server;
 
-/// Plays it up to the first difference. Closes its clients afterwards.
+/// Plays the transcript up to the first difference, and closes its clients.
 ///
 /// # Errors
 /// The first difference, with its place.

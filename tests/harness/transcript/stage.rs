@@ -17,8 +17,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Time between two checks whether a client is blocked.
 const TURN: Duration = Duration::from_millis(5);
 
-/// A lock that is waited for and taken to see that all that was due is done. The first node of a cluster
-/// has it.
+/// The lock with which [`Stage::settle`] finds out whether everything due is done. Its slot is at the first
+/// node of a cluster.
 const CANARY: &str = "finch";
 
 /// A reply, or a text in place of one; empty if there is nothing.
@@ -34,7 +34,8 @@ pub(super) struct Stage<'a> {
     controls: Vec<Connection>,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,
-    /// The loops around the current step: the line of each, and the names that were known before it.
+    /// The loops around the current step: the line of each loop, and the names that were known before the
+    /// loop.
     loops: Vec<(usize, Names)>,
     counters: BTreeMap<String, i64>,
     /// Length of the part of the append-only file that was compared.
@@ -47,7 +48,7 @@ struct Client {
     connection: Connection,
     id: i64,
     db: String,
-    /// The lock that it waits for, and its owner.
+    /// The lock that the client waits for, and the owner.
     waits: Option<[String; 2]>,
 }
 
@@ -147,7 +148,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Starts a repetition of the loop at that line: forgets names from the previous one.
+    /// Starts a repetition of the loop at that line. Forgets the names that the previous repetition bound.
     fn begin(&mut self, line: usize) {
         match self.loops.iter().position(|(at, _)| *at == line) {
             Some(at) => self.loops.truncate(at + 1),
@@ -319,7 +320,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Checks that a client has received nothing after everything due is done. Returns whether it is queued.
+    /// Checks that a client has received nothing after everything due is done. Returns whether the client is
+    /// blocked.
     fn nothing_came(&mut self, name: &str) -> Seen {
         self.settle()?;
         let client = self.clients.get_mut(name).expect("it has entered");

@@ -19,7 +19,7 @@ fn run(command: &mut Command) -> (Output, String) {
     (output, text)
 }
 
-/// Runs it, and returns its output. Fails the test if a promise was broken.
+/// Runs the program, and returns its output. Fails the test if a promise was broken.
 fn right(arguments: &[&str]) -> String {
     let (output, text) = run(&mut campaign(arguments));
     assert!(output.status.success(), "{text}");
@@ -27,7 +27,7 @@ fn right(arguments: &[&str]) -> String {
     text
 }
 
-/// A counter in its output, by the words after the number.
+/// A counter in the program's output, by the words after the number.
 fn count(text: &str, what: &str) -> u64 {
     let line =
         text.lines().find(|line| line.trim_start().split_once("  ").is_some_and(|it| it.1 == what));
@@ -177,7 +177,8 @@ fn a_server_that_sleeps_past_leases() {
     assert!(count(&text, "leases that ended") > 0, "{text}");
 }
 
-/// The same faults without a setting against them must cause violations. So the zeros above are not for lack of checks.
+/// Without a safeguard, these faults must make two clients believe in a lock. This shows that the tests above
+/// do not pass for lack of checks.
 #[test]
 fn it_sees_two_holders_without_a_setting_and_no_stale_write() {
     let two = "two believed to hold a lock";
@@ -249,7 +250,7 @@ fn a_wrong_option_is_refused() {
 
 /// The arguments after each `scripts/campaign` in a text, up to the end of the code.
 fn said(text: &str) -> impl Iterator<Item = &str> {
-    // A line of a paragraph may end after it.
+    // A line of a paragraph may end after the name of the program.
     let after = text.split("scripts/campaign").skip(1);
     after.filter_map(|rest| rest.strip_prefix([' ', '\n'])).map(|rest| {
         let end = rest.find(['`', '\n']).unwrap_or(rest.len());
@@ -269,7 +270,7 @@ fn documents_name_existing_suites_and_suites_name_existing_rows() {
         "CHANGELOG.md",
     ] {
         let text = fs::read_to_string(workspace().join(file)).unwrap();
-        // Other lines name other programs, or none.
+        // Lines about other programs, or about none, are skipped.
         let is_ours = |line: &&str| {
             !line.starts_with("simulation") && line.starts_with(|c: char| c.is_lowercase())
         };

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 use tempfile::TempDir;
 
-/// The file is cut at each of this number of bytes before its end, and at some places before that.
+/// The file is cut after each of its last `EACH` bytes, and before those after every `STRIDE` bytes.
 const EACH: usize = 256;
 const STRIDE: usize = 61;
 const THREADS: usize = 3;
@@ -89,7 +89,7 @@ fn options() -> Options {
     Server::options().config("aof-load-truncated", "yes")
 }
 
-/// A copy of the folder with the file cut to `length` bytes.
+/// A copy of the folder in which the append-only file is cut to `length` bytes.
 fn cut(dir: &Path, length: usize) -> TempDir {
     let copy = TempDir::with_prefix("kvlock-torn-").unwrap();
     fs::create_dir(copy.path().join("appendonlydir")).unwrap();

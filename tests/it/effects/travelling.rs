@@ -1,5 +1,5 @@
-//! An exclusive lock is replicated as one value in the format of `DUMP`. The replica must have the same key as after
-//! `HSET` and `PEXPIREAT`.
+//! An exclusive lock is replicated as one value in the format of `DUMP`. The replica must then have the same
+//! key as if it had received `HSET` and `PEXPIREAT`.
 
 use crate::asking::{LONG, acquire, arrival, release, token};
 use harness::agree::{expect_same_data, expect_unharmed, hash};
@@ -20,7 +20,7 @@ fn pair(server: Options, replica: Options) -> (Server, Server) {
 /// Acquires locks and hands some over. Each kind is done for an owner of each length.
 fn some_locks(server: &Server) -> Vec<String> {
     let mut eye = server.connect();
-    // The next owner waits, with or without a `SAYS` text, and gets the lock from the previous one.
+    // The next owner waits, with or without a `VALUE`, and gets the lock from the previous one.
     let pass_on = |key: &str, before: &str, next: &str, says: &[&str]| {
         let (mut eye, mut waiter) = (server.connect(), server.connect());
         let id = waiter.client_id();
@@ -39,7 +39,7 @@ fn some_locks(server: &Server) -> Vec<String> {
         token(&acquire(&mut eye, &taken, &owner));
         token(&acquire(&mut eye, &handed, "alice"));
         pass_on(&handed, "alice", &owner, &[]);
-        // From that owner to another, and then to one with a `SAYS` text.
+        // From that owner to others, of which the last one has a `VALUE`.
         token(&acquire(&mut eye, &passed, &owner));
         pass_on(&passed, &owner, "bob", &[]);
         pass_on(&passed, "bob", "carol", &[]);

@@ -5,7 +5,7 @@ use harness::agree::expect_unharmed;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 use std::collections::BTreeSet;
 
-/// Name, flags that it must have, and whether it names a key.
+/// Name of a command, flags that it must have, and whether it has a key.
 const COMMANDS: [(&str, &str, bool); 27] = [
     ("lock.acquire", "write denyoom", true),
     ("lock.wait", "write denyoom blocking", true),
@@ -87,7 +87,7 @@ fn command_info_tells_flags_keys_and_categories(kind: Kind) {
     }
 }
 
-/// The user of `docs/operations.md` that is allowed a category.
+/// The command in `docs/operations.md` that makes a user with the rights of a category.
 fn user_by_category() -> String {
     let page = harness::kind::workspace().join("docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -144,7 +144,7 @@ fn a_module_named_in_an_acl_rule_stays_loaded(kind: Kind) {
             assert!(control.run("MODULE UNLOAD kvlock").is_error(), "{rule}");
             let why = "the ACL rules of user \"bob\" name a command of kvlock";
             assert!(server.log().contains(why), "{rule}: {}", server.log());
-            // As the log says.
+            // This is what the log recommends.
             control.run("ACL SETUSER bob -@all +@lock");
         }
         assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()), "{rule}");

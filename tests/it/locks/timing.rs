@@ -1,6 +1,6 @@
 //! Leases end and waits time out at the right time.
 //!
-//! A busy machine may delay any try. So no try may be early, and one of several tries must be in time.
+//! A busy machine may delay any try. So no try may be early, but only one of several tries must be in time.
 
 use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const TRIES: usize = 12;
 
-/// Repeats a measurement until it is at most `limit`.
+/// Repeats a measurement until one is at most `limit`. Fails after [`TRIES`] tries.
 fn in_time(limit: Duration, mut lateness: impl FnMut() -> Duration) {
     let tries = (0..TRIES).map(|_| lateness());
     let late: Vec<_> = tries.take_while(|late| *late > limit).collect();

@@ -1,5 +1,5 @@
-//! The date of the server is set while clients wait. Leases are counted in it, as all TTLs are;
-//! waits are not, and tokens never go back.
+//! The date of the server is set while clients wait. Leases follow the date, as all expiry times do. Waits do
+//! not, and tokens never go back.
 
 use crate::asking::{SOON, acquire, release, token};
 use harness::agree::{expect_unharmed, hash};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The server may not have read the new date yet. The lease has to start nevertheless.
+/// The server may not have read the new date yet. The lease must not count as ended.
 fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
@@ -58,7 +58,7 @@ fn waits_end_soon_after_their_timeout_when_the_date_jumps(kind: Kind) {
         let late: Vec<_> = late.collect();
         assert!(late.iter().any(|late| *late < 1000), "{late:?} ms late at {step}");
         worst.push((step, late.into_iter().max()));
-        // Stepping back is a step as well.
+        // The return to the right date is a jump too.
         clock.set(0);
         eye.run("LOCK.FORCERELEASE k");
     }

@@ -48,7 +48,7 @@ fn wait_in_line(mut client: Connection, owner: &str, seen: &Seen) {
     }
 }
 
-/// Answers arrive in the order of the commands, each complete.
+/// Checks that replies arrive in the order of the commands, each complete.
 fn keep_busy(mut client: Connection, key: &str, seen: &Seen) {
     let mut last = 0;
     while seen.goes_on() {

@@ -1,4 +1,5 @@
-//! `kvlock.quarantine-ms` in a cluster. The rest of it is in `transcripts/quarantine.txt` and `transcripts/promotions.txt`.
+//! `kvlock.quarantine-ms` in a cluster. Other tests of this option are in `transcripts/quarantine.txt` and
+//! `transcripts/promotions.txt`.
 
 use crate::asking::{LONG, acquire, token};
 use harness::cluster::Cluster;

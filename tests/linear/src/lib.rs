@@ -15,7 +15,7 @@ use porcupine_rs::{CheckResult, Model, Operation, check_operations_timeout};
 /// Time by which a lease may end earlier than the calls show: the server counts whole milliseconds.
 const SLACK: Duration = Duration::from_millis(2);
 
-/// The state of the lock, as far as replies show it.
+/// The state of the lock after some calls of an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
     holder: Option<Holder>,
@@ -126,7 +126,7 @@ impl Lock {
         self.holder = Some(Holder { owner, token, holds: 1, end });
     }
 
-    /// Whether that token is larger than all earlier ones.
+    /// Records a token. Returns whether it is larger than all earlier ones.
     fn raises(&mut self, token: u64) -> bool {
         let raises = token > self.largest;
         self.largest = self.largest.max(token);
@@ -142,7 +142,8 @@ pub fn check(calls: &[Call], patience: Duration) -> CheckResult {
     for call in calls {
         let (at, outcome) = call.answer.unwrap_or((Duration::MAX, Outcome::Unknown));
         let waits = matches!(call.request, Request::Acquire { timeout: Some(_), .. });
-        // The wait was cancelled or the server rejected it. Neither can contradict other calls.
+        // The wait was cancelled or has timed out, or the server rejected the call. None of these can
+        // contradict other calls.
         if matches!(outcome, Outcome::Withdrawn | Outcome::Failed)
             || waits && outcome == Outcome::Refused
         {

@@ -43,7 +43,7 @@ pub(crate) struct Call {
     pub(crate) asks: Asks,
     /// The tick at which it was sent.
     pub(crate) sent: u8,
-    /// Whether it had to wait at the server.
+    /// Whether the request had to wait at the server.
     pub(crate) waited: bool,
     pub(crate) stage: Stage,
 }
@@ -55,8 +55,8 @@ pub(crate) enum Stage {
     Sent,
     /// Queued there, or blocked in a read.
     Waits,
-    /// The reply is in flight. For each server: the number of copies that it still has to receive before it has the
-    /// answered state; `None` if it never will.
+    /// The reply is in flight. For each server: the number of copies that it still has to receive before it
+    /// has the state that the reply reports; `None` if it never will have it.
     Answered(Reply, Vec<Option<u8>>),
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Heart {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Guard {
     pub(crate) token: u64,
-    /// The first tick at which the client no longer believes in it, bound or not.
+    /// The first tick at which the client no longer believes in the lock, bound or not.
     pub(crate) until: u8,
     pub(crate) shared: bool,
     /// The sessions that bound it.
@@ -107,7 +107,7 @@ pub(crate) struct Client {
     pub(crate) write: Option<u64>,
     /// The number of its connection. Requests on one connection arrive in order.
     pub(crate) connection: u8,
-    /// The shortest renewal over that connection since one was answered there.
+    /// A connection, and the shortest renewal that was sent over it since the last reply to a renewal.
     pub(crate) unanswered: Option<(u8, u8)>,
     /// The shortest renewal on connections from which it expects no more replies.
     pub(crate) lasting: Option<u8>,
@@ -121,8 +121,8 @@ impl Client {
         self.hearts.last().filter(|heart| !heart.over).map(|heart| heart.number)
     }
 
-    /// Whether it has the lock according to its own knowledge: until the earlier end of
-    /// the lease and of the sessions that bound it.
+    /// Whether the client has the lock as far as it knows: until the lease ends, or any of the sessions that
+    /// bound the lock.
     pub(crate) fn has_it(&self, now: u8) -> bool {
         self.guard.as_ref().is_some_and(|guard| {
             let mut bounds = self.hearts.iter().filter(|heart| guard.to.contains(&heart.number));
@@ -187,7 +187,7 @@ impl Client {
         self.calls[asks.line()] = Some(Call { asks, sent: now, waited: false, stage: Stage::Sent });
     }
 
-    /// Sends a renewal of that length: `Lease::renewing`.
+    /// Updates the belief before a renewal of that length is sent, as `Lease::renewing` does.
     fn renewing(&mut self, now: u8, length: u8) {
         self.guard.iter_mut().for_each(|guard| guard.until = guard.until.min(now + length));
         let (before, here) = (self.unanswered, self.connection);
@@ -205,7 +205,7 @@ impl Client {
         self.lasting.map_or(length, |lasting| lasting.min(length))
     }
 
-    /// Sends a request to bind its guard to the session that it keeps alive.
+    /// Updates the guard before a request to bind it to that session is sent.
     fn binds(&mut self, world: &World, number: u8) {
         let forgotten = |number: &u8| {
             let mut hearts = self.hearts.iter();
@@ -214,7 +214,7 @@ impl Client {
         let Some(guard) = &mut self.guard else { return };
         guard.settled = false;
         if !world.keeps(Rule::BindsBefore) {
-            // It counts when it is answered.
+            // The binding counts only when it is answered.
         } else if world.keeps(Rule::KeepsTheOneBefore) {
             guard.to.retain(|other| *other != number && !forgotten(other));
             guard.to.push(number);
@@ -276,7 +276,8 @@ impl Client {
         }
     }
 
-    /// It has the lock until that tick. If the lock has to be bound, the program gets it only after that.
+    /// Records that the client has the lock until that tick. If the lock has to be bound, the program gets
+    /// the guard only after the binding.
     fn has(&mut self, token: u64, until: u8, now: u8) {
         if until > now {
             let shown = !self.left.bound;

@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// The connection breaks over which a session is read.
+    /// Handles the break of the connection over which a session is read.
     fn lose_reader(&mut self, number: u8) {
         let asks = Asks::Reading(number);
         let reads = |call: &mut Call| call.asks == asks && call.stage == Stage::Waits;

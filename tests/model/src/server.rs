@@ -73,10 +73,9 @@ pub(crate) struct Binding {
 pub(crate) struct Server {
     pub(crate) lock: Option<Lock>,
     pub(crate) result: Option<Stored>,
-    /// Whether it grants nothing to a client that wants a result while there is one, and stores a result only for
-    /// the holder.
+    /// The rules for results that the server follows; `None` if clients want no results.
     pub(crate) results: Option<Careful>,
-    /// The queued clients, and the lease that each requests.
+    /// The queued clients, and the lease that each is offered.
     pub(crate) queue: Vec<(usize, u8)>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) bindings: Vec<Binding>,
@@ -100,7 +99,7 @@ pub(crate) struct Careful {
 pub(crate) enum Reply {
     /// The owner has the lock, with this token.
     Has(u64),
-    /// The owner does not have it.
+    /// The owner does not have the lock.
     Refused,
     /// The result exists.
     Ready,
@@ -121,7 +120,7 @@ pub(crate) enum Step {
     Request(usize, Asks, [u8; 2]),
     /// The connection of a session's reader is lost.
     LoseReader(u8),
-    /// It does due work, with or without releasing bound locks of ended sessions.
+    /// The server does due work, with or without the release of locks bound to ended sessions.
     Work(bool),
 }
 
@@ -136,7 +135,7 @@ thread_local! {
 }
 
 impl Server {
-    /// Drops everything except its keyspace.
+    /// Drops all state of the server except its keyspace.
     pub(crate) fn forgets(&mut self) {
         (self.queue, self.sessions, self.bindings) = (Vec::new(), Vec::new(), Vec::new());
         self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });
@@ -177,7 +176,8 @@ impl Server {
         due || self.bindings.iter().any(|binding| self.orphaned(binding.owner))
     }
 
-    /// Whether a lock exists that was bound to an ended session.
+    /// Whether a lock exists whose session has ended, although the server has no binding left by which to
+    /// release it.
     pub(crate) fn outlives_its_session(&self, now: u8) -> bool {
         let Some(lock) = self.seen(now) else { return false };
         lock.goes_with.is_some_and(|number| !self.is_open(number)) && !self.orphaned(lock.owner)

@@ -26,7 +26,7 @@ pub struct State {
     pub(crate) landed: u64,
     /// The client that last believed that it holds the lock.
     pub(crate) believed: Option<usize>,
-    /// The property that the last step has shown, by name.
+    /// Name of the property that the last action has shown or violated.
     pub(crate) noted: &'static str,
 }
 
@@ -37,32 +37,32 @@ pub enum Action {
     Tick,
     /// A client sends a request.
     Ask(usize, Asks),
-    /// Its request, about the lock or a session, reaches the server.
+    /// A client's request, about the lock or a session, reaches the server.
     Arrive(usize, usize),
-    /// The reply reaches the client, with all necessary confirmations.
+    /// The reply reaches a client, with all necessary confirmations.
     Hear(usize, usize),
-    /// The client gives up its request. The request or reply is lost; or it may still be in flight,
-    /// and the client continues on another connection or on the same.
+    /// A client gives up its request. The request or reply is lost; or it may still be in flight, and the
+    /// client continues on another connection or on the same.
     Leave(usize, usize, Option<bool>),
-    /// An abandoned request with that index arrives.
+    /// The abandoned request of a client with that index arrives.
     Late(usize, usize),
-    /// It reconnects to the latest primary.
+    /// A client reconnects to the latest primary.
     Reconnect(usize),
-    /// It checks that it still holds the lock, and sends a write.
+    /// A client that still believes in the lock sends a write.
     Write(usize),
-    /// The write reaches the resource.
+    /// A client's write reaches the resource.
     Land(usize),
     /// The replica of that number gets the next copy.
     Copy(usize),
-    /// It becomes the primary.
+    /// The replica of that number becomes the primary.
     Promote(usize),
     /// The latest primary dies.
     Crash,
-    /// It restarts, with all written data.
+    /// The latest primary restarts, with all written data.
     Restart,
-    /// It notices that the reader of that session has disconnected.
+    /// The latest primary notices that the reader of that session has disconnected.
     LoseReader(u8),
-    /// It does due work.
+    /// The latest primary does due work.
     Work,
 }
 

@@ -46,9 +46,9 @@ impl Plan {
         gives_up: 0,
         keeps: 0,
     };
-    /// A client that may also renew it.
+    /// A client that may also renew the lock.
     pub const RENEWS: Self = Self { renews: 1, ..Self::ASKS };
-    /// A client that binds it to a session.
+    /// A client that binds the lock to a session.
     pub const BOUND: Self =
         Self { lease: 5, bound: true, opens: 1, reads: 1, gives_up: 1, ..Self::ASKS };
 }
@@ -61,8 +61,7 @@ pub enum Rule {
     LeaseFromSending,
     /// A waiter is granted a short lease, and confirms it with a renewal (R2), because its request may be old.
     Offer,
-    /// A client relies only on the shortest renewal that may still arrive, because it may arrive after a
-    /// longer one.
+    /// A client relies only on the shortest renewal that may still arrive, because that one may arrive last.
     CountsLate,
     /// Renewals count only when they are confirmed, because a primary that is cut off still renews.
     RenewalsConfirmed,
@@ -81,14 +80,14 @@ pub enum Rule {
     /// From the sending of a binding on, the client's belief in the lock also ends with that session. The server may have
     /// bound the lock already, and would release it with the session.
     BindsBefore,
-    /// Until the reply to a new binding, the belief also ends with the previous session, because the lock may still be
-    /// bound to that.
+    /// Until the reply to a new binding, the belief also ends with the previous session, because the lock may
+    /// still be bound to the previous one.
     KeepsTheOneBefore,
-    /// A client gives up a session only when the server no longer knows it. Otherwise a late request could bind the
-    /// lock to it, and the lock would be released with it.
+    /// A client gives up a session only when the server no longer knows it. Otherwise a late request could
+    /// bind the lock to the abandoned session, whose end would release the lock.
     ReadsOn,
-    /// After a downgrade, the shared hold is bound again before the client believes in it. Otherwise it could be released
-    /// while its reader believes in its lease.
+    /// After a downgrade, the shared hold is bound again before the client believes in it. Otherwise the hold
+    /// could be released while its owner believes in the lease.
     BindsAnew,
     /// A bound lock is released when its session ends.
     Releases,
@@ -121,7 +120,8 @@ pub struct World {
     pub confirmed: usize,
     /// Whether only the most recent replica is promoted. Otherwise one that has not confirmed may be.
     pub freshest: bool,
-    /// Whether a promoted replica grants nothing for the length of a lease, because it may lack grants.
+    /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
+    /// grants.
     pub quarantine: bool,
     /// Whether a primary without replicas refuses writes one tick after it lost them. Otherwise a primary that is cut off
     /// still grants.

@@ -55,7 +55,7 @@ const WAITED_OUT: World = World { clients: &[Plan::ASKS; 2], ticks: 6, quarantin
 
 const RENEWED: World =
     World { clients: &[LONG; 2], confirmed: 1, breaks: &[RenewalsConfirmed], ..CUT };
-/// Like `LATE`, with longer leases and more ticks.
+/// Like `CALM`, with longer leases and more ticks.
 const LONGER: World = World { clients: &[LONG; 2], ticks: 7, ..CALM };
 const REPLACED: World = World { servers: 2, failovers: 1, ..LONGER };
 const OF_TWO: World =
@@ -75,7 +75,7 @@ const LEFT: World = World {
     ..CALM
 };
 const MOVES: World = World { breaks: &[ReadsOn, KeepsTheOneBefore], ..LEFT };
-/// Heartbeats are late: a late one may replace the reader that is being answered.
+/// Heartbeats may be late: a late heartbeat may replace the reader that is being answered.
 const ANEW: World = World {
     clients: &[Plan { opens: 2, reads: 2, gives_up: 2, ..Plan::BOUND }, Plan::ASKS],
     ..CALM
@@ -201,8 +201,8 @@ impl Row {
         self.world.has_sessions()
     }
 
-    /// Explores all its states, or up to the expected violation, and prints the result. Returns the number of
-    /// states, and whether the result is the expected one.
+    /// Explores all states of the world, or those up to the expected violation, and prints the result.
+    /// Returns the number of states, and whether the result is the expected one.
     pub fn explore(&self) -> (usize, bool) {
         let began = Instant::now();
         let builder = self.world.checker().threads(1);

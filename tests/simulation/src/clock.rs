@@ -32,7 +32,7 @@ impl Truth {
 pub(crate) struct Rate(pub(crate) i64);
 
 impl Rate {
-    /// The clock's count in that true time.
+    /// Time by which the clock advances in that true time.
     pub(crate) fn counts(self, time: u64) -> u64 {
         let more = i128::from(time) * i128::from(self.0) / 1_000_000;
         time.saturating_add_signed(i64::try_from(more).unwrap_or_default())
@@ -93,7 +93,7 @@ pub(crate) fn micros(time: Duration) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerClock {
     pub(crate) rate: Rate,
-    /// How far the wall clock is ahead.
+    /// How far the wall clock is ahead of a clock that was set right.
     pub(crate) ahead_us: i64,
 }
 

@@ -80,7 +80,7 @@ impl Sim {
         self.below(self.plan.servers as u64) as usize
     }
 
-    /// All servers but that.
+    /// All servers except that one.
     fn others(&self, server: ServerId) -> impl Iterator<Item = ServerId> + use<> {
         let servers = self.plan.servers;
         (1..servers).map(move |step| (server + step) % servers)
@@ -219,7 +219,8 @@ impl Sim {
                 self.later(until + 500 * MS, |sim| sim.settles());
             }
             4 => {
-                // It restarts as the primary, half of the time at once, before its clients notice.
+                // The server restarts as the primary. In half of the cases it does so at once, before its
+                // clients notice.
                 self.crash(old);
                 let until = if until.is_multiple_of(2) { until / 20 } else { until };
                 let whole = self.has(Safeguard::ComesBackWhole);
@@ -238,7 +239,7 @@ impl Sim {
         }
     }
 
-    /// Kills and replaces the primary, sometimes after its links to the replicas are cut.
+    /// Kills and replaces the primary. In some cases its links to the replicas are cut before.
     fn lose_and_replace(&self, old: ServerId, until: u64) {
         if self.percent(60) {
             self.cut_links(old);
@@ -253,7 +254,8 @@ impl Sim {
         self.later(back + 500 * MS, |sim| sim.settles());
     }
 
-    /// Cuts the primary off with some of its clients and replaces it. It keeps running for a while.
+    /// Cuts the primary off, together with some of the clients, and replaces it. The old primary keeps
+    /// running for a while.
     fn part_and_replace(&self, old: ServerId, until: u64) {
         self.cut_links(old);
         let back = until + self.below(self.longest_part());

@@ -38,7 +38,7 @@ pub enum Rule {
     Left,
 }
 
-/// The first thing that went wrong in a run.
+/// The first violation in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The broken rule.
@@ -111,7 +111,8 @@ pub(crate) struct Judge {
     pub(crate) promises_tokens: bool,
     pub(crate) promises_leases: bool,
     pub(crate) fence: bool,
-    /// By line of servers and key.
+    /// By key and line of servers. The servers that replace each other are one line; each server of a quorum
+    /// is its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
     held: BTreeMap<Key, u64>,
     /// The last write to each lock's resource.
@@ -124,7 +125,7 @@ impl Judge {
         self.beliefs.push(belief);
     }
 
-    /// Records that an owner releases its lock, and whether it still believes that it holds it.
+    /// Records that an owner releases its lock, and whether the owner still believes that it holds the lock.
     pub(crate) fn gives_up(&mut self, owner: Owner, believes: bool) {
         self.counts.lost += u64::from(!believes);
         if !believes && self.promises_leases {

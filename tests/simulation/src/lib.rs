@@ -22,10 +22,10 @@
 //!
 //! Each [`Safeguard`] can be switched off. Then the run must find the violation that the safeguard prevents.
 //!
-//! If several branches of a `select!` of the crate are ready at once, tokio takes any. Only with
-//! `RUSTFLAGS="--cfg tokio_unstable"` does the seed decide that as well, and a run is repeated exactly.
-//! `scripts/campaign simulation` sets this flag, and `scripts/campaign --deep` tests that runs are repeated
-//! exactly. `scripts/test` does not set it, so that another run of a seed may differ.
+//! If several branches of a `select!` of the crate are ready at once, tokio chooses one at random. Only with
+//! `RUSTFLAGS="--cfg tokio_unstable"` does the seed decide this choice too, so that a run can be repeated
+//! exactly. `scripts/campaign simulation` sets this flag, and `scripts/campaign --deep` tests that runs are
+//! repeated exactly. `scripts/test` does not set it, so that another run of a seed may differ.
 
 #![allow(
     clippy::indexing_slicing,
@@ -148,7 +148,8 @@ async fn whole(sim: &Rc<Sim>, steps: u64) {
     }
 }
 
-/// The smallest number of steps after which a seed shows a violation, and the report of that run.
+/// A number of steps, as small as a binary search finds, after which a seed shows a violation. Also returns
+/// the report of that run.
 #[must_use]
 pub fn shrink(seed: u64, steps: u64, settings: &Settings) -> (u64, Report) {
     let fails = |steps| run(seed, steps, settings, false).violation;
@@ -179,7 +180,7 @@ fn populate(sim: &Rc<Sim>) {
             Scene::Quorum => sim.below(3_600 * SECOND).cast_signed(),
         };
         let primary = id == 0 || plan.scene == Scene::Quorum;
-        // Servers that replace each other have equal dates.
+        // Servers that replace each other also have clocks of equal speed.
         let rate = if plan.scene.is_replicated() { Rate(0) } else { rate() };
         let mut server = Node::new(id, rate, apart);
         server.primary = primary;

@@ -1,4 +1,4 @@
-//! Simulates many seeds, and ends with 1 if one of them breaks a promise.
+//! Simulates many seeds. The exit status is 1 if one of them breaks a promise.
 //!
 //! ```text
 //! cargo run --release -p kvlock-simulation -- --seeds 10000 --steps 1000

@@ -40,7 +40,7 @@ struct Conn {
 pub(crate) struct Network {
     conns: Vec<Conn>,
     last_call: CallId,
-    /// Pairs that are cut off from each other, with the messages sent in this time.
+    /// Pairs that are cut off from each other, and the messages that were sent between them since then.
     cut: BTreeSet<(ClientId, ServerId)>,
     limbo: Vec<(ConnId, End, Event)>,
     /// The task that waits for a message.
@@ -69,7 +69,7 @@ impl Network {
         conn.server_open && now <= conn.lost_after
     }
 
-    /// Whether all requests on it are answered.
+    /// Whether all requests on the connection are answered.
     pub(crate) fn is_idle(&self, conn: ConnId) -> bool {
         self.conns[conn].unanswered.is_empty()
     }
@@ -285,7 +285,7 @@ impl Sim {
         self.net.borrow_mut().cut.insert((client, server));
     }
 
-    /// Restores the link. Messages sent while it was cut arrive now.
+    /// Restores the link. Messages that were sent while it was cut are delivered now.
     pub(crate) fn heal(&self, client: ClientId, server: ServerId) {
         let mut net = self.net.borrow_mut();
         if !net.cut.remove(&(client, server)) {

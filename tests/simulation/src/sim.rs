@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// An event at a certain time.
 pub(crate) type Event = Box<dyn FnOnce(&Rc<Sim>)>;
 
-/// The process of an event. Events of a stopped process wait.
+/// The process to which an event happens. Events of a stopped process are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Client(ClientId),
@@ -37,7 +37,7 @@ pub(crate) struct Sim {
     pub(crate) clients: RefCell<Clients>,
     pub(crate) names: RefCell<Names>,
     pub(crate) judge: RefCell<Judge>,
-    /// The server that became the primary last, and the number of promotions.
+    /// The server that became the primary last, and the number of promotions and restarts.
     pub(crate) latest: Cell<ServerId>,
     pub(crate) generations: Cell<u64>,
     /// Whether faults have ended, and users finish their work.
@@ -151,12 +151,12 @@ impl Sim {
         self.stopped.borrow().contains_key(&who)
     }
 
-    /// Resumes a process. If it died while paused, its queued events are dropped.
+    /// Resumes a process, and queues its events again. If it died while paused, they have no effect.
     pub(crate) fn go_on(&self, who: Who) {
         let waited = self.stopped.borrow_mut().remove(&who).unwrap_or_default();
         let mut agenda = self.agenda.borrow_mut();
         for event in waited {
-            // Before all other events of now, which may be due a part of a millisecond earlier.
+            // Time 0 puts these events before all others that are due.
             agenda.last += 1;
             let key = (0, agenda.last);
             agenda.events.insert(key, (who, event));

@@ -7,10 +7,10 @@ use std::fmt;
 
 /// A lock.
 pub(crate) type Key = usize;
-/// A client, a server.
+/// Number of a client, and number of a server.
 pub(crate) type ClientId = usize;
 pub(crate) type ServerId = usize;
-/// A connection, and a request on it.
+/// Number of a connection, and number of a request.
 pub(crate) type ConnId = usize;
 pub(crate) type CallId = u64;
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// An owner of a lock or of a wait for it.
+/// A lock, and an owner that holds it or waits for it.
 pub(crate) type Place = (Key, Owner);
 
 /// The key of a lock.

@@ -14,7 +14,7 @@ const NEVER: &str = "\
     config|set debug failover hello migrate module|load module|loadex module|unload monitor multi \
     pfdebug pfselftest psync replconf replicaof reset script|debug shutdown slaveof sync quit";
 
-/// Commands that are often used on keys, and so are drawn more often.
+/// Commands that matter most for keys of locks. They are drawn more often than others.
 const HOT: &str = "\
     copy del del del dump exists expire getdel hdel hdel hexpire hgetall hgetdel hincrby hmset \
     hpexpire hset hsetnx move object|encoding object|freq persist pexpire pexpire pexpireat pttl \
@@ -25,7 +25,7 @@ const HOT: &str = "\
 pub(super) struct Grammar {
     ours: Vec<Command>,
     others: Vec<Command>,
-    /// Indices of the frequent commands, some more than once.
+    /// Indices in `others` of the commands in [`HOT`], some more than once.
     hot: Vec<usize>,
 }
 
@@ -47,7 +47,7 @@ impl Grammar {
         draw(random.pick(&self.ours), random)
     }
 
-    /// Any other command.
+    /// A command that is not one of the module's.
     pub(super) fn other(&self, random: &mut Random) -> Vec<Vec<u8>> {
         if random.percent(70) {
             return draw(&self.others[*random.pick(&self.hot)], random);
@@ -56,7 +56,7 @@ impl Grammar {
     }
 }
 
-/// A command, with arguments that fit, or nearly so.
+/// The command with random arguments. Most of them are valid.
 fn draw(command: &Command, random: &mut Random) -> Vec<Vec<u8>> {
     let mut words: Vec<_> =
         command.name.split('|').map(|word| word.to_uppercase().into_bytes()).collect();

@@ -8,8 +8,8 @@ use harness::{Connection, cmd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Sequences of commands and their weights. From words separated by bars one is drawn, and words in angle
-/// brackets are drawn by [`Hand::words`]. A command after `5*` appears up to four times.
+/// Sequences of commands and their weights. Of words separated by bars, one is drawn. Words in angle brackets
+/// are replaced by [`Hand::words`]. A command after `5*` is sent up to four times.
 const SEQUENCES: [(u64, &str); 43] = [
     (250, "DEL <its-key>; <it>"),
     (80, "DEL s; SEM.SET s 5; <it>"),
@@ -32,7 +32,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
     (1, "CLIENT KILL ID <junk>"),
     (18, "CLIENT KILL ID <client>"),
-    // Pauses all clients, and sends commands that the pause holds up.
+    // Pauses clients, and sends commands that the pause delays.
     (25, "CLIENT PAUSE 1|3|8|20 WRITE|WRITE|ALL; 4*<ours>"),
     (20, "CLIENT UNPAUSE"),
     (45, "CLIENT UNBLOCK <client> TIMEOUT|ERROR"),
@@ -114,13 +114,14 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
-/// Makes many owners hold a key: the mode, their number, and the milliseconds from now.
+/// Makes many owners hold a key. The arguments are the mode, the number of owners, and the milliseconds from
+/// now until their leases end.
 pub(crate) const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";
 
-/// Queues many owners: their number, timeout in milliseconds, and session.
+/// Queues many owners. The arguments are their number, the timeout in milliseconds, and the session.
 const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
     redis.pcall('LOCK.WAIT', KEYS[1], 'w' .. n, 50, ARGV[2], 'SESSION', ARGV[3]) end";
 
@@ -132,9 +133,9 @@ pub(crate) struct Hand {
     payloads: Vec<Vec<u8>>,
     /// Options that this server has, with their initial values.
     options: Vec<(&'static str, &'static str, String)>,
-    /// Whether clients are paused in this round, or unblocked. All supported servers crash, also without
-    /// modules, on `CLIENT UNBLOCK` of a client that a pause delays. Redis 8 with kvlock also crashed
-    /// while it waited for the end of a flush.
+    /// Whether this round pauses clients; otherwise it unblocks them. All supported servers crash, also
+    /// without modules, on `CLIENT UNBLOCK` of a client that a pause delays. Redis 8 with kvlock can also
+    /// crash on it while a client waits for the end of a flush.
     pub(super) pauses: AtomicBool,
     /// Approximate number of clients that the server has had.
     pub(super) clients: AtomicU64,
@@ -163,8 +164,8 @@ impl Hand {
         }
     }
 
-    /// Starts a round. Clients are paused in it if they were unblocked in the last one. The server has
-    /// had that number of clients.
+    /// Starts a round. It pauses clients if the last one unblocked them, and the other way round. `clients`
+    /// is the number of clients that the server has had.
     pub(crate) fn begin(&self, clients: i64) {
         self.clients.store(clients.cast_unsigned(), Ordering::SeqCst);
         self.pauses.fetch_xor(true, Ordering::SeqCst);
@@ -175,7 +176,7 @@ impl Hand {
         self.grammar.one_of_ours(random)
     }
 
-    /// Any other command.
+    /// A command that is not one of the module's.
     pub(super) fn other(&self, random: &mut Random) -> Words {
         self.grammar.other(random)
     }
@@ -227,7 +228,7 @@ impl Hand {
             b"<payload>" => self.payload(random),
             b"<junk>" => words::anything(random),
             b"<ages>" => far_end(random).to_string().into_bytes(),
-            // Probably a connected client.
+            // A recent client identifier, which probably belongs to a connected client.
             b"<client>" => {
                 let last = self.clients.load(Ordering::SeqCst);
                 last.saturating_sub(random.below(40)).to_string().into_bytes()
@@ -243,7 +244,7 @@ impl Hand {
         options.chain([cmd!["REPLICAOF", "NO", "ONE"], cmd!["CLIENT", "UNPAUSE"]]).collect()
     }
 
-    /// A value of some lock, or nearly one.
+    /// A payload for `RESTORE`: one of the values, often damaged.
     fn payload(&self, random: &mut Random) -> Vec<u8> {
         let whole = random.pick(&self.payloads);
         let mut payload = whole.clone();
@@ -269,21 +270,22 @@ struct Same<'a> {
     option: &'a (&'static str, &'static str, String),
 }
 
-/// An expiry far in the future: near the limit at which milliseconds overflow as microseconds, or far from it.
+/// An expiry far in the future, in milliseconds. Some are near a limit above which the number of microseconds
+/// overflows; others are far above it.
 fn far_end(random: &mut Random) -> u64 {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() * 1000);
     let ages_ms = [18_446_744_073_709_552, 9_223_372_036_854_775, 1 << 61, (1 << 62) + 1];
     (now_ms + random.pick(&ages_ms)).saturating_sub(random.below(3))
 }
 
-/// Queues many owners for a key, through a session.
+/// A command that queues many owners for a key, through a session.
 fn waits(random: &mut Random) -> Words {
     let Some(session) = words::some_session(random) else { return cmd!["PING"] };
     let (key, count) = (*random.pick(&["k1", "k2", "k3"]), *random.pick(&[100, 1_000, 3_000]));
     cmd!["EVAL", WAITS, 1, key, count, random.pick(&[1, 20, 300]), session]
 }
 
-/// Makes a key that many hold.
+/// A command that makes a key with many holders.
 fn crowd(random: &mut Random) -> Words {
     let mode = *random.pick(&["shared", "semaphore 3 3", "semaphore 2000 2000"]);
     let (count, ends) = (*random.pick(&[3, 200, 1_500]), *random.pick(&[-1_000, 5, 30, 100_000]));

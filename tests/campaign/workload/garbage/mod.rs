@@ -1,6 +1,7 @@
 //! Sends random commands to a live server: the module's commands, every other command that could touch their
 //! keys, options, scripts, transactions, damaged payloads, and bytes that are no commands. Connections break
-//! off in the middle. The server has to stay up, and when all clients have left, no state may be left.
+//! off at random moments. The server must not crash, and after all clients have disconnected, no state may be
+//! left.
 
 mod grammar;
 mod hand;
@@ -27,13 +28,13 @@ pub(crate) const GARBAGE: Work = Work {
     }),
 };
 
-/// Largest number of commands without a reply.
+/// While more commands than this have no reply, no further ones are sent.
 const AHEAD: u64 = 64;
 
 /// Longest wait for a reply before the next command is sent.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// One connection after the other.
+/// Uses one connection after another until the round is over.
 fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: &Random) {
     for connections in 0.. {
         if round.is_over() {
@@ -75,7 +76,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Sends commands until the connection is closed, or resets it at a random moment.
+    /// Sends commands until the server closes the connection, the round is over, or a random moment.
     fn talk(&mut self) {
         if self.random.percent(50) {
             self.connection.expect_protocol(3);
@@ -99,7 +100,7 @@ impl Client<'_> {
         }
     }
 
-    /// Sends some commands in one write.
+    /// Sends some commands without waiting for replies.
     fn burst(&mut self) {
         let long = self.random.percent(10);
         for _ in 0..=self.random.below(if long { 60 } else { 8 }) {
@@ -119,7 +120,8 @@ impl Client<'_> {
                 _ => return self.garble(),
             }
         }
-        // `CLIENT REPLY SKIP` suppresses the reply of the reset, so it is sent only where it changes nothing.
+        // `CLIENT REPLY SKIP` may suppress the reply to `RESET`, which returns the connection to RESP2. So
+        // `RESET` is sent only where RESP2 is in use already.
         if self.is_resp2 && self.random.percent(1) {
             self.send(cmd!["RESET"]);
         }
@@ -138,7 +140,7 @@ impl Client<'_> {
         self.connection.send(words);
     }
 
-    /// Sends bytes that are no command, or an incomplete command.
+    /// Sends a malformed or incomplete command, and random bytes.
     fn garble(&mut self) {
         const WRONG: [&[u8]; 9] = [
             b"*3\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n",

@@ -1,5 +1,5 @@
-//! Replacements of arguments: few names, so that commands meet on the same keys, and now and then an invalid
-//! word.
+//! Words for arguments. There are few names, so that commands use the same keys. Now and then a word is
+//! invalid.
 
 use harness::random::Random;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ pub(super) const KEYS: [&[u8]; 8] =
 const OWNERS: [&[u8]; 7] =
     [b"ann", b"anna", b"bob", b"\0\xfe\r\n", b"fencing-token", b"lock-mode", b"lock-value"];
 
-/// Values of such fields, good and bad, with bars between them.
+/// Values of such fields, valid and invalid, separated by bars.
 const VALUES: &str = "v10.0.0.7:80|v|1|2|0|-1|shared|exclusive 1|exclusive 99999999999|1 99999999999999|\
     3 1|semaphore 3 1|semaphore 2 4294967295|semaphore 0 0|latch 2|9007199254740991|\
     18446744073709551615|01";
@@ -78,7 +78,7 @@ pub(super) fn one_of(choices: &str, random: &mut Random) -> Vec<u8> {
     random.pick(&choices).as_bytes().to_vec()
 }
 
-/// The sessions that were opened last.
+/// Names of the last three sessions that were opened.
 static SESSIONS: Mutex<VecDeque<Vec<u8>>> = Mutex::new(VecDeque::new());
 
 /// Records a new session.
@@ -96,7 +96,7 @@ pub(super) fn some_session(random: &mut Random) -> Option<Vec<u8>> {
     sessions.get(at).cloned()
 }
 
-/// A word that is invalid there.
+/// A word that does not fit most arguments.
 pub(super) fn anything(random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0 => Vec::new(),

@@ -41,7 +41,7 @@ pub(super) enum Ending {
     Done,
     /// The owner does not have the lock.
     Refused,
-    /// The server rejected it for now.
+    /// The server rejected the request for now.
     Failed,
     /// The connection broke, and the effect is unknown.
     Unknown,
@@ -60,7 +60,7 @@ impl<'a> Client<'a> {
             (scene.connect().expect("no server is the primary any more"), 0)
         });
         if *db != self.db {
-            // If the connection breaks over this, the next call finds out.
+            // If the connection breaks during this command, the next call notices.
             let _selected = connection.ask(cmd!["SELECT", self.db]);
             *db = self.db;
         }
@@ -161,7 +161,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A call from beginning to end.
+    /// Sends a call, and receives its reply.
     pub(super) fn call(
         &mut self,
         key: &str,
@@ -189,7 +189,7 @@ impl<'a> Client<'a> {
         outcome
     }
 
-    /// Reconnects to the current primary, after the server replied that it is not primary.
+    /// Drops the connection, so that the next command connects to the current primary.
     pub(super) fn reconnect(&mut self) {
         self.connection = None;
     }

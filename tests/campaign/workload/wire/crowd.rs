@@ -1,6 +1,6 @@
-//! A crowd: one session with thousands of waits, besides all other clients. They end together: granted, timed
-//! out, closed, or expired with the session. Each has exactly one outcome, and outcomes are numbered without a
-//! gap. A few of the crowd's locks are in the history.
+//! A crowd: one session with thousands of waits, besides all other clients. The waits end together: granted,
+//! timed out, closed, or expired with the session. No wait may get a second outcome, and outcomes must be
+//! numbered without a gap. A few of the crowd's locks are in the history.
 
 use super::client::{ANSWER, Client, EXPECTED};
 use super::{CALM, KeyKind, Scene};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Waits of a session, at least and at most.
+/// Smallest and largest number of waits of a session.
 const WAITS: (u64, u64) = (1_000, 4_000);
 
 /// Number of locks that are in the history.
@@ -30,7 +30,7 @@ const LEASE_MS: u64 = 5_000;
 /// Number of reads without news, each as long as a lease, after which outcomes count as missing.
 const SILENCE: u32 = 4;
 
-/// Waits that end in time do so together.
+/// Timeout of the waits in a crowd that times out.
 const TIMEOUT_MS: u64 = 200;
 
 /// Longest pause between two crowds, in milliseconds.
@@ -57,7 +57,7 @@ const ENDS: [(&str, End); 5] = [
 
 type Command = Vec<Vec<u8>>;
 
-/// One wait, and the lock that it is for.
+/// One wait, and the lock for which it waits.
 struct Place {
     key: String,
     owner: String,
@@ -77,7 +77,7 @@ struct Crowd<'a> {
     last: u64,
 }
 
-/// One crowd after the other until the round is over.
+/// Runs one crowd after another until the round is over.
 pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
     let crowds = scene.locks.iter().filter(|lock| lock.kind == KeyKind::Crowd);
     let recorded: Vec<&str> = crowds.map(|lock| lock.key.as_str()).collect();
@@ -113,7 +113,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
 }
 
 impl Crowd<'_> {
-    /// A holder has all locks, the crowd waits for them, and all waits end in that way.
+    /// A holder acquires all locks, the crowd queues for them, and all waits end as `end` says.
     fn gather_and_end(&mut self, holder: &str, end: End) -> Result<(), ReceiveError> {
         let opened = self.client.connection().ask(cmd!["SESSION.OPEN", TTL_MS])?;
         let Value::Array(opened) = opened else { return Ok(()) };
@@ -152,7 +152,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Sends all of them, some at a time, and receives the replies.
+    /// Sends all commands, some at a time, and receives the replies.
     fn all(&mut self, commands: &[Command]) -> Result<Vec<Value>, ReceiveError> {
         let connection = self.client.connection();
         let mut replies = Vec::new();

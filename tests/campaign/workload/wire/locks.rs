@@ -101,7 +101,8 @@ impl<'a> Worker<'a> {
         [cmd![name, self.key, self.owner], words, mode].concat()
     }
 
-    /// A request for that number of holds or permits, sometimes with the total in `HOLDS`.
+    /// A request for one hold of a lock, or for `count` permits. `makes` is the argument of `HOLDS`, if there
+    /// is one.
     pub(super) fn asks(
         &self,
         count: u64,
@@ -164,7 +165,8 @@ impl<'a> Worker<'a> {
                     self.use_it(count, lease);
                 }
             }
-            // It may have been granted. Release it, so that no waiter has to wait for its expiry.
+            // The lock may have been granted. Release it, so that no waiter has to wait for the end of the
+            // lease.
             Ending::Unknown if lease == LONG_MS => self.clean_up(),
             Ending::Failed => {
                 self.client.reconnect();
@@ -238,7 +240,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Downgrades an exclusive hold to a shared one, and reads its token.
+    /// Downgrades an exclusive hold to a shared one. Then repeats the shared request, whose reply has the
+    /// token.
     fn go_on_sharing(&mut self, lease: u64) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let share = cmd!["LOCK.ACQUIRE", key, owner, lease, "SHARED", "HOLDS", 1];
@@ -249,7 +252,7 @@ impl<'a> Worker<'a> {
         {
             match self.client.call(&key, &owner, request, command) {
                 Ending::Done => {}
-                // It lost one hold and may still have the other.
+                // The owner has lost one hold and may still have the other.
                 _ => return self.clean_up(),
             }
         }
@@ -275,7 +278,7 @@ impl<'a> Worker<'a> {
             for _ in 0..=u64::from(self.random.percent(30)) {
                 match self.call(&asks) {
                     Ending::Done => holds = then,
-                    // It got no more permits, and keeps those that it had.
+                    // The owner got no more permits, and keeps those that it had.
                     Ending::Refused if matches!(asks.0, Request::Permits { .. }) => break,
                     Ending::Refused => return,
                     Ending::Failed | Ending::Unknown => return self.clean_up(),
@@ -285,10 +288,10 @@ impl<'a> Worker<'a> {
         self.give_back(lease);
     }
 
-    /// Releases it, or lets its lease end.
+    /// Releases the hold, or lets its lease end.
     fn give_back(&mut self, lease: u64) {
         if self.kind != KeyKind::Lock && self.random.percent(50) {
-            // In this time other clients start to wait.
+            // Gives other clients time to queue.
             std::thread::sleep(ms(1 + self.random.below(10)));
         }
         if lease == LONG_MS || self.random.percent(85) {
@@ -304,7 +307,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Hands its hold to the first waiter, and kills that waiter before it receives the reply.
+    /// Releases the hold to the first waiter, and kills that waiter's connection before it can deliver the
+    /// grant.
     fn release_to_the_dead(&mut self, asks: &Asks) -> Ending {
         let (request, release) = asks;
         let (key, owner) = (self.key.clone(), self.owner.clone());
@@ -345,13 +349,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends a command for a lock that it does not hold.
+    /// Sends commands for a lock that the owner does not hold.
     fn meddle(&mut self) {
         self.call(&self.renews(30));
         self.call(&self.gives_back(Vec::new()));
     }
 
-    /// Deletes the lock and tries to get it before its waiters: both in one turn of the server.
+    /// Deletes the lock, and at once tries to acquire it before its waiters.
     fn delete_and_acquire(&mut self) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let lease = *self.random.pick(&LEASES_MS);

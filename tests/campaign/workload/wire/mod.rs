@@ -60,8 +60,8 @@ const KINDS: [KeyKind; 5] =
 /// The database of the wild locks, which strangers delete, flush and swap.
 pub(crate) const WILD: u32 = 0;
 
-/// The database of the calm locks: only their holders and expiry end a hold there. A lock lost there stays lost
-/// for long, and is noticed.
+/// The database of the calm locks. Except for `FLUSHALL` and evictions, only holders and expiry end a hold
+/// there. So a lock that is lost by mistake is noticed.
 pub(crate) const CALM: u32 = 2;
 
 /// The use of a key.
@@ -138,15 +138,15 @@ impl Lock {
     }
 }
 
-/// What the clients of a round share beside its history.
+/// State that the clients of a round share, besides its history.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) mailboxes: [Mailbox; MAILBOXES],
-    /// Each thread that may wait has one more of these.
+    /// Each thread whose clients may wait holds a clone of this.
     at_work: Arc<()>,
 }
 
-/// What a thread has to do with.
+/// The data that a thread works with.
 pub(crate) struct Scene<'a> {
     round: &'a Round,
     recorder: &'a Recorder,
@@ -156,7 +156,7 @@ pub(crate) struct Scene<'a> {
     locks: Vec<Lock>,
 }
 
-/// What the thread with that number does.
+/// Does the work of the thread with that number.
 fn work(round: &Round, pair: Two, number: usize, random: Random) {
     let scene = Scene {
         round,
@@ -185,7 +185,7 @@ impl Scene<'_> {
         self.round.is_over()
     }
 
-    /// Whether no client waits any more.
+    /// Whether the round is over and no client waits any more.
     fn is_done(&self) -> bool {
         self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }
@@ -200,7 +200,7 @@ impl Scene<'_> {
         }
     }
 
-    /// That has been done to a client, since then.
+    /// Records a fault of a client, which began at `begun` and has just ended.
     fn happened(&self, fault: &'static str, begun: Duration) {
         self.notes.fault(fault, Span { from: begun, to: self.recorder.now() });
     }

@@ -1,5 +1,6 @@
 //! Clients with a separate lock. One holds it and another waits, or two sharers hold it, and no other client
-//! uses it. Work that the server forgets is not triggered by other clients there, and so is noticed.
+//! uses it. If the server forgets some work for the waiters, no command of another client makes up for it, so
+//! the mistake is noticed.
 
 use super::client::Ending;
 use super::locks::{LONG_MS, Worker};
@@ -24,7 +25,8 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
         let mut worker = Worker::new(scene, random.part(part));
         worker.go_to_lock(&lock);
         if shared {
-            // All are granted it in one turn of the server: no session is away.
+            // All waiters must be granted the lock in one turn of the server. A waiter whose session is away
+            // would not be.
             worker.through_sessions = 0;
         }
         worker
@@ -47,7 +49,8 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
     }
 }
 
-/// All wait for the holder's lock or permits. Each keeps its grant until all have been granted.
+/// The waiters queue for the holder's lock, and the holder releases it. Each waiter keeps its grant until all
+/// have been granted the lock.
 fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
     let mut waits = Vec::new();
     for waiter in waiters.iter_mut() {
@@ -79,7 +82,7 @@ fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
                 shares = in_line;
             }
             Ending::Unknown => {}
-            // What a session that is gone was granted is taken back, at some time.
+            // The server takes back, at some time, what it granted to a session that has ended.
             Ending::Refused | Ending::Failed => continue,
         }
         holders.push(waiter);
@@ -94,9 +97,10 @@ fn give_back(worker: &mut Worker<'_>) {
     }
 }
 
-/// All permits of a semaphore are held, which a try of another owner finds out. Then a semaphore with expired
-/// holders replaces it: a try is granted. In one transaction, so that no other client interferes and no state
-/// is left. While any client waits the server reports each replaced key.
+/// All permits of a semaphore are held, so a try of another owner is refused. Then a semaphore whose holders
+/// have expired replaces it, so the next try must be granted. All commands are in one transaction, so that no
+/// other client interferes and no state is left. The check counts only while a client waits: then the module
+/// must notice each replaced key.
 fn replace_a_semaphore(holder: &mut Worker<'_>) {
     let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
     let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];

@@ -1,6 +1,6 @@
 //! The readers of sessions. They disconnect and return, disconnect for good, and use connections that break.
-//! Checks their outcomes: none is skipped or repeated, no lock is granted to a session that is away, no session
-//! lives too long, and no other user reads it.
+//! Checks their outcomes: none is skipped or repeated, no lock is granted to a session that is away, no
+//! session lives too long, and no other user can use it.
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 /// A reader resets its connection, and reconnects in time.
 pub(super) const AWAY: &str = "a reader away and back";
-/// It reconnects too late.
+/// A reader resets its connection, and reconnects after the session must have ended.
 pub(super) const LATE: &str = "a session left to its ttl";
-/// Another connection takes its place.
+/// Another connection of the reader reads the session instead.
 pub(super) const REPLACED: &str = "a reader replaced";
-/// Closes the session, with its waits and outcomes.
+/// A reader closes its session, with all waits and outcomes.
 pub(super) const CLOSED: &str = "SESSION.CLOSE";
 /// The last outcomes are requested and the session is closed in one packet.
 pub(super) const CLOSED_AS_READ: &str = "SESSION.NEXT and SESSION.CLOSE in one packet";
@@ -33,10 +33,10 @@ const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
 /// Time by which a session may outlive its ttl: longer than any fault stops the server.
 const LATE_MS: u64 = 1_800;
 
-/// How exact the server's milliseconds are.
+/// Tolerance for the server's times, which are in whole milliseconds.
 const SLACK_MS: u64 = 2;
 
-/// Why a session was not read to its end.
+/// Why a reader stopped reading.
 enum Stop {
     /// The session has ended.
     Gone,
@@ -116,13 +116,13 @@ struct Reader<'a> {
     acknowledged: u64,
     /// Latest time at which the session certainly existed: a call sent at that time was answered.
     there: Duration,
-    /// The session may have been away since then.
+    /// Whether the session may have been away since `there`.
     may_be_away: bool,
-    /// A call is in flight.
+    /// Whether a call is in flight.
     is_asking: bool,
-    /// A reply was lost, and its content is not known yet.
+    /// Whether a reply was lost whose content is not known yet.
     may_have_told: bool,
-    /// Time at which the server knew that the session was away.
+    /// Time at which the server had noticed that the session was away; `None` if it may not be away.
     left: Option<Duration>,
 }
 
@@ -303,8 +303,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Checks that no lock was granted without a reader: after the server noticed the disconnect, and before
-    /// the first call after it, which has this reply.
+    /// Checks that no lock was granted while the session had no reader. That time begins when the server has
+    /// noticed the disconnect. It ends with the next call, whose reply this outcome is part of.
     fn check_absence(&self, told: &Told, server_ms: u64, sent: Duration) {
         let (Some(left), Some(granted)) = (self.left, told.granted_ms) else { return };
         let away = u64::try_from(sent.saturating_sub(left).as_millis()).unwrap_or(0);
@@ -314,7 +314,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads through another connection. The first one gets an error, and may be closed then.
+    /// Reads through another connection. The first connection gets an error, and is sometimes reset then.
     fn replace(&mut self) -> Result<(), Stop> {
         let begun = self.now();
         let ack = self.acknowledge();
@@ -323,7 +323,7 @@ impl Reader<'_> {
         let Some(mut first) = self.connection.replace(other) else { return Err(Stop::Broken) };
         self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
         let again = self.send(ack, 0)?;
-        // Its reply has arrived or arrives at once: `UNBLOCKED`, or earlier outcomes.
+        // The reply to the first connection arrives at once: `UNBLOCKED`, or earlier outcomes.
         match first.it.receive(ANSWER) {
             Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => {}
             Ok(reply) => {

@@ -20,8 +20,8 @@ const GIVE_BACK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then re
 /// Longest wait for a message.
 const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 
-/// Works until the round is over, then listens until no client waits any more. The remaining waiters are served
-/// only by the servers' own work.
+/// Takes locks until the round is over, then stays subscribed until no client waits any more. The remaining
+/// waiters are served only by the servers' own work.
 pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
     let locks: Vec<&Lock> = scene.locks.iter().filter(|it| it.is_lock()).collect();
     let (mut client, mut listener, mut turn) = (Client::new(scene), None, 0);
@@ -41,8 +41,8 @@ fn channel(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
 }
 
-/// A connection that is subscribed to the message of a free lock, one of those that scripts take. The server
-/// leaves no other locks free for scripts.
+/// A connection that is subscribed to the messages about all locks that scripts take. The server leaves a
+/// lock free for scripts only if a connection is subscribed to it.
 fn listen(scene: &Scene<'_>) -> Option<Connection> {
     loop {
         let mut listener = scene.connect()?;
@@ -53,7 +53,7 @@ fn listen(scene: &Scene<'_>) -> Option<Connection> {
     }
 }
 
-/// Tries a few times to get the lock, then stops.
+/// Tries up to eight times to get the lock.
 fn acquire(
     client: &mut Client<'_>,
     listener: &mut Connection,
@@ -99,7 +99,7 @@ fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
             token: granted[0].integer().cast_unsigned(),
             holds: granted[1].integer().cast_unsigned(),
         },
-        // It has the lock with an unknown token, or the outcome is unknown.
+        // The owner has the lock with an unknown token, or the outcome is unknown.
         Ok([Value::Nil, _]) | Err(_) => Outcome::Unknown,
         Ok([Value::Integer(_), Value::Nil]) => Outcome::Refused,
         Ok(_) => Outcome::Failed,

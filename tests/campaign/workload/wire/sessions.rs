@@ -1,8 +1,8 @@
 //! Sessions through which clients wait, besides blocked clients, and the outcome of each place.
 //!
-//! A [`Mailbox`] is a sequence of sessions with one reader (`readers.rs`). A client queues an owner through it,
-//! and finds its outcomes there. Each place has exactly one outcome. A second one is a violation, and a missing
-//! one is a call without a reply.
+//! A [`Mailbox`] is a sequence of sessions with one reader (`readers.rs`). A client queues an owner through
+//! it, and receives the owner's outcome from it. Each place has exactly one outcome. A second one is a
+//! violation, and a missing one is a call without a reply.
 
 use harness::Value;
 use harness::history::{CallId, Outcome, Recorder};
@@ -24,12 +24,13 @@ pub(super) struct Told {
     pub(super) key: String,
     pub(super) owner: String,
     pub(super) outcome: Outcome,
-    /// When it was granted, on the server's clock.
+    /// Time of the grant, on the server's clock.
     pub(super) granted_ms: Option<u64>,
 }
 
-/// Outcome of a place, and, if the session has ended, the time at which it still existed. An outcome that may
-/// have been sent but not received is unknown; otherwise there was no grant.
+/// Outcome of a place. If the session has ended and may have sent an outcome that was not received, the
+/// outcome is unknown. If it has sent none, the wait has failed, and the time is one at which the session
+/// still existed.
 type Arrival = (Outcome, Option<Duration>);
 
 /// A place in a queue: its mailbox, and the channel for its outcome.
@@ -68,7 +69,7 @@ impl Mailbox {
         *self.now() = Session { name: Some(name.to_owned()), ..Session::default() };
     }
 
-    /// Sets the connection that reads it.
+    /// Sets the connection that reads the session.
     pub(super) fn read_by(&self, reader: Option<i64>) {
         self.now().reader = reader;
     }
@@ -107,15 +108,15 @@ impl Mailbox {
             }
             Some(waiter) => {
                 waiter.was_told = Some(told.outcome);
-                // The waiter may have been answered at once.
+                // The client may not listen, because its command was answered at once.
                 let _heard = waiter.hears.send((told.outcome, None));
                 None
             }
         }
     }
 
-    /// Reserves a place. The caller queues it with a command under the returned name. Returns `None` if there
-    /// is no session now.
+    /// Reserves a place. The caller must then send a wait through the session of the returned name. Returns
+    /// `None` if there is no session now.
     pub(super) fn enter(
         &self,
         call: CallId,
@@ -139,14 +140,14 @@ impl Mailbox {
 pub(crate) fn client_of(mailboxes: &[Mailbox], waiter: &Value) -> Option<i64> {
     match &waiter[2] {
         Value::Integer(client) => Some(*client),
-        // Its session has just ended.
+        // The waiter's session has just ended.
         Value::Nil => None,
         session => Mailbox::reader_of(mailboxes, &session.text()),
     }
 }
 
 impl Place<'_> {
-    /// Waits for its outcome; `None` if it never arrives.
+    /// Waits for the outcome of the place; `None` if it does not arrive in time.
     pub(super) fn ends(&self) -> Option<Arrival> {
         self.1.recv_timeout(ANSWER).ok()
     }

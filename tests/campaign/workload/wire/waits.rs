@@ -12,9 +12,10 @@ pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) command: Vec<Vec<u8>>,
     pub(super) timeout: u64,
-    /// Unknown outcomes excuse many violations, so they are not allowed with a long lease.
+    /// Whether the client may break off the wait. Then the outcome is unknown, which excuses many violations,
+    /// so a long lease does not allow it.
     pub(super) may_be_lost: bool,
-    /// Whether it may be sent again while it waits.
+    /// Whether the request may be sent again during the wait.
     pub(super) may_be_repeated: bool,
 }
 
@@ -66,7 +67,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Queues the wait: with a blocked connection or through a session, but not in the mailbox of `other`.
+    /// Queues the wait: with a blocked connection or through a session, but not through the mailbox of
+    /// `other`.
     pub(super) fn begin(
         &mut self,
         wish: &Wish,
@@ -93,7 +95,8 @@ impl<'a> Worker<'a> {
         };
         scene.notes.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
         if matches!(how, How::Ended(Ending::Unknown)) {
-            // It may be queued after any error of the connection, and may be served until it is cancelled.
+            // After any error of the connection, the wait may be queued, and may be served until it is
+            // cancelled.
             while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
                 self.side.reconnect();
                 std::thread::sleep(ms(1));
@@ -132,12 +135,12 @@ impl<'a> Worker<'a> {
         ending
     }
 
-    /// Whether it is queued.
+    /// Whether the owner is queued.
     fn look_for_place(&mut self) -> bool {
         self.line().contains(&self.owner)
     }
 
-    /// Owners in the server's queue, which is recorded.
+    /// Reads the server's queue and records it. Returns the owners in it.
     pub(super) fn line(&mut self) -> Vec<String> {
         let recorder = self.client.scene.recorder;
         let (asked, command) = (recorder.now(), format!("{}.INFO", self.kind.family()));
@@ -145,7 +148,7 @@ impl<'a> Worker<'a> {
         lines::note(&info, &self.key, asked, recorder)
     }
 
-    /// Cancels the wait, on any connection.
+    /// Cancels the wait, through the second connection.
     fn withdraw(&mut self) -> Value {
         self.side.ask(cmd![format!("{}.CANCEL", self.kind.family()), self.key, self.owner])
     }
@@ -155,7 +158,8 @@ impl<'a> Worker<'a> {
         let cancelled = self.withdraw();
         self.client.scene.notes.cancel(begun, self.client.scene.recorder.now());
         let ending = self.finish(waiting, request, lost);
-        // Without a reply to the cancel, either of the two may have ended the wait.
+        // If the cancel succeeded or its reply is unknown, the cancel may have ended the wait, and not the
+        // timeout.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
             self.client.scene.recorder.answered(call, Outcome::Withdrawn);
         }
@@ -176,7 +180,8 @@ impl<'a> Worker<'a> {
         let (call, is_queued) = (second.call, matches!(second.how, How::Queued(_)));
         let after = self.finish(second, &wish.request, lost);
         if after == Ending::Unknown && !is_queued {
-            // Its connection may have broken earlier. Then the place still belongs to the first wait.
+            // Its connection may have broken before the command arrived. Then the place still belongs to the
+            // first wait.
             self.client.scene.recorder.may_not_have_come(call);
         }
         if goes_on { before } else { after }

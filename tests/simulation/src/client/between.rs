@@ -41,14 +41,16 @@ impl Sim {
             return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
         }
         if !self.has(Safeguard::CountsLate) && self.percent(30) {
-            // The reply says that it had no effect, and it arrives after later requests.
+            // The reply says that the renewal had no effect. In fact the renewal arrives after later
+            // requests.
             self.falls_behind(conn);
             return self.ask_and_answer(conn, request, &TRY_AGAIN);
         }
         self.ask(conn, request);
     }
 
-    /// Makes grants in a session's reply look as if they were made when the reply arrives.
+    /// If the safeguard `GrantedAt` is off, changes a session's reply so that its grants seem as new as the
+    /// reply.
     pub(crate) fn undo_in_answer(&self, reply: &mut Reply) {
         let Reply::List(reply) = reply else { return };
         let [Reply::Number(now), Reply::List(told)] = &mut reply[..] else { return };
@@ -64,7 +66,8 @@ impl Sim {
         }
     }
 
-    /// Stops the clock of a client that awaits a reply, so that a lease counts from the reply.
+    /// If the safeguard `FromSending` is off, stops the clock of each client that awaits a lease. So the
+    /// lease counts from the reply.
     pub(super) fn let_clocks_stand_still(&self) {
         if self.has(Safeguard::FromSending) {
             return;

@@ -104,7 +104,7 @@ impl Me {
         let key = sim.below(sim.plan.keys as u64) as Key;
         let shared = sim.plan.shared && sim.percent(50);
         let half = sim.plan.lease_ms / 2;
-        // In failovers all leases are as long as a failover takes.
+        // With failovers all leases have the full length, which outlasts a failover.
         let part = if sim.plan.scene.is_replicated() { half } else { sim.below(half) };
         let shorter = if sim.plan.has_short_leases() { 6 } else { 1 };
         let lease = Duration::from_millis(half + part);
@@ -160,7 +160,7 @@ impl Me {
         acquired.ok().flatten()
     }
 
-    /// Acquires it again, and sets other leases.
+    /// Acquires the lock again, and then sets other leases.
     async fn enter_again(&self, lock: &Lock, lease: Duration, held: &Held<Guard>, grant: Grant) {
         let sim = &self.sim;
         let Ok(Some(mut second)) = lock.try_acquire().await else { return };

@@ -63,7 +63,7 @@ impl Names {
 pub(crate) struct Clients {
     begin: Option<Instant>,
     all: Vec<Client>,
-    /// Users that are stopped.
+    /// Wakers of the users of stopped clients.
     stopped: Vec<Waker>,
 }
 
@@ -73,7 +73,7 @@ struct Client {
     life: u64,
     users: Vec<AbortHandle>,
     clock: Arc<ClientClock>,
-    /// The server that it treats as the primary.
+    /// The server that the client treats as the primary.
     home: ServerId,
 }
 
@@ -95,7 +95,7 @@ impl Clock for Shared {
 pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     fastrand::seed(seed);
     let mut builder = Builder::new_current_thread();
-    // Otherwise `select!` takes a random one of its ready branches.
+    // Without this, `select!` chooses among its ready branches at random.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_be_bytes()));
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
@@ -136,7 +136,7 @@ fn dial(sim: &Weak<Sim>, host: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 impl Sim {
-    /// A client that begins with its first life, with a clock at that rate.
+    /// Adds a client, whose clock has that rate, and starts its first life.
     pub(crate) fn add_client(self: &Rc<Self>, rate: Rate) {
         // Without the safeguard the clock is slower by the crate's margin, so that the margin has no effect.
         let slower = if self.has(Safeguard::RateMargin) { 0 } else { 10_000 };
@@ -182,7 +182,8 @@ impl Sim {
         client.map_err(|trouble| self.fails(trouble.to_string())).ok()
     }
 
-    /// The server that it treats as the primary: the latest primary, unless it is cut off from that.
+    /// The server that a client treats as the primary. It is the latest primary, or the one before if the
+    /// client is cut off from the latest.
     fn home_of(&self, id: ClientId) -> ServerId {
         let latest = self.latest.get();
         let home = &mut self.clients.borrow_mut().all[id].home;

@@ -24,7 +24,7 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// The end of the crate, and this one.
+    /// The crate's end of a new connection, and the other end.
     pub(crate) fn new() -> (DuplexStream, Self) {
         let (crates, stream) = duplex(ROOM);
         (crates, Self { stream, bytes: Vec::new() })
@@ -32,7 +32,7 @@ impl Pipe {
 
     pub(crate) fn answer(&mut self, bytes: &[u8]) {
         let mut nobody = Context::from_waker(Waker::noop());
-        // If the crate has closed it, the reply is lost.
+        // If the crate has closed its end, the reply is lost.
         let _written = Pin::new(&mut self.stream).poll_write(&mut nobody, bytes);
     }
 

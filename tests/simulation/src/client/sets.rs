@@ -1,5 +1,5 @@
-//! Users of several locks in one step. They send their commands themselves, over their own connections. Each
-//! visit has its own owner and connection.
+//! Users that acquire several locks with one command. They send their commands themselves, over their own
+//! connections. Each visit has its own owner and connection.
 
 use crate::settings::Scene;
 use crate::sim::Sim;
@@ -179,7 +179,8 @@ impl Me {
         self.sim.connect(self.id, server).map(|stream| Line(BufReader::new(stream)))
     }
 
-    /// Acquires all locks, works, and releases them. `None` if an outcome is unknown.
+    /// Acquires all locks, works, and releases them. `None` if locks may still be held, or the wait may still
+    /// be queued.
     async fn visit(&self, wish: &Wish) -> Option<()> {
         let sim = &self.sim;
         let mut line = self.connect()?;
@@ -241,7 +242,7 @@ impl Me {
         }
     }
 
-    /// Withdraws a wait, and releases what may be held.
+    /// Cancels the wait, and releases locks that may be held.
     async fn clean_up(&self, wish: &Wish) -> Option<()> {
         let mut line = self.connect()?;
         let cancel = ["LOCK.CANCEL".to_owned(), key_name(wish.first), wish.owner.clone()];

@@ -15,8 +15,8 @@ use kvlock_core::SessionName;
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
 
 impl Node {
-    /// Receives a request. It runs after the earlier requests on its connection, and when writes are not
-    /// paused.
+    /// Receives a request. Executes it after the earlier requests on its connection and, if it writes, after
+    /// a pause of writes.
     pub(crate) fn arrives(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) {
         self.unpause(sim);
         let pauses = self.is_paused(sim) && request.writes();
@@ -102,7 +102,8 @@ impl Node {
         Some(reply)
     }
 
-    /// Whether the client of a connection has closed it. The server notices when it writes a reply.
+    /// Whether the server notices, when it writes a reply, that the client has died or has closed the
+    /// connection.
     fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
         let net = sim.net.borrow();
         sim.dies_unheard(net.client_of(conn)) || !net.is_open(conn, End::Client) && sim.percent(50)
@@ -140,8 +141,8 @@ impl Node {
         }
     }
 
-    /// Records the reply to a request. It does not arrive if the server has decided to
-    /// close the connection.
+    /// Records the reply to a request. If `is_dropped`, the server closes the connection, and the reply does
+    /// not count as received.
     fn notes(
         &mut self,
         sim: &Sim,

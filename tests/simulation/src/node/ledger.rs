@@ -1,5 +1,5 @@
-//! A server's debts to sessions, recorded without the core: which sessions wait, which outcomes are unsent,
-//! which sessions are away or over, and which locks are bound to them.
+//! What a server owes to sessions, recorded without the core: the waiters, the unsent outcomes, the sessions
+//! that are away or over, and the locks that are bound to them.
 
 use crate::judge::Rule;
 use crate::redis::Reply;
@@ -56,7 +56,8 @@ pub(super) enum Via {
     Reply,
     /// By an outcome of its session.
     Session(SessionName),
-    /// At the first place of its wait for several locks, through this session or blocked. This is another place of it.
+    /// Not at this place. A wait for several locks has a place in each queue, and receives its outcome at the
+    /// first. The session is that of the wait; `None` if it is blocked.
     Place(Option<SessionName>),
 }
 
@@ -88,7 +89,7 @@ struct InLine {
 struct Bond {
     session: SessionName,
     token: u64,
-    /// Number of rounds since its session ended.
+    /// Number of checks since its session ended.
     late: u32,
 }
 
@@ -163,7 +164,7 @@ impl Ledger {
         })
     }
 
-    /// Forgets a set that its owner has lost.
+    /// Forgets the sets of owners that have lost one.
     pub(super) fn forgets_set(&mut self, places: &[Place]) {
         places.iter().for_each(|(_, owner)| drop(self.sets.remove(owner)));
     }

@@ -18,7 +18,7 @@ pub(crate) enum Memory {
 }
 
 impl Node {
-    /// Starts to serve as the primary. `doubtful`: it may have lost grants.
+    /// Starts the server: loads the module. `doubtful` says that grants may have been lost.
     pub(crate) fn begins(&mut self, sim: &Sim, doubtful: bool) {
         self.host.keeps_grants = !doubtful;
         self.host.listeners = sim.plan.listeners;
@@ -39,7 +39,7 @@ impl Node {
         self.next_round(sim);
     }
 
-    /// Kills it. Some clients get no notice.
+    /// Kills the server. Some clients get no notice.
     pub(crate) fn dies(&mut self, sim: &Sim) {
         sim.log(|| format!("server {} dies", self.id));
         self.up = false;
@@ -79,8 +79,8 @@ impl Node {
         self.synced = false;
         self.follows = None;
         let doubtful = self.primary && sim.plan.forgets;
-        // A later start issues larger tokens, also a replaced primary that does not know its
-        // successor yet.
+        // A server that starts later issues larger tokens. This includes a replaced primary that does not
+        // know its successor yet.
         self.generation = sim.next_generation();
         self.begins(sim, doubtful);
     }
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Promotes it.
+    /// Promotes the server to primary.
     pub(crate) fn promoted(&mut self, sim: &Sim) {
         sim.log(|| format!("server {} is the primary now", self.id));
         self.primary = true;
@@ -108,7 +108,7 @@ impl Node {
         self.turn(sim, |server| server.tell(sim, ServerEvent::BecamePrimary));
     }
 
-    /// Demotes it.
+    /// Demotes the server to a replica.
     pub(crate) fn deposed(&mut self, sim: &Sim) {
         if !self.primary {
             return;

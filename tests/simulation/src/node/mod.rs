@@ -27,7 +27,8 @@ const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
-    /// A `WAIT` is not answered yet, or the client is parked, or writes are paused.
+    /// Whether no request is executed now: a `WAIT` is not answered yet, the client is parked, or writes are
+    /// paused.
     held_up: bool,
     /// The request with which the client is parked.
     parked: Option<(CallId, Request)>,
@@ -43,7 +44,7 @@ pub(crate) struct Node {
     pub(crate) clock: ServerClock,
     pub(crate) up: bool,
     pub(crate) primary: bool,
-    /// Generation in which it last became the primary.
+    /// Number of the last promotion or restart of this server, among those of all servers.
     pub(crate) generation: u64,
     host: Host,
     module: server::Server,
@@ -57,7 +58,7 @@ pub(crate) struct Node {
     renewed: BTreeSet<Place>,
     /// Connections with requests that wait for the end of the pause.
     postponed: Vec<ConnId>,
-    /// Time at which the module's timer fires, and the number of this setting.
+    /// Time at which the module's timer fires, and the number of times that the timer was set.
     wound: Option<u64>,
     timers: u64,
     rounds: u64,
@@ -67,7 +68,7 @@ pub(crate) struct Node {
     unconfirmed: BTreeMap<u64, Unconfirmed>,
     last_unconfirmed: u64,
     good: usize,
-    /// As a replica: its primary and the link to it, and whether it has completed a full sync.
+    /// As a replica: its primary with the link to it, and whether a full synchronisation was completed.
     pub(crate) follows: Option<(ServerId, u64)>,
     pub(crate) synced: bool,
     copied: u64,

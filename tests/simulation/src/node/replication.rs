@@ -67,7 +67,7 @@ impl Node {
         sim.at_server(next, to, move |node, sim| node.sync(sim, (from, link), offset, keys));
     }
 
-    /// Cuts the link to a replica. Messages in flight are lost.
+    /// Cuts the link to a replica. Unless `keeps_sent`, messages in flight are lost.
     pub(crate) fn cut_link(&mut self, sim: &Sim, replica: &mut Self, keeps_sent: bool) {
         if let Some(follower) = self.followers.get_mut(&replica.id) {
             follower.cut = true;
@@ -155,7 +155,7 @@ impl Node {
         sim.at_server(end, self.id, move |node, sim| node.overdue(sim, number));
     }
 
-    /// Answers a `WAIT`: enough replicas have it, or its time has passed.
+    /// Answers a `WAIT`, because enough replicas have the writes or its timeout has passed.
     pub(super) fn overdue(&mut self, sim: &Sim, number: u64) {
         if let Some(it) = self.unconfirmed.remove(&number) {
             sim.answer(it.conn, it.call, Reply::Number(self.have(it.offset) as u64));
@@ -192,7 +192,7 @@ impl Node {
         self.followers.get(&replica).is_some_and(|it| it.has == self.offset && !it.cut)
     }
 
-    /// Whether a replica follows it over a working link.
+    /// Whether the replica follows this server over a working link.
     pub(crate) fn is_linked_to(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| !it.cut)
     }

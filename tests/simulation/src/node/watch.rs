@@ -1,4 +1,4 @@
-//! Checks each change of a lock from outside: in its key.
+//! Checks each change of a lock from outside, by what its key shows.
 
 use super::Node;
 use crate::clock::MS;
@@ -58,7 +58,7 @@ impl Node {
         String::from_utf8_lossy(stored).parse().unwrap_or(0)
     }
 
-    /// Checks a changed key. `of` is the owner that asked for the change, if any.
+    /// Checks a changed key. `of` are the locks, with the owner, that the request names, if there is one.
     pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: &[Place]) {
         if self.is_paused(sim) {
             let text = format!("server {} wrote while writes were paused", self.id);

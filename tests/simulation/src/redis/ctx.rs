@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Host {
     pub(crate) now: Now,
     pub(crate) primary: bool,
-    /// Writes are paused.
+    /// Whether writes are paused.
     pub(crate) paused: bool,
     pub(crate) lacks_replicas: bool,
     /// Whether each grant is on the disk before it is answered.
@@ -26,7 +26,7 @@ pub(crate) struct Host {
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
     /// Time at which the timer fires, by the wall clock.
     pub(crate) timer: Option<u64>,
-    /// The last number that was given for random digits.
+    /// The last number that was returned in place of random digits.
     pub(crate) digits: u64,
 }
 
@@ -159,8 +159,8 @@ impl Timer {
         Self
     }
 
-    /// Sets the timer, unless it is set to an earlier time. A timer that should have fired is set anew: the date was
-    /// set ahead.
+    /// Sets the timer, unless it is set to an earlier time. A timer that should have fired already is set
+    /// again: the date was set ahead.
     pub(crate) fn arm(&mut self, _: &Ctx<'_>, delay: Duration) {
         here(|host| {
             let now = host.now.unix_us;

@@ -1,5 +1,6 @@
 //! The fence in memory. It offers the names of `module/src/redis` over a [`Host`] instead of a server's API.
-//! Only the part for locks and sessions exists: there is one database, and channels have no subscribers.
+//! Only the part for locks and sessions exists: there is one database, and messages on channels reach no
+//! client.
 
 mod ctx;
 mod key;
