@@ -1,4 +1,4 @@
-//! `WITH numkeys key …` and `UNDER numkeys key …`: commands for several locks in one step.
+//! `WITH numkeys key …` and `UNDER numkeys key …`: commands that apply to several locks at once.
 
 use kvlock_core::arguments::{Further, Store};
 use kvlock_core::{
@@ -56,8 +56,8 @@ fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Acquires all locks without waiting, or none of them. With `held`, is refused unless the owner already
-/// holds all of them.
+/// Acquires all locks without waiting, or none of them. With `held`, the request is refused unless the owner
+/// already holds all of them.
 pub(super) fn acquire(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -144,7 +144,8 @@ fn saying(
     changes.map(|(change, member)| change.saying(says.filter(|_| !member.under))).collect()
 }
 
-/// Releases all locks of a set that the owner holds.
+/// Releases each lock of a set, except locks that the owner does not hold. Stores the result only if the
+/// owner holds all of them.
 pub(super) fn release(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -155,7 +156,8 @@ pub(super) fn release(
 ) -> Answer {
     let need = if store.is_some() { Need::Own } else { Need::Holds };
     let outcome = server.on_set(ctx, parts, owner, need, |table, members| {
-        // A set of which a lock is lost is lost as a whole: another client may do the work already.
+        // If the owner has lost one lock of the set, another client may already do the work. So the result is
+        // not stored.
         let stores = members.iter().all(|member| member.is_held_by(name, want));
         let stores = stores && !mismatches(members, name, want, amount);
         if let (Some(store), Some(first)) = (store.filter(|_| stores), members.first()) {
@@ -171,7 +173,8 @@ pub(super) fn release(
     Ok(released(outcome))
 }
 
-/// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` do not apply to keys of `UNDER`.
+/// Renews each lock of a set, except locks that the owner does not hold. `TOKEN` and `VALUE` do not apply to
+/// keys of `UNDER`.
 pub(super) fn renew(
     server: &mut Server,
     ctx: &Ctx<'_>,
