@@ -80,8 +80,8 @@ impl Server {
 }
 
 /// Rings the bell of a session: publishes on its channel that there are outcomes to read. Uses `PUBLISH` in a
-/// cluster, too, and not `SPUBLISH`: the slot of the channel may belong to another node than this one, which
-/// has the session.
+/// cluster, too, and not `SPUBLISH`: this node has the session, but another node may serve the channel's
+/// slot.
 pub(crate) fn ring(ctx: &Ctx<'_>, session: &SessionName, last: u64) {
     let channel = Text::new(&[CHANNEL, session].concat());
     ctx.publish(channel.lend(), Text::new(last.to_string().as_bytes()).lend());

@@ -1,5 +1,5 @@
-//! Work outside commands, for example after the timeout of a wait, the end of a lease, a change of a key by
-//! another client, or the loss of a client that was granted a lock.
+//! Work outside commands. Its causes are timeouts of waits, ends of leases, changes of keys by other clients,
+//! and grants to clients that had already disconnected.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for ServerMemory {
 /// Rounds the size of a block up, so that it is aligned as `malloc` aligns.
 ///
 /// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8,
-/// and the jemalloc of the servers has a size class of 56 bytes with only that alignment: a panic would crash
+/// and the servers' jemalloc has a size class of 56 bytes that is aligned to 8 only. So a panic would crash
 /// the server. A block whose size is a multiple of 16 is aligned to 16 bytes. Blocks of at most 32 bytes are
 /// not exception objects.
 fn as_malloc_would(layout: Layout) -> Layout {
