@@ -59,9 +59,9 @@ fn member<'a>((case, part): (&Case<'a>, &Part<'_>)) -> Member<'a> {
 const AT_ONCE: usize = 8;
 
 impl Server {
-    /// Carries out one operation of a command on several locks for one owner: reads all locks, lets `operate`
-    /// decide, and writes the changes. If a lock is already due to a waiter, grants it to the waiter before
-    /// `operate` decides.
+    /// Carries out one operation of a command on several locks: reads all locks, lets `operate` decide, and
+    /// writes the changes. If a lock is already due to a waiter, grants it to the waiter before `operate`
+    /// decides.
     ///
     /// With [`Need::Living`], a lock that only expired sharers share is read as free, unless it is a key of
     /// `UNDER`.

@@ -127,8 +127,7 @@ impl Server {
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
             if self.is_shared_by_the_living(&mut case) {
-                // A live sharer prevents the grant in any case, so the refusal does not matter. Only plans
-                // the next look.
+                // They could be given nothing if the server took writes, either: the next look.
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);
             }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - **C1** A slot map with an epoch older than the current epoch is used only if no node sends a newer map.
-//! - **C2** A node that has lost all its slots is deposed: calls in flight there end. - **C3** One refresh
-//! runs at a time. All tasks that need one share it.
+//! - **C2** A node that has lost all its slots is deposed: calls in flight there end.
+//! - **C3** One refresh runs at a time. All tasks that need one share it.
 
 use crate::net::address::At;
 use crate::net::connector::Connector;

@@ -106,7 +106,7 @@ impl Renewals {
                 let (replicas, connections) = replicas_of(role)?;
                 node.has_shown(replicas);
                 if connections > wanted {
-                    // More replicas are connected than `WAIT` asked for. They must acknowledge, too.
+                    // Replicas that have connected since are wanted, too.
                     wanted = connections;
                     let mut wait = Pipeline::with_capacity(1);
                     wait.cmd("WAIT").arg(wanted).arg(timeout_ms);

@@ -156,8 +156,7 @@ pub(super) fn release(
 ) -> Answer {
     let need = if store.is_some() { Need::Own } else { Need::Holds };
     let outcome = server.on_set(ctx, parts, owner, need, |table, members| {
-        // If the owner has lost one lock of the set, another client may already do the work. So the result is
-        // not stored.
+        // A set of which a lock is lost is lost as a whole: another client may do the work already.
         let stores = members.iter().all(|member| member.is_held_by(name, want));
         let stores = stores && !mismatches(members, name, want, amount);
         if let (Some(store), Some(first)) = (store.filter(|_| stores), members.first()) {

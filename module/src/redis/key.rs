@@ -262,7 +262,7 @@ impl Key<'_> {
         unsafe { delete(self.raw) };
     }
 
-    /// Returns the bytes of a string.
+    /// The bytes of a string.
     pub(crate) fn string(&self) -> Vec<u8> {
         let access = required!(RedisModule_StringDMA);
         let mut length = 0;

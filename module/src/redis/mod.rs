@@ -16,10 +16,11 @@
 //! | a client's end (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
 //!
 //! - The module itself reports each key that it has changed to the server. By default, each key that was
-//! opened for writing would count as changed, which would break a `WATCH` without need. - Opening an expired
-//! key for writing deletes it, which calls `Module::key_event` from inside. - A blocked client must be
-//! unblocked exactly once: answering a [`Parked`] consumes it. - All calls come from the server's main
-//! thread, except for a crash report. For a crash report, the module writes nothing.
+//!   opened for writing would count as changed, which would break a `WATCH` without need.
+//! - Opening an expired key for writing deletes it, which calls `Module::key_event` from inside.
+//! - A blocked client must be unblocked exactly once: answering a [`Parked`] consumes it.
+//! - All calls come from the server's main thread, except for a crash report. For a crash report, the module
+//!   writes nothing.
 #![expect(unsafe_code, reason = "this folder is the fence: the module API is C")]
 
 mod api;
