@@ -454,7 +454,7 @@ impl Lease {
         if ends {
             self.held.ended();
         }
-        // If one of several locks was lost, the owner may still hold the others.
+        // Of several locks one was lost: the owner may still hold the others.
         if told && self.held_lock.further.is_none() {
             return ReleaseAction::Silent;
         }

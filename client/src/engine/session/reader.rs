@@ -177,7 +177,7 @@ impl Reader {
         }
         let outcomes = outcome::outcomes(answer?)?;
         self.lasts_from(sent);
-        // After a connection broke, some outcomes are sent twice.
+        // After a connection broke, some are sent twice.
         for outcome in outcomes {
             if outcome.seq > *ack {
                 *ack = outcome.seq;
