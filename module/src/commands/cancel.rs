@@ -52,7 +52,7 @@ impl Operation for LatchCancel {
     }
 }
 
-/// Cancels the wait of an owner, or of a participant in a latch, for a key of this kind.
+/// Cancels the wait of an owner for a key of this kind. For a latch, the owner is the name of the waiter.
 fn cancel(
     server: &mut Server,
     ctx: &Ctx<'_>,
