@@ -76,8 +76,8 @@ impl Child {
         output: Stdio,
         until: Duration,
     ) -> io::Result<Self> {
-        // Orphans of the command become children of this process, which reaps them. Otherwise a process 1
-        // that does not reap would make a group of ended processes look non-empty.
+        // Orphans of the command become children of this process, which reaps them. Otherwise process 1 would
+        // have to reap them: until then, a group whose processes have all ended looks non-empty.
         set_child_subreaper(true)?;
         let mut starter = Command::new("/proc/self/exe")
             .arg0(starter::NAME)
@@ -104,7 +104,7 @@ impl Child {
             }),
             Err(error) => {
                 let _ended = killpg(id, Signal::SIGKILL);
-                // Reaped here: process 1 of a container may not do it.
+                // The process is reaped here, because process 1 of a container may not reap it.
                 let _waited = waitpid(id, None);
                 Err(error)
             }
@@ -153,7 +153,8 @@ impl Child {
                 Ok(WaitStatus::Stopped(id, signal)) if id == self.id => {
                     return Some(ChildEvent::Stopped(signal));
                 }
-                // After it was reaped, another process may get its id. So the keeper is dropped.
+                // The keeper was reaped, so another process may get its id. This process must not signal that
+                // id again.
                 Ok(WaitStatus::Exited(id, _) | WaitStatus::Signaled(id, ..))
                     if self.keeper.as_ref().is_some_and(|keeper| keeper.id == id) =>
                 {

@@ -21,7 +21,7 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
     /// The signal that asked this process, and not only the command, to end.
     pub(crate) asked_to_end: Option<ReceivedSignal>,
-    /// Output of the command, if it is kept.
+    /// Receiver of the command's output, if the output is kept.
     pub(crate) output: Option<output::Printing>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) async fn execute(
     let stdout = if keeps_output { Stdio::piped() } else { Stdio::inherit() };
     let mut child = Child::start(&task.command, variables, stdout, until)?;
     let output = child.output.take().map(output::pass_on).transpose();
-    // The process has not executed the command yet. If the lock was lost during the start, it is killed
-    // instead.
+    // The process has not executed the command yet. It is killed if the lock was lost during the start, or if
+    // its output cannot be passed on.
     let starts = output.is_ok() && !guard.is_lost();
     child.signal(if starts { Signal::SIGCONT } else { Signal::SIGKILL });
     let mut watch = Watch {

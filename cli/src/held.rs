@@ -13,7 +13,7 @@ pub(crate) enum Held<'a> {
 }
 
 impl Held<'_> {
-    /// Returns the noun for it in messages.
+    /// Returns the noun that messages use for what is held.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Lock(_) | Self::Result(_) | Self::Permits(_) => "the lock",
@@ -56,7 +56,7 @@ impl Held<'_> {
         self.held().lease_left()
     }
 
-    /// Sets the lease of a lock. Does nothing for the other variants.
+    /// Sets the lease of a `Lock`. Does nothing for the other variants.
     pub(crate) async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.extend(lease).await,
@@ -64,7 +64,7 @@ impl Held<'_> {
         }
     }
 
-    /// Releases a lock after `time`, and permits or the leadership at once.
+    /// Releases a `Lock` after `time`, and permits or the leadership at once. Does nothing for a `Result`.
     pub(crate) async fn release_in(self, time: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release_in(time).await,

@@ -37,7 +37,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a keeper for a process group, which may run until `until`.
+    /// Starts a keeper for a process group. Unless a later deadline is sent, the group may run until `until`.
     pub(crate) fn start(group: Pid, until: Duration) -> io::Result<Self> {
         let mut keeper = Command::new("/proc/self/exe")
             .arg0(NAME)
@@ -88,7 +88,7 @@ impl Keeper {
     /// Kills and reaps the keeper. The group continues to run.
     pub(crate) fn dismiss(&self) {
         self.kill();
-        // Reaped here: process 1 of a container may not do it.
+        // The keeper is reaped here, because process 1 of a container may not reap it.
         let _waited = waitpid(self.id, None);
     }
 }
@@ -105,7 +105,8 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(group), Some(until)) = (group, until.map(Duration::from_nanos)) else {
         return ExitCode::FAILURE;
     };
-    // By default, the process gets its name from the executed link in /proc. Nothing depends on the name.
+    // Without this call, the process is named `exe`, after the link in /proc that was executed. So a failure
+    // is harmless.
     let _named = set_name(c"lock-keeper");
     // Only SIGKILL can end this process early.
     let _blocked = SigSet::all().thread_block();

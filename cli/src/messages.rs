@@ -1,8 +1,8 @@
 //! Messages on stderr, one line each.
 //!
-//! A separate thread writes them, because stderr may not be read: a full pipe, a stopped terminal, a log
-//! driver that hangs. This does not delay signals to the command, and delays the end of this process by at
-//! most [`AT_EXIT`].
+//! A separate thread writes them, because a write to stderr may block: on a full pipe, a stopped terminal, or
+//! a log driver that hangs. A blocked write does not delay signals to the command. It delays the end of this
+//! process by at most [`AT_EXIT`].
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};

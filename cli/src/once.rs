@@ -59,7 +59,7 @@ impl From<Failure> for NoResult {
 }
 
 impl Job {
-    /// Prints the result, either the stored one or that of running the command.
+    /// Prints the result: the stored output, or the output of the command if this process runs it.
     pub(crate) async fn result(
         &mut self,
         client: &Client,
@@ -108,8 +108,8 @@ impl Job {
         terms: Terms,
     ) -> Result<(kvlock::Once<Vec<u8>>, Result<(), Failure>), NoResult> {
         let Self { task, name, signals, .. } = self;
-        // Until the command runs, a signal ends this process. From then on, signals are passed on to the
-        // command.
+        // Before the command runs, a signal ends this process. While the command runs, signals are passed on
+        // to it.
         let (signals, begins) = (Mutex::new(signals), Notify::new());
         let interrupted = async {
             let mut signals = signals.lock().await;

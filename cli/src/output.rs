@@ -10,20 +10,20 @@ pub(crate) const MAX: usize = 1024 * 1024;
 /// Output of a command that has ended.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// All of it; `None` if it is longer than [`MAX`], or could not be read to its end.
+    /// The whole output. `None` if it is longer than [`MAX`], or could not be read to its end.
     pub(crate) kept: Option<Vec<u8>>,
-    /// Outcome of writing it to stdout.
+    /// Outcome of writing the output to stdout.
     pub(crate) printed: io::Result<()>,
 }
 
-/// Receives the output when all processes that write it have ended or closed it. Also when it is too long to
-/// be kept and the reader of stdout has closed its end.
+/// Receives the output when all processes that write it have ended or closed it. Receives earlier if the
+/// output is too long to be kept and can no longer be written to stdout.
 pub(crate) type Printing = oneshot::Receiver<Output>;
 
 /// Starts a thread that reads the output, writes it to stdout as it arrives, and keeps it.
 ///
-/// If stdout is not read, the command blocks when its pipe is full, as it would without this program. It does
-/// not block the end of this process, which does not wait for the thread.
+/// If stdout is not read, the command blocks when its pipe is full, as it would without this program. The end
+/// of this process is not delayed, because it does not wait for the thread.
 pub(crate) fn pass_on(from: ChildStdout) -> io::Result<Printing> {
     let (to, output) = oneshot::channel();
     let work = move || drop(to.send(copy(from, io::stdout().lock())));

@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Time after the end of this process until the server releases the locks that are bound to it. Also stated
-/// in `--help`.
+/// Time from the end of this process until the server releases the locks that are bound to this process. Also
+/// stated in `--help`.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Shortest lease. A shorter one would leave no time to stop the command before the lease ends.
@@ -58,7 +58,7 @@ pub(crate) enum Purpose {
     Run,
     /// Leading an election, with the value of this candidate.
     Lead(OsString),
-    /// Computing and storing the result of the command. It is stored for `ttl`, or without a limit.
+    /// Computing and storing the result of the command. The result is stored for `ttl`, or without a limit.
     Result { ttl: Option<Duration> },
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn start(address: &Address, task: Run, purpose: Purpose) -> Result<Ex
                 terminal::interrupt_own_group();
             }
             take_default_action(Signal::SIGINT);
-            // Reached if the parent process has SIGINT ignored.
+            // Reached if this process ignores SIGINT, a setting that it has inherited from its parent.
             End::Died(Signal::SIGINT).code()
         }
     }))
@@ -128,7 +128,8 @@ pub(crate) struct Job {
     pub(crate) signals: Signals,
     /// Name of the lock, for messages.
     pub(crate) name: String,
-    /// `true` if this candidate has already written the message about why it cannot stand for election.
+    /// `true` if this candidate cannot stand for election, and has already written the message about the
+    /// reason.
     waiting_in_trouble: bool,
 }
 
@@ -138,7 +139,7 @@ impl Job {
         let believed = if self.task.bound { lease.min(SESSION) } else { lease };
         let terms = Terms::new(believed, self.task.kill_after);
         let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
-        // After that time without a connection, a candidate has lost its place in the queue anyway.
+        // After `SESSION` without a connection, a candidate has lost its place in the queue anyway.
         let settings =
             if self.purpose.value().is_some() { settings.patience(SESSION) } else { settings };
         let limit = Limit::of(&self.task);
@@ -208,8 +209,8 @@ impl Job {
         let outcome = execute(task, name, &guard, signals, terms, false).await;
         let outcome = outcome.map(|ended| (ended.exit, ended.outcome, ended.asked_to_end));
         if let Ok((_, Outcome::Lost(_), asked)) = outcome {
-            // The message about the loss is written. If the server still has the lock, dropping the guard
-            // releases it in the background.
+            // The message about the loss has already been written. If the lock is still held at the server,
+            // dropping the guard releases it in the background.
             drop(guard);
             return Ok(match (self.purpose.value(), asked) {
                 (None, _) => Some(Exit::Code(LOST)),
@@ -219,7 +220,7 @@ impl Job {
         }
         let released = self.release(guard, since).await;
         let (exit, outcome, asked) = outcome?;
-        // SIGKILL by the keeper, while this process was stopped.
+        // The keeper sends SIGKILL if this process is stopped for too long.
         let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
         Ok(match self.purpose.value() {
             _ if released => Some(exit),
@@ -273,7 +274,7 @@ impl Job {
         Exit::Code(code)
     }
 
-    /// Releases the lock, which has been held since `since`. Returns `false` if it was lost.
+    /// Releases the lock, which has been held since `since`. Returns `false` if the lock was lost.
     async fn release(&mut self, guard: Held<'_>, since: Instant) -> bool {
         let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
         let mut release = pin!(guard.release_in(rest));
@@ -346,7 +347,8 @@ async fn connect(server: &Server, settings: Builder, limit: Limit) -> Result<Cli
 }
 
 /// Retries a call that the server refuses because it is loading or runs a long script, for as long as the
-/// limit and [`BUSY_MAX`] allow. Only for calls that the crate does not retry by itself. It retries acquires.
+/// limit and [`BUSY_MAX`] allow. Only needed for calls that the crate does not retry by itself: it does retry
+/// acquires.
 async fn retry_while_busy<T>(
     limit: Limit,
     attempt: impl AsyncFn() -> Result<T, Error>,

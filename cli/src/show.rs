@@ -65,7 +65,7 @@ pub(crate) fn release(address: &Address, task: &Release) -> Result<ExitCode, Fai
     print(format!("{} {what}\n", text(key)).as_bytes())
 }
 
-/// Returns the failure for an error, with the name of the key if the error is about the key, else of the
+/// Returns the failure for an error. Its message names the key if the error is about the key, or else the
 /// server.
 pub(crate) fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
     match error {

@@ -123,7 +123,7 @@ fn forward(source: &SignalFd, outbox: &UnboundedSender<ReceivedSignal>) {
 /// stopped process was continued.
 pub(crate) fn take_default_action(signal: Signal) {
     let only = SigSet::from(signal);
-    // These fail only for signals that do not exist.
+    // These calls fail only for signals that do not exist.
     let _raised = raise(signal);
     let _unblocked = only.thread_unblock();
     let _blocked = only.thread_block();

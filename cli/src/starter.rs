@@ -33,8 +33,8 @@ pub(crate) fn start(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     if getppid() != parent {
         return ExitCode::from(TROUBLE);
     }
-    // Waits for the keeper: `kvlock` waits until this process has stopped, starts the keeper and continues
-    // it.
+    // Waits for the keeper. `kvlock` waits until this process has stopped, starts the keeper, and then
+    // continues this process.
     if raise(Signal::SIGSTOP).is_err() {
         return ExitCode::from(TROUBLE);
     }

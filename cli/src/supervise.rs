@@ -50,7 +50,7 @@ impl Terms {
     }
 
     /// Returns the time at which the keeper kills the group, unless it gets a later deadline: in the middle
-    /// of the slack. `left` is the remaining lease at `now`.
+    /// of the slack. `left` is the time from `now` until the lock counts as lost.
     pub(crate) fn keeper_deadline(&self, now: Duration, left: Duration) -> Duration {
         now + left + self.grace + (self.margin - self.grace) / 2
     }
@@ -96,7 +96,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Moves the deadlines of this process and of the keeper to the end of the current lease.
+    /// Sets the deadlines of this process and of the keeper anew, from the end of the current lease.
     fn extend_deadlines(&mut self) {
         let left = self.guard.lease_left();
         if let (Some(now), false) = (since_boot(), left.is_zero()) {

@@ -7,18 +7,20 @@ use crate::clock;
 use crate::redis::{ConfigKind, ConfigSpec};
 use crate::replies::DRAINING;
 
-/// One day in milliseconds. Longest quarantine, because nothing new is granted during one.
+/// One day in milliseconds: the default of the longest lease, and the longest quarantine.
 const DAY_MS: i64 = 86_400_000;
 
-/// Highest value of the limits of waiters and bound locks. That many need some gigabytes of memory.
+/// Highest value of the limits of waiters and of bound locks. Ten million waiters need some gigabytes of
+/// memory.
 const MANY: i64 = 10_000_000;
 
 /// Way of announcing a free lock to Redisson's waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
-    /// With `PUBLISH`. In a cluster with `SPUBLISH`, because there `PUBLISH` is sent to every node.
+    /// With `PUBLISH`, but in a cluster with `SPUBLISH`: a `PUBLISH` would be sent to every node of the
+    /// cluster.
     Auto,
-    /// With both.
+    /// With both `PUBLISH` and `SPUBLISH`.
     Both,
     /// Not at all.
     No,
@@ -108,7 +110,8 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(0, DAY_MS),
         default: 0,
         get: |server| server.table.quarantine().0.cast_signed(),
-        // If this ends the quarantine, the server's next cron serves the waiters.
+        // If the new length ends a current quarantine, the next cron of the server plans to serve the
+        // waiters.
         set: |server, value| {
             server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
         },

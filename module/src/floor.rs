@@ -1,7 +1,7 @@
 //! Storage of the token floors. `module/core/src/floor.rs` explains their purpose.
 //!
-//! Each floor is a number in a string key: one per database, and in a cluster one per slot in use. Its name
-//! has a hash tag of that slot, so that it migrates with the slot.
+//! Each floor is a number in a string key. There is one floor for each database, or in a cluster one for each
+//! slot in use. In a cluster, the key has a hash tag of its slot, so that it migrates with the slot.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use kvlock_core::{Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token
 use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
 
-/// Name of the floors, or in a cluster the beginning of their names. No lock may have a name that begins so.
+/// Key of the floor, or in a cluster the prefix of the keys of all floors. No lock may have a name with this
+/// prefix.
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
 /// Scope of one floor: a database, or in a cluster one slot of it.
@@ -40,15 +41,16 @@ impl Place {
 /// The floors that this server knows, as a cache of their keys.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// The floor that was used last. It is usually the next one, too.
+    /// The floor that was used last. The next use is usually of the same floor.
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     reign: Reign,
-    /// Last place without a reservation that this server was found to serve, and the time of that check.
+    /// Last place, of the places without a reservation, that this server was found to serve. With the time of
+    /// the check.
     served: Option<(Place, MonoMillis)>,
 }
 
-/// Time for which the result of that check is reused.
+/// Time for which `Floors::served` is reused without a new check.
 const SERVED: Millis = Millis(100);
 
 impl Floors {
@@ -58,7 +60,7 @@ impl Floors {
         Self { recent: None, others: BTreeMap::new(), reign, served: None }
     }
 
-    /// Records that this server was promoted. Its predecessor may not know that yet and may still grant
+    /// Records that this server was promoted. The previous primary may not know this yet, and may still grant
     /// locks.
     pub(crate) fn promoted(&mut self, now: Now) {
         self.reign = Reign::promoted(now);
@@ -68,7 +70,7 @@ impl Floors {
     pub(crate) fn forget_one(&mut self, place: Place) {
         self.recent.take_if(|(recent, _)| *recent == place);
         self.others.remove(&place);
-        // The slot may be migrating away.
+        // A cause of the change may be that the slot migrates away.
         self.served.take_if(|(served, _)| *served == place);
     }
 
@@ -91,9 +93,9 @@ impl Floors {
         floor
     }
 
-    /// Returns the number that the tokens of this place must be larger than. `None` if it is not known,
-    /// because the slot is being imported and its floor has not arrived. The database of the place must be
-    /// selected.
+    /// Returns the number that the tokens of this place must be larger than. `None` if the number is not
+    /// known, because the slot is being imported and its floor has not arrived. The caller must have selected
+    /// the database of the place.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
         let reign = self.reign;
         let floor = self.at(ctx, place, now);
@@ -137,7 +139,7 @@ fn read(ctx: &Ctx<'_>, place: Place) -> u64 {
 }
 
 /// Writes a floor, and returns whether it was written. Never writes while the slot is being imported: the
-/// source's floor has not arrived, and an existing key would stop the migration.
+/// source node's floor has not arrived yet, and an existing key would stop the migration.
 fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
     if !place.is_served(ctx) {
         return false;

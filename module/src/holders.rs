@@ -1,4 +1,4 @@
-//! The owners that share a key: searches for live and for expired ones.
+//! The owners that share a lock or hold permits: searches for live and for expired owners.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ const LIST_STEPS: usize = 10_000;
 /// Largest number of steps to find the lease that ends last.
 const LAST_END_STEPS: usize = 256;
 
-/// Results of earlier searches among the owners of shared keys. Only a cache: it may be dropped at any time.
+/// Results of earlier searches among the owners of shared keys. A cache, except for the counter `swept`.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) searches: Searches<Cursor>,
     /// Key of the last incomplete list, and the cursor at which the list continues.
     listed: Option<(LockKey, Cursor)>,
-    /// Number of removed fields of expired owners.
+    /// Number of expired owners whose fields were removed.
     pub(crate) swept: u64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Listed {
 }
 
 impl Holders {
-    /// Continues the search of a key by one step.
+    /// Continues the search among the owners of a key by one step, and starts it again after the last step.
     pub(crate) fn go(&mut self, at: KeyRef<'_>, key: &Key<'_>, go: Go, now: Now) -> Found {
         self.searches.go(at, go, now, |cursor, visit| {
             let more = key.scan(cursor, visit);
@@ -44,9 +44,9 @@ impl Holders {
         })
     }
 
-    /// Returns the time until which a search cannot find an expired owner. With `unasked`, which means
-    /// outside a command, also the time to which a search of a large hash is postponed. `None` if a search
-    /// may run now.
+    /// Returns the time until which a search cannot find an expired owner. Outside a command (`unasked`), may
+    /// instead return the time to which the search of a large hash is postponed. `None` if a search may run
+    /// now.
     pub(crate) fn rest(
         &mut self,
         at: KeyRef<'_>,
@@ -59,8 +59,8 @@ impl Holders {
         known.or_else(|| unasked.then(|| self.searches.turn(at, fields, now))?)
     }
 
-    /// Lists at most `most` live owners of a key. Writes nothing. Of a large hash, reads one part, and the
-    /// next part in the next call.
+    /// Lists at most `most` live owners of a key. Writes nothing. Reads only a part of a very large hash; the
+    /// next call for the same key continues there.
     pub(crate) fn list(
         &mut self,
         at: KeyRef<'_>,
@@ -93,7 +93,7 @@ enum Extent {
     All,
     /// The requested number of owners.
     Enough,
-    /// The fields that the limited number of steps returned.
+    /// A part of it: the limit of steps was reached.
     Part,
     /// The hash has a field that is not a share.
     Others,
@@ -125,7 +125,7 @@ fn show_living(
     Extent::Part
 }
 
-/// End of the lease in a key that ends last.
+/// End of the last lease in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastEnd {
     /// All leases have ended.

@@ -69,7 +69,8 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.text(c"sources", env!("KVLOCK_SOURCES"));
 }
 
-/// Formats a histogram: the count, the sum, and for each bucket that is not empty its end and its count.
+/// Formats a histogram: the total count, the sum, and a pair of limit and count for each bucket that is not
+/// empty.
 fn shown(times: &Histogram) -> String {
     let mut text = format!("count={},sum_us={}", times.count(), times.sum_us());
     for (end, counted) in times.buckets() {

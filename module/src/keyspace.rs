@@ -8,7 +8,7 @@ use kvlock_core::{
 use crate::floor::FLOOR_PREFIX;
 use crate::redis::{Arg, Key, KeyKind, Text};
 
-/// Strings of the server that are used often, created once.
+/// Strings that the module often passes to the server, created once.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) token_field: Text,
@@ -58,13 +58,13 @@ pub(crate) const PLAIN_MAX: usize = 2;
 /// and its shared holds.
 const FIELDS_MAX: usize = 4;
 
-/// More bytes than the value of an owner's field needs: two 64-bit numbers and a space.
+/// One byte more than the longest value of an owner's field, which is two 64-bit numbers and a space.
 const VALUE_MAX: usize = 42;
 
 /// Stands for a holder whose name is not read. No owner has this empty name.
 const SOMEBODY: &[u8] = b"";
 
-/// Reads a lock from its key, from the view of the owner `asked`.
+/// Reads a lock from its key, as seen by the owner `asked`.
 pub(crate) fn read<'a>(
     key: Option<&Key<'_>>,
     words: &Words,
@@ -95,8 +95,9 @@ pub(crate) fn read<'a>(
     plain.unwrap_or_else(|| read_fields(key, words, asked, until()))
 }
 
-/// Reads a small hash as a lock with one exclusive holder. If the holder is not `asked`, its name and its
-/// hold count are not read. `None` if the hash has other fields.
+/// Reads a small hash as a lock with one exclusive holder. If the holder is not `asked`, the holder's name
+/// and hold count are not read. `None` if these look-ups do not show such a lock, and all fields must be
+/// read.
 fn read_plain<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -123,7 +124,8 @@ fn read_plain<'a>(
     Some(Observed::Held(Holding { owner, holds, shared: 0, token, until }))
 }
 
-/// Reads the number of exclusive holds of `asked`; `None` if it has none.
+/// Reads the number of exclusive holds of `asked`. `None` if it has none, or if the hash has a field that is
+/// neither this holder nor the token.
 fn read_holds<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -137,14 +139,14 @@ fn read_holds<'a>(
     alone.then_some(Observed::Held(holding))
 }
 
-/// Removes the token from what was read, for [`Depth::Holds`]. Keeps it if the owner also shares the lock:
-/// then the next token must be larger than this one.
+/// Removes the token from what was read, for [`Depth::Holds`]. Keeps the token of a lock that is shared, or
+/// whose owner also shares it: the next token must be larger.
 fn without_token(seen: Observed<'_>) -> Observed<'_> {
     let Observed::Held(holding @ Holding { shared: 0, .. }) = seen else { return seen };
     Observed::Held(Holding { token: None, ..holding })
 }
 
-/// Reads a hash that may have many owners, or one owner with holds of both modes.
+/// Reads a hash that may have many owners, or one owner with a `VALUE` or with holds of both modes.
 fn read_moded<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -157,7 +159,8 @@ fn read_moded<'a>(
     let asked_for = asked.unwrap_or(token_field);
     let theirs = words.redisson_mode.lend();
     let [mode, token, own, theirs] = key.get([mode_field, token_field, asked_for, theirs]);
-    // A Redisson read-write lock uses this key: Redisson writes `mode` without reading the other fields.
+    // The field `mode` marks a read-write lock of Redisson, even beside our own fields: Redisson writes
+    // `mode` without reading them.
     let is_theirs =
         theirs.is_some_and(|mode| [&b"read"[..], b"write"].contains(&mode.lend().bytes()));
     if is_theirs {
@@ -206,8 +209,8 @@ fn read_fields<'a>(
 ) -> Observed<'a> {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| {
-        // No owner name and no hold count is longer. A longer one is detected by one byte more than the
-        // maximum.
+        // Owner names and hold counts are never longer than this. One byte more than the maximum is kept,
+        // which shows that a field is too long.
         let field = field.get(..=OWNER_BYTES_MAX).unwrap_or(field);
         let value = value.get(..VALUE_MAX).unwrap_or(value);
         fields.push((field.to_vec(), value.to_vec()));
@@ -225,7 +228,7 @@ fn read_fields<'a>(
 }
 
 /// Returns the owners that hold a lock, at most `most`. Returns no owner if the hash has more fields than
-/// `most` and the reserved ones.
+/// `most` plus the reserved fields.
 pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> HeldBy {
     let mut holders = HeldBy::default();
     let fields = most.saturating_add(RESERVED_FIELDS.len());

@@ -81,7 +81,8 @@ impl Server {
         }
     }
 
-    /// Reads a latch that has waiters, and passes it to the table, which releases them if it is open.
+    /// Reads a latch that has waiters, and passes its state to the table. The table releases the waiters if
+    /// the latch is open.
     pub(crate) fn look_at_latch(&mut self, ctx: &Ctx<'_>, key: KeyRef<'_>) {
         let name = Text::new(key.name);
         let open = ctx.open_to_read(name.lend());

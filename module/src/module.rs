@@ -40,7 +40,7 @@ impl Module {
     pub(crate) fn loaded(ctx: &Ctx<'_>) {
         server::with(|server| {
             if server.in_cluster {
-                // The first call takes some milliseconds. Better here than in a command.
+                // The first call takes some milliseconds, so it is made here rather than in a command.
                 slot::tag(0);
             }
             if server.primary && !keeps_every_grant(ctx) {
@@ -77,8 +77,9 @@ impl Module {
         server::with(|server| server.timer.hasten(ctx));
     }
 
-    /// Handles a change of a key. Every write of every client calls this. A key without waiters costs at most
-    /// two look-ups by its name. While there are no waiters at all, it costs a comparison of its prefix.
+    /// Handles a change of a hash, or a generic change of any key, such as a deletion or an expiry. Called
+    /// after each such write of any client. For a key without waiters it costs at most two look-ups of the
+    /// name. While there are no waiters at all, it costs a comparison of the prefix.
     pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         // An event during the module's own work is caused by that work, and is ignored.
         server::with_unless_busy(|server| {
@@ -86,7 +87,7 @@ impl Module {
                 let place = Place::of(event.db, event.key, server.in_cluster);
                 server.floors.forget_one(place);
             }
-            // A lock that is left free for Redisson needs these events even without a waiter.
+            // While a lock is left free for Redisson, its events are needed even if it has no waiter.
             let has_moments = server.table.has_moments();
             if server.table.waiters() == 0 && !has_moments {
                 return server.holders.searches.unheard();
@@ -164,7 +165,7 @@ impl Module {
         });
     }
 
-    /// Composes the reply to a blocked client at the moment when it is written.
+    /// Composes the reply to a blocked client when the server writes it.
     pub(crate) fn reply_now(note: &Option<Note>) -> Reply {
         server::with(|server| match note {
             Some(Note::Outcomes(outcomes)) => server.read(outcomes),
@@ -219,8 +220,8 @@ fn begin_quarantine(server: &mut Server, now: Now) {
 /// Runs in the server's cron, about ten times a second.
 ///
 /// Timers use the wall clock. If that clock is set back, the timer would fire too late, so it is armed again.
-/// Planned looks at keys would also be too late, so all keys are looked at. A timer that is not needed is
-/// stopped, because the module cannot be unloaded while one is armed.
+/// Planned looks at keys would also be too late, so looks at all keys are planned for now. A timer that is
+/// not needed is disarmed, because the module cannot be unloaded while it is armed.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     let now = clock::now();
     let set_back = now.unix_us < server.last_round_unix_us;

@@ -71,7 +71,7 @@ pub(crate) fn standing(news: &News) -> Standing {
     }
 }
 
-/// Returns the word in replies for the way in which a holder lost the lock.
+/// Returns the word that a reply uses for the reason why the last holder lost the lock.
 pub(crate) fn word(gone: Gone) -> &'static str {
     match gone {
         Gone::Released => "released",

@@ -13,8 +13,8 @@ use crate::server::Server;
 use crate::waiting::Waiting;
 use crate::{clock, keyspace, slot};
 
-/// Largest difference between two ends of a lease that is not announced to Redisson's waiters. Leases that
-/// are granted one after the other differ by less.
+/// If a lock ends sooner than before by no more than this, the change is not announced to Redisson's waiters.
+/// Leases granted in quick succession end that close together.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 
 /// A lock as read at one moment.
@@ -32,7 +32,8 @@ impl Keys for Ctx<'_> {
     }
 
     fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
-        // In a cluster, the server looks up every key in the slot of the running command.
+        // In a cluster, the server looks up every key in the slot of the running command, and would not find
+        // a key of another slot.
         if self.is_cluster() && slot::of(name) != slot::of(asked) {
             return HeldBy::default();
         }
@@ -49,7 +50,7 @@ impl<'a> Case<'a> {
         Self { ctx, name, at: Situation { key, seen, now, floor: None, results } }
     }
 
-    /// Reads the lock, from the view of the owner `asked`.
+    /// Reads the lock, as seen by the owner `asked`.
     pub(crate) fn read(&mut self, key: Option<&Key<'_>>, words: &Words, asked: Option<Arg<'a>>) {
         self.at.seen = keyspace::read(key, words, self.at.key.name, asked, Depth::Full);
     }
@@ -58,8 +59,8 @@ impl<'a> Case<'a> {
 /// Part of a lock's state that an operation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The owner's hold count. The rest is read only if there are waiters, observers or grants in flight, and
-    /// for a sample of the hold times.
+    /// The owner's hold count. The rest of the state is read only if there are waiters, observers or grants
+    /// in flight, or if this release records its hold time.
     Holds,
     /// The owner's own holds.
     Own,
@@ -92,7 +93,7 @@ impl Server {
         if is_little && !self.table.samples_this_release() { Depth::Holds } else { Depth::Full }
     }
 
-    /// Reads a lock of the selected database, from the view of the owner `asked`.
+    /// Reads a lock of the selected database, as seen by the owner `asked`.
     pub(crate) fn read_lock<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -111,7 +112,7 @@ impl Server {
         case
     }
 
-    /// Reads a lock of the selected database, from the view of one owner, without changing it.
+    /// Reads a lock of the selected database, as seen by one owner, without changing it.
     pub(crate) fn look_up<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -123,8 +124,9 @@ impl Server {
         self.read_lock(ctx, name, Some(owner), (open.as_ref(), Depth::Full), now)
     }
 
-    /// Carries out one operation of a command on a lock: reads the lock from the view of `asked`, lets
-    /// `operate` decide, and writes the change. If the lock can be granted to a waiter, it is granted first.
+    /// Carries out one operation of a command on a lock: reads the lock as seen by `asked`, lets `operate`
+    /// decide, and writes the change. If the lock is already due to a waiter, grants it to the waiter before
+    /// `operate` decides.
     pub(crate) fn on_lock<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -220,8 +222,8 @@ impl Server {
         self.plan(case.ctx, case.at.now);
     }
 
-    /// Announces the lock if `change` leaves it free for Redisson. If no process listens, returns a change
-    /// that hands the lock to the first waiter instead. Returns any other change as given.
+    /// Announces the lock if `change` leaves it free for Redisson. If no process of Redisson listens, returns
+    /// a change that hands the lock to the first waiter instead. Otherwise returns `change`.
     fn unless_nobody_listens(
         &mut self,
         case: &Case<'_>,
@@ -238,9 +240,10 @@ impl Server {
         Change::GiveWay
     }
 
-    /// Shortens the TTL of a shared lock to the lease in it that ends last, because Redisson reads only the
-    /// TTL, and announces the change. Called after the longest lease was released or shortened. Deletes the
-    /// key if no lease is left and no waiter is in the queue.
+    /// Shortens the TTL of a shared lock to the end of its last lease, because Redisson reads only the TTL.
+    /// Deletes the key if no lease is left and no waiter is in the queue. Announces the lock to Redisson's
+    /// waiters if it is deleted or ends noticeably sooner. Called when the longest lease may have been
+    /// released or shortened.
     fn end_with_the_last(&mut self, case: &Case<'_>) {
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
@@ -342,7 +345,8 @@ impl Server {
 /// Returns whether the key has exactly two fields: this owner as the exclusive holder, and the token.
 fn is_plain(key: &Key<'_>, seen: &Observed<'_>, owner: Arg<'_>) -> bool {
     let Observed::Held(Holding { owner: holder, token: Some(_), .. }) = seen else { return false };
-    // The name of another holder is not read: it is empty.
+    // If the lock was read for an owner that does not hold it, the holder's name was not read and is empty
+    // here.
     *holder == owner.bytes() && !holder.is_empty() && key.fields() == PLAIN_MAX
 }
 
@@ -351,8 +355,8 @@ fn is_sooner(end: UnixMillis, than: UnixMillis) -> bool {
     end.plus(NOT_WORTH_A_MESSAGE) < than
 }
 
-/// Returns whether the key ends so much sooner after this change that a client that sleeps until the previous
-/// end would sleep too long.
+/// Returns whether this change makes the key end noticeably sooner. Then a Redisson process that sleeps until
+/// the previous end would sleep too long.
 fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let before = match seen {
         Observed::Held(holding) => holding.until,

@@ -7,7 +7,7 @@ use kvlock_core::{AcquireReply, Dismissal, Full, ReleaseReply, RenewReply, argum
 
 use crate::redis::Reply;
 
-/// The reply to a client whose result exists.
+/// The reply to a client whose ready-key (`UNLESS`) exists.
 pub(crate) const READY: Reply = Reply::Word("ready");
 
 pub(crate) const SYNTAX: Reply = Reply::error(c"ERR syntax error");
@@ -95,8 +95,7 @@ impl From<Refusal> for Reply {
     }
 }
 
-/// Returns the error for a limit that is reached. `server` is the error if it is the limit of the whole
-/// server.
+/// Returns the error for a limit that is reached. `server` is the error for a limit of the whole server.
 pub(crate) fn full(full: Full, server: Reply) -> Reply {
     match full {
         Full::Server => server,

@@ -21,12 +21,13 @@ struct Open<'a> {
     key: Option<Key<'a>>,
     /// Number of permits, and number of held permits. `Err` if the key is unset or not a semaphore.
     counts: Result<(u64, u64), Semaphore>,
-    /// Share of the requested owner, even if its lease has ended.
+    /// Share of the owner for which the semaphore was read, even if the owner's lease has ended.
     own: Option<Share>,
     /// Earliest time of the next search for expired holders: no lease ends before it, or no search is allowed
     /// before it. `None` if a search may run now.
     earliest: Option<UnixMillis>,
-    /// `true` if the semaphore is open to serve a waiter, `false` if for the command of an owner.
+    /// `true` if the semaphore was opened to serve waiters, `false` if it was opened for a command of an
+    /// owner.
     unasked: bool,
 }
 
@@ -103,8 +104,8 @@ pub(crate) fn read(
 }
 
 impl Server {
-    /// Carries out one operation of a command on a semaphore. If it acquires `permits` and they are not free,
-    /// searches for expired holders first.
+    /// Carries out one operation of a command on a semaphore. If `permits` are requested and fewer are free,
+    /// searches for expired holders first. Serves the waiters if the operation frees permits.
     pub(crate) fn on_semaphore<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -156,7 +157,8 @@ impl Server {
         }
     }
 
-    /// Searches for expired holders until `permits` are free, for a limited number of rounds.
+    /// Searches for expired holders until this number of permits is free, no further search may run now, or
+    /// the limit of rounds is reached.
     fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
         for _ in 0..ROUNDS_MAX {
             if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
@@ -166,8 +168,8 @@ impl Server {
         }
     }
 
-    /// Removes expired holders, and counts their permits as free. Only sets `earliest` if no search may run
-    /// now.
+    /// Searches for expired holders by one step, removes the holders that it finds, and counts their permits
+    /// as free. If no search may run now, only sets `earliest`.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
@@ -205,9 +207,9 @@ impl Server {
         is_free || open.is_some_and(|key| self.holders.rest(at, &key, true, now).is_none())
     }
 
-    /// Returns whether the first waiter cannot be served, because too few permits are free even without
-    /// expired holders. If so, plans the next look. If the semaphore has fewer permits than the waiter wants,
-    /// answers the waiter with an error. Writes nothing.
+    /// Returns whether the first waiter cannot be served, because too few permits are free even if expired
+    /// holders count as gone. If so, plans the next look. If the semaphore has fewer permits in all than the
+    /// waiter wants, answers the waiter with an error. Writes nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,
@@ -247,7 +249,8 @@ impl Server {
         }
     }
 
-    /// Grants free permits to the waiters at the head of the queue, a limited number at once. Plans the rest.
+    /// Grants free permits to the waiters at the head of the queue. Serves at most `RUN_MAX` waiters, and
+    /// plans another call for the others.
     pub(crate) fn serve_permits(
         &mut self,
         ctx: &Ctx<'_>,

@@ -28,9 +28,9 @@ pub(crate) struct Server {
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
     pub(crate) timer: Timer,
-    /// Number of turns of the event loop in which the timer did due work.
+    /// Number of times that the timer has fired.
     pub(crate) turns: u64,
-    /// Longest processor time that one turn has spent on work outside commands.
+    /// Longest processor time that one firing of the timer has taken.
     pub(crate) longest_turn: Duration,
     /// Wall clock at the server's last cron, in microseconds since 1970.
     pub(crate) last_round_unix_us: u64,
@@ -41,8 +41,8 @@ pub(crate) struct Server {
 }
 
 thread_local! {
-    /// The state. The server calls the module on one thread only. [`stop`] drops the state, not the end of
-    /// the thread: the module may be unloaded by then.
+    /// The state. The server calls the module on one thread only. Only [`stop`] drops the state: when the
+    /// thread ends, the module may already be unloaded.
     static SERVER: RefCell<ManuallyDrop<Option<Server>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
@@ -61,7 +61,7 @@ pub(crate) fn stop(ctx: &Ctx<'_>) {
     });
 }
 
-/// Calls `work` with the state. Panics if it is called from inside `work`.
+/// Calls `work` with the state. `work` must not call this function again: that would panic.
 pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     SERVER.with_borrow_mut(|state| match state.as_mut() {
         Some(server) => work(server),
@@ -69,8 +69,8 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     })
 }
 
-/// Calls `work` with the state. Returns `None` if a caller further up the stack already uses the state: the
-/// event is then caused by that caller, which needs no notice of it.
+/// Calls `work` with the state. Returns `None` if a caller further up the stack already uses the state. In
+/// that case the caller caused the event itself, and needs no notice of it.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
     SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
 }
@@ -78,9 +78,10 @@ pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option
 impl Server {
     /// Returns the initial state.
     pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
-        // The defaults of the options replace these limits before the first command.
+        // The values of the options replace these limits before the first command.
         let mut table = Table::new(Limits::UNLIMITED);
-        // In a cluster, a slot can migrate away without an event.
+        // In a cluster, a slot can migrate away without an event. So locks with waiters are looked at
+        // regularly.
         table.look_every = ctx.is_cluster().then_some(Millis(1000));
         Self {
             table,
@@ -105,8 +106,8 @@ impl Server {
         self.primary
     }
 
-    /// Answers a waiter that has left the table, if it is a blocked client. `None` for a wait through a
-    /// session, which gets an outcome instead.
+    /// Answers a waiter that has left the table, if it is a blocked client. `waiting` is `None` for a wait
+    /// through a session, which gets an outcome instead.
     pub(crate) fn answer(
         &mut self,
         waiting: impl Into<Option<Waiting>>,
@@ -140,7 +141,8 @@ impl Server {
         }
     }
 
-    /// Answers waiters whose ready-key exists and readers with unread outcomes, then arms the timer.
+    /// Answers blocked waiters whose ready-key was found to exist, and some readers with unread outcomes.
+    /// Then arms the timer for the next planned work.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.answer_ready();
         self.tell_readers(now);

@@ -9,7 +9,7 @@ use crate::replies::{NO_SESSION, READ_ELSEWHERE, sent_away};
 use crate::server::Server;
 use crate::waiting::{Note, Outcomes, Waiting, WaitsFor};
 
-/// Largest number of outcomes in one reply. Each takes almost a microsecond.
+/// Largest number of outcomes in one reply. Composing one outcome takes almost a microsecond.
 const TOLD: usize = 500;
 
 /// Prefix of the channel of a session's bell. The name of the session follows.
@@ -30,7 +30,7 @@ impl Server {
     }
 
     /// Composes the reply to a reader: the monotonic time of this server, and the outcomes to read. Records
-    /// the last of them in `outcomes`.
+    /// the number of the last one in `outcomes`.
     pub(crate) fn read(&self, outcomes: &Outcomes) -> Reply {
         let news = match self.table.news(outcomes.reading) {
             None => return NO_SESSION,
@@ -47,7 +47,7 @@ impl Server {
         Reply::List(vec![Reply::Number(clock::now().mono.0), list])
     }
 
-    /// Records that the reply to a reader was sent. The grants in it then end only with their leases.
+    /// Records that the reply to a reader was sent. From then on, the grants in the reply are not taken back.
     pub(crate) fn was_sent(&mut self, outcomes: &Outcomes) {
         if let Some(up_to) = outcomes.up_to.get() {
             self.table.sent(outcomes.reading, up_to, clock::now());
@@ -79,8 +79,9 @@ impl Server {
     }
 }
 
-/// Publishes on the channel of a session that there are outcomes to read. Uses `PUBLISH` in a cluster, too,
-/// and not `SPUBLISH`: the slot of the channel may belong to another node than the session.
+/// Rings the bell of a session: publishes on its channel that there are outcomes to read. Uses `PUBLISH` in a
+/// cluster, too, and not `SPUBLISH`: this node has the session, but another node may serve the channel's
+/// slot.
 pub(crate) fn ring(ctx: &Ctx<'_>, session: &SessionName, last: u64) {
     let channel = Text::new(&[CHANNEL, session].concat());
     ctx.publish(channel.lend(), Text::new(last.to_string().as_bytes()).lend());

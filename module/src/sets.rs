@@ -1,4 +1,5 @@
-//! Several locks in one step: reads all keys of a set before the decision, and writes all of them after it.
+//! Operations on several locks at once: reads all keys of a set before the decision, and writes the changes
+//! of all keys after it.
 
 use kvlock_core::{
     Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, ServedSet, SetKey, Table,
@@ -58,9 +59,9 @@ fn member<'a>((case, part): (&Case<'a>, &Part<'_>)) -> Member<'a> {
 const AT_ONCE: usize = 8;
 
 impl Server {
-    /// Carries out one operation of a command on several locks for one owner: reads all of them, lets
-    /// `operate` decide, and writes a change for each. If any of the locks can be granted to a waiter, it is
-    /// granted first.
+    /// Carries out one operation of a command on several locks: reads all locks, lets `operate` decide, and
+    /// writes the changes. If a lock is already due to a waiter, grants it to the waiter before `operate`
+    /// decides.
     ///
     /// With [`Need::Living`], a lock that only expired sharers share is read as free, unless it is a key of
     /// `UNDER`.
@@ -97,7 +98,7 @@ impl Server {
     }
 
     /// Serves some of the waiters for sets that may have become grantable through a command on this key. The
-    /// timer serves the others later, and those of other databases and slots.
+    /// timer later serves the others, and waiters in other databases and slots.
     pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         for _ in 0..AT_ONCE {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };
@@ -160,7 +161,8 @@ impl Server {
         }
     }
 
-    /// Serves a waiter for a set outside a command. Turns it away if this server cannot grant.
+    /// Serves a waiter for a set outside a command. Dismisses the waiter with an error if this server cannot
+    /// grant the set.
     pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) {
         let keys = Keys::of(self.table.set_of(waiter));
         let (Some((first, name)), Some((owner, alone))) =
@@ -194,7 +196,7 @@ impl Server {
         self.plan(ctx, now);
     }
 
-    /// Reads all keys of a set, from the view of one owner.
+    /// Reads all keys of a set, as seen by one owner.
     fn read_all<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -211,7 +213,7 @@ impl Server {
         self.answer(client, reply, None);
     }
 
-    /// Opens and reads all keys of a set, from the view of one owner.
+    /// Opens and reads all keys of a set, as seen by one owner.
     fn open_all<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -226,7 +228,7 @@ impl Server {
         parts.iter().map(open).collect()
     }
 
-    /// Serves the waiters of each lock of a set that can be granted to a waiter.
+    /// Looks at each lock of a set. If the lock is due to a waiter, serves its waiters.
     fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>, now: Now) {
         for part in parts {
             let case = self.look_up(ctx, part.name, owner, now);

@@ -1,8 +1,8 @@
 //! Searches the sharers of a lock for a live one, and removes the fields of expired ones.
 //!
 //! A sharer is alive while its lease lasts. One live sharer is enough to know that the lock is shared, so the
-//! next search first checks the sharer that was found alive last. An expired sharer is removed when it is
-//! found, so it is found only once.
+//! next search first checks the sharer that was found alive last. A search that may write removes each
+//! expired sharer that it finds.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
 
-/// Largest number of steps of one search. A search continues while it only finds expired holders.
+/// Largest number of steps of one search. After each step, the search continues only if the step found
+/// nothing but expired holders.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
-/// Average number of joins and renewals between two sweeps. A sweep checks more fields than joins add in that
-/// time.
+/// Average number of joins and renewals between two sweeps. A sweep checks more fields than these joins add.
 const SWEEP_EVERY: u64 = 32;
 
 /// Result of a search.
@@ -39,8 +39,8 @@ impl Server {
         }
     }
 
-    /// Returns whether a live sharer prevents an exclusive grant to the first waiter, and if so records it in
-    /// `case`. Writes nothing: expired sharers stay in the hash.
+    /// Returns whether a live sharer prevents an exclusive grant to the first waiter. If so, records the end
+    /// of its lease in `case`. Writes nothing: expired sharers stay in the hash.
     pub(crate) fn is_shared_by_the_living(&mut self, case: &mut Case<'_>) -> bool {
         if !self.table.must_find_the_living(&case.at) {
             return false;
@@ -84,8 +84,8 @@ impl Server {
                 self.bury(key, &found.dead);
                 sharing.holders -= found.dead.len().min(sharing.holders);
             }
-            // `holders` also counts fields whose own TTL has ended, but a scan does not return them. So the
-            // end of a complete read counts as the end of the search.
+            // `holders` also counts fields whose own TTL has ended, but a scan does not return them. So a
+            // complete read ends the search, even if `holders` is not 0.
             let all = found.whole || !removes && found.passed == Some(None);
             match found.living {
                 Some((_, until)) => return Outcome::Lives(until),

@@ -20,14 +20,15 @@ pub(crate) fn of(key: &[u8]) -> u16 {
     CHECKSUM.checksum(tag.unwrap_or(key)) % SLOTS
 }
 
-/// Returns the smallest number whose decimal form is in this slot. It is the same on every server.
+/// Returns the smallest number whose decimal form hashes to this slot. The number is the same on every
+/// server.
 pub(crate) fn tag(slot: u16) -> u32 {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tags = TAGS.get_or_init(all_tags);
     tags.get(usize::from(slot)).copied().unwrap_or(0)
 }
 
-/// Tries one number after the other until each slot has one. Takes a few milliseconds.
+/// Tries the numbers from 0 upwards until each slot has one. Takes a few milliseconds.
 fn all_tags() -> Vec<u32> {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut missing = tags.len();

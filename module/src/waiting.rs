@@ -1,4 +1,5 @@
-//! Blocked clients: what each waits for, and the note that is kept with its answer until it is written.
+//! Blocked clients: what each waits for, and the note that is kept with each answer until the answer is
+//! written or lost.
 
 use std::cell::Cell;
 
@@ -12,7 +13,8 @@ pub(crate) struct Waiting {
     pub(crate) client: Parked,
     /// Its id in `CLIENT LIST`.
     pub(crate) client_id: u64,
-    /// Its charges to its user: one blocked client, and one wait unless it reads a session. Dropped with it.
+    /// Charges to the account of its user: one blocked client, and one wait unless the client reads a
+    /// session.
     pub(crate) _charges: (Charge, Option<Charge>),
 }
 
@@ -46,7 +48,7 @@ pub(crate) enum WaitsFor {
     Outcomes(Reading, usize),
 }
 
-/// Information that is kept with an answer until it is written.
+/// Information that is kept with an answer until the answer is written or lost.
 #[derive(Debug)]
 pub(crate) enum Note {
     /// A grant. It is taken back if the answer is not sent.
@@ -54,13 +56,13 @@ pub(crate) enum Note {
     Outcomes(Outcomes),
 }
 
-/// A reply to a reader that is not written yet.
+/// A reply that is not written yet, to the reader of a session.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     pub(crate) reading: Reading,
-    /// Largest number of outcomes that it may contain.
+    /// Largest number of outcomes that the reply may contain.
     pub(crate) most: usize,
-    /// Number of the last outcome in it. `None` until the reply is composed.
+    /// Number of the last outcome in the reply. `None` until the reply is composed.
     pub(crate) up_to: Cell<Option<u64>>,
 }
 

@@ -1,5 +1,5 @@
-//! Work outside commands: timed out waits, ended leases, keys that other clients changed, and grants to
-//! clients that had already disconnected.
+//! Work outside commands. Its causes are timeouts of waits, ends of leases, changes of keys by other clients,
+//! and grants to clients that had already disconnected.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::waiting::Waiting;
 /// Time budget for work outside commands in one turn of the event loop.
 const BUDGET: Duration = Duration::from_micros(500);
 
-/// Largest number of waiters that are turned away in one piece of work.
+/// Largest number of waiters that are dismissed in one piece of work.
 const TURNED_AWAY: usize = 8;
 
 /// Delay before a write that is not allowed now is tried again. There is no event for the end of a pause.
@@ -96,7 +96,7 @@ impl Server {
         self.primary && ctx.may_write_unasked()
     }
 
-    /// Serves the waiters of a key. Turns them away if this server cannot grant.
+    /// Serves the waiters of a key. Dismisses them with an error if this server cannot grant the key.
     fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
@@ -162,8 +162,8 @@ impl Server {
             Observed::Free { .. } | Observed::NotALock { .. } => false,
         };
         if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
-            // The grant has already ended, or its key cannot be written. In the second case, only its lease
-            // ends it.
+            // The grant has already ended, or its key cannot be written. In the second case, the grant ends
+            // with its lease.
             return self.table.stays_granted(grant);
         }
         let change = self.table.take_back(&case.at, grant.id, &grant.owner, grant.token);
@@ -173,7 +173,7 @@ impl Server {
 }
 
 /// Returns the reason for turning waiters away when the server refuses writes. `NOREPLICAS` and `MISCONF` are
-/// passed on with the server's text. Any other refusal is about the slot.
+/// passed on with the server's text. Any other refusal is taken to mean that the slot is moving.
 pub(crate) fn refused(why: &[u8]) -> Dismissal {
     let known = [&b"NOREPLICAS"[..], b"MISCONF"].iter().any(|code| why.starts_with(code));
     if known { Dismissal::Server(why.into()) } else { Dismissal::Moving }

@@ -8,8 +8,9 @@ use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
 impl Words {
-    /// Makes `owner` the only holder of the lock, and replaces any value of the key. Pass `before` only if
-    /// the key has no fields except this holder and the token: then only the field of `before` is removed.
+    /// Makes `owner` the only holder of the lock, and replaces any value of the key. Pass a previous holder
+    /// as `before` only if the key has no fields except this previous holder and the token. Then only the
+    /// field of `before` is removed.
     pub(crate) fn grant(
         &self,
         key: &Key<'_>,
@@ -32,7 +33,7 @@ impl Words {
         }
     }
 
-    /// Writes the new `VALUE` of the holder. An empty one removes the field; `None` changes nothing.
+    /// Writes the new `VALUE` of the holder. An empty value removes the field, and `None` changes nothing.
     pub(crate) fn say(&self, key: &Key<'_>, says: Option<&[u8]>) {
         let field = self.value_field.lend();
         match says {
@@ -43,8 +44,8 @@ impl Words {
         }
     }
 
-    /// Updates an exclusively held lock. Writes the value of `field`, the token and the end of the lease, each only if
-    /// it is given.
+    /// Updates an exclusively held lock. Each of `value`, `token` and `until` is optional. Stores `value` in
+    /// `field`, `token` in the field of the token, and `until` as the expiry time of the key.
     pub(crate) fn update(
         &self,
         key: &Key<'_>,
@@ -61,7 +62,7 @@ impl Words {
         }
     }
 
-    /// Writes the shares of a lock: that of the requester, `own`, and those of waiters that joined.
+    /// Writes the share of the requester `own`, and the shares of the waiters that joined, to a shared lock.
     pub(crate) fn share<P>(&self, key: &Key<'_>, own: Arg<'_>, sharers: &Sharers<P>) {
         if sharers.begins && key.kind() != KeyKind::Empty {
             key.delete();
@@ -83,7 +84,7 @@ impl Words {
         }
     }
 
-    /// Writes the number of shared holds that the exclusive holder has besides. Zero removes the field.
+    /// Writes the number of shared holds of the exclusive holder. Zero removes the field.
     pub(crate) fn beside(
         &self,
         key: &Key<'_>,
@@ -110,9 +111,9 @@ pub(crate) fn written(share: Share) -> Text {
 }
 
 impl Server {
-    /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than they have read. With
-    /// `both`, the message is also relayed to the replicas; in a cluster, the server does that itself.
-    /// Returns the number of subscribers at this server: each process of Redisson has one subscription for
+    /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than before. If the option
+    /// is `both`, the message is also relayed to the replicas; in a cluster, the server relays it itself.
+    /// Returns the number of subscribers at this server. Each process of Redisson has one subscription for
     /// all its threads.
     pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> u64 {
         let (how, in_cluster) = (self.config.redisson_channel, self.in_cluster);
@@ -138,7 +139,7 @@ impl Server {
     }
 }
 
-/// Capacity of the channel buffer that is kept, in bytes.
+/// Largest capacity, in bytes, that the buffer for channel names keeps.
 const KEPT: usize = 1_024;
 
 /// Writes the name of the channel on which Redisson waits for a lock. A key that contains `{` is used as it

@@ -79,8 +79,7 @@ const HISTOGRAMS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Fields of `LOCK.PROFILE`: name there, exported name, factor by which the value is divided, and
-/// description.
+/// Fields of `LOCK.PROFILE`: name in its reply, exported name, divisor of the value, and description.
 const COSTS: [(&str, &str, u32, &str); 4] = [
     (
         "waited",
@@ -146,8 +145,8 @@ pub(super) fn down() -> String {
     page
 }
 
-/// Adds one number. A number that is not listed above, as from a newer module, is untyped and has no
-/// description.
+/// Adds one number to the page. A number that is not in the lists above, because the module is newer, is
+/// exported as untyped and without its own description.
 fn figure(page: &mut String, name: &str, number: u64) {
     let called = |list: &[(&str, &'static str)]| list.iter().find(|it| it.0 == name).map(|it| it.1);
     if let Some(help) = called(&COUNTERS) {
@@ -200,7 +199,7 @@ fn scaled(number: u64, per: u32) -> String {
 /// Longest key that is shown in full, in bytes.
 const LONGEST_KEY: usize = 256;
 
-/// Number of bytes that are shown of a longer key, at most.
+/// Largest number of bytes of a longer key that are shown.
 const KEY_START: usize = 128;
 
 /// Returns a key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is the

@@ -65,7 +65,7 @@ pub(super) fn rows(
         row.hand_offs = cost.number("hand-offs").unwrap_or_default();
         let held = cost.number("held").filter(|_| !row.is_semaphore);
         row.held_ms = held.and_then(|held| held.checked_div(row.hand_offs));
-        // A smaller number than before: the profile was reset.
+        // If the number is smaller than before, the profile was reset.
         let before = earlier.get(&row.key).filter(|_| before.is_some());
         let since =
             before.map(|before| row.hand_offs.checked_sub(*before).unwrap_or(row.hand_offs));

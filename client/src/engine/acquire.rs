@@ -8,13 +8,13 @@
 //!   2 s at most (the offer) ───► granted ────┘
 //! ```
 //!
-//! A guard with less than the full lease counts on the shorter one. The watchdog sets the full lease when a
-//! third of that time is over, so a lock that is released earlier needs no renewal.
+//! A guard with less than the full lease counts on the shorter lease. The watchdog sets the full lease when a
+//! third of the shorter one is over, so a lock that is released earlier needs no renewal.
 //!
 //! If the last acquire of a lock had to wait, the next one sends `LOCK.WAIT` at once.
 //!
 //! Each command that may be granted belongs to a [`Claim`], so an acquire can be dropped at any point. Each
-//! has `HOLDS 1`, so it can be sent again after a lost answer.
+//! such command has `HOLDS`, so it can be sent again after a lost answer.
 
 pub(crate) mod claim;
 pub(crate) mod wait;
@@ -48,7 +48,7 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) inner: &'a Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: &'a Arc<[u8]>,
-    /// Locks that are acquired in the same step.
+    /// Further locks that are acquired by the same command.
     pub(crate) further: Option<&'a Arc<Further>>,
     pub(crate) term: LeaseSpec,
     pub(crate) limit: Limit,
@@ -58,7 +58,7 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) value: Option<&'a Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
-    /// `true` if the lock is bound right after the grant, which sets the full lease.
+    /// `true` if the lock is bound right after the grant. The binding sets the full lease.
     pub(crate) bound: bool,
 }
 
@@ -235,13 +235,14 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Turns a grant into a lease. If that is required first, sets the full lease. `None` if the grant has
-    /// ended by then.
+    /// Turns a grant into a lease. If the full lease must be set before there is a guard, renews the grant
+    /// first. `None` if the renewal finds that the grant has ended.
     async fn accept(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
         if !self.is_confirmed_first(&granted) {
             return claim.hold(granted, self.term).map(Some);
         }
-        // After an error the claim remains: the server holds the lock until the grant ends.
+        // After an error the claim remains, because the owner may hold the lock at the server until the grant
+        // ends.
         let Some((since, runs)) = claim.confirm(self.term.length).await? else {
             claim.refused();
             return Ok(None);

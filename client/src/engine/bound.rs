@@ -4,15 +4,15 @@
 //!   LOCK.ACQUIRE … HOLDS n SESSION id BOUND HELD ──► binds the holds of the owner; grants nothing
 //! ```
 //!
-//! The heartbeat of the [session](crate::engine::session) keeps them. Each session with bound locks has a
-//! task that binds them again when the session is over or their slots have moved.
+//! The heartbeat of the [session](crate::engine::session) keeps the bound locks. Each session with bound
+//! locks has a task that binds them again when the session is over or their slots have moved.
 //!
-//! - **B1** A bound lease counts as held no longer than its session lasts, from before the request is sent.
-//!   Until the server has answered, the previous session limits the lease too.
+//! - **B1** A bound lease counts as held no longer than its session lasts. This limit applies from before the
+//!   request to bind is sent. Until the server has answered, the previous session limits the lease too.
 //! - **B2** When the session is over, the locks are bound to another one. If the server has forgotten the
 //!   session, only the leases count until then. Otherwise the locks are lost when the time of B1 is over.
-//! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old node keeps
-//!   the others.
+//! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old node keeps the
+//!   others.
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
@@ -37,7 +37,7 @@ const AT_ONCE: usize = 256;
 /// Number of checks per ttl, for bound locks whose slots have moved.
 const LOOKS: u32 = 10;
 
-/// Binds a lease to the session at the server of its key, with the longest lease that one of its guards
+/// Binds a lease to the session at the server of its key, with the longest lease that any of its guards
 /// requests. Retries for at most `patience`, until the lease is known to be bound or lost.
 pub(crate) async fn bind(
     inner: &Arc<Context>,
@@ -120,8 +120,7 @@ async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
     }
 }
 
-/// Binds the leases of a session again: those whose slots have moved, and all of them when the session is
-/// over.
+/// Binds leases of a session again: a lease when its slot has moved, and all leases when the session is over.
 fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()> + Send + 'static {
     let (inner, pause) = (Arc::downgrade(inner), inner.settings.session_ttl / LOOKS);
     async move {
@@ -147,7 +146,7 @@ struct Moved(HashMap<u64, JoinHandle<()>>);
 impl Moved {
     /// Binds leases whose keys have left this node at their new nodes.
     fn bind_again(&mut self, inner: &Arc<Context>, node: &Arc<Node>, leases: Vec<Arc<Lease>>) {
-        // One server has all keys.
+        // Outside a cluster, one server has all keys.
         if inner.router.only().is_ok() {
             return;
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const PLACES: usize = 4096;
 
-/// A set of lock names, by hash. Names that share a place are the same in each process, so that a
+/// A set of lock names, by hash. Each process uses the same hash, so that the same names collide and a
 /// simulation can be repeated.
 #[derive(Debug)]
 pub(crate) struct Contended(Box<[AtomicBool]>);

@@ -96,7 +96,7 @@ impl Context {
     }
 
     /// Runs `work` in the background, on the runtime of the caller, or else on the runtime of a connection.
-    /// Without either it does nothing, and held locks end with their leases. Neither blocks nor panics.
+    /// Without either runtime, does nothing, and held locks end with their leases. Neither blocks nor panics.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = Handle::try_current().ok().or_else(|| self.router.runtime()) {
             // A runtime that is shutting down drops the task.
@@ -171,8 +171,8 @@ impl Context {
     }
 
     /// Checks one server, with a command without arguments and with `PING`. The server checks the name of a
-    /// command and the number of its arguments before keys and rights (ACL), so it refuses a known command
-    /// for its arguments. It does so even without a login, which `PING` checks.
+    /// command and the number of its arguments before keys and rights (ACL). So it refuses a known command
+    /// because of its arguments, even without a login. Then `PING` checks the login.
     async fn check_module_of(&self, node: &Node) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
         let open = redis::cmd("SESSION.OPEN");

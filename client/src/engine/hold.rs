@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Renews a lease for the length that is computed when it is sent, with the owner's value if there is one,
-/// and records the outcome. Returns when it was sent.
+/// Renews a lease, with the owner's value if there is one, and records the outcome. Computes the length when
+/// the renewal is sent. Returns the moment of sending.
 ///
-/// Errors without an effect at the server are retried while the lease lasts. With `repeatable` the command
-/// is also retried once after a broken connection, since a repetition has the same effect.
+/// Errors without an effect at the server are retried while the lease lasts. If the command is `repeatable`,
+/// a repetition has the same effect. Then it is also retried once after a broken connection.
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -67,7 +67,8 @@ async fn renew_once(
             lease.refused(refused);
         }
         renewal.renewal = Some(lease.renewing(sent, length, via));
-        // If this future is dropped, the lease already counts with a late renewal.
+        // `renewing` may have shortened the lease. The agenda is updated at once, since this future may be
+        // dropped.
         inner.watchdog.watch(lease);
     };
     let answer = inner.renewals.send_one(to, &request, left(end), sending).await;
@@ -120,7 +121,7 @@ pub(crate) async fn give_back_in(
     share: ShareId,
 ) -> Result<(), Error> {
     let held_so_far = !lease.is_lost();
-    // The lease at the server ends no later.
+    // Upper limit of the lease at the server.
     let lasts = lease.longest_ever().max(FIRST_LEASE);
     let release = lease.leave(turn, share);
     inner.watchdog.watch(lease);
@@ -139,7 +140,7 @@ pub(crate) async fn give_back_in(
     }
     let unknown = outcome.as_ref().is_err_and(|trouble| !trouble.is_lost());
     if !matches!(give_back, GiveBack::All) {
-        // Repeated later, the release could remove a newer hold.
+        // If the release were repeated later, it could remove a newer hold.
         if unknown {
             lease.strayed();
         }
@@ -168,8 +169,8 @@ pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, s
     }
 }
 
-/// Sends a release, and repeats it once if the connection breaks. It names the number of holds to leave, so
-/// a repetition does no harm.
+/// Sends a release, and repeats it once if the connection breaks. The release names the number of holds to
+/// leave, so a repetition does no harm.
 async fn send(
     inner: &Context,
     lease: &Lease,

@@ -15,7 +15,7 @@
 //! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last
 //!   answered command has set, nor the one that an unanswered command sets if it is executed later.
 //! - **I2** Lost is final. A query after `until`, or after the time for which the [`Binding`] to a session
-//!   counts, makes the lease lost first.
+//!   counts, first makes the lease lost.
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
@@ -143,7 +143,7 @@ pub(crate) enum ReleaseAction {
     Release {
         /// The holds to give back.
         give_back: GiveBack,
-        /// All holds are released, and an earlier acquire may still arrive after the release.
+        /// `true` if an earlier acquire of this owner may still arrive after the release.
         strays: bool,
     },
 }
@@ -241,7 +241,8 @@ impl Lease {
         self.held_lock.token.max(self.raised.load(Ordering::Acquire).into())
     }
 
-    /// Sets the token to send with each renewal, unless that is larger already. Returns the previous one.
+    /// Sets the token to send with each renewal, unless a larger token is already set. Returns the previous
+    /// one.
     pub(crate) fn raise(&self, token: Token) -> Token {
         self.raised.fetch_max(token.value(), Ordering::AcqRel).into()
     }
@@ -277,9 +278,9 @@ impl Lease {
         }
     }
 
-    /// Adds a hold that was requested at `sent`: the server's lease is the longer of both. `None` if the
-    /// lock is lost. If the hold does not `count` yet, because replicas must confirm it, `until` does not
-    /// change and the lease is renewed at once.
+    /// Adds a hold that was requested at `sent`. The lease at the server is the longer of the previous and
+    /// the requested one. `None` if the lock is lost. If the hold does not `count` yet, because replicas must
+    /// confirm it, `until` does not change and the lease is renewed at once.
     pub(crate) fn reentered(
         &self,
         _turn: &Turn,
@@ -378,7 +379,7 @@ impl Lease {
         }
     }
 
-    /// Number of guards.
+    /// Number of holds: one for each guard, and for each dropped guard whose release is in flight.
     pub(crate) fn holds(&self) -> usize {
         self.state().shares.len()
     }
@@ -410,7 +411,7 @@ impl Lease {
         Some(Turn(self.clone()))
     }
 
-    /// Returns whether a share exists, held or lost.
+    /// Returns whether any share is left, even if the lease is lost.
     pub(crate) fn is_alive(&self) -> bool {
         !self.state().shares.is_empty()
     }
@@ -466,7 +467,7 @@ impl Lease {
         self.state().longest_ever
     }
 
-    /// Returns the longest lease that a guard requests.
+    /// Returns the longest lease that any current guard requests, from `now` on.
     pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
         self.state().longest(now)
     }

@@ -7,17 +7,16 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// If the server still answered this long after the start of a wait, the wait has reached it, and the time
-/// for retries starts again. Some networks cut silent connections every minute.
+/// If the server still answered this long after the start of a wait, the wait has reached the server. Then
+/// the time for retries starts again. Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
 /// Range of the growing pauses of an acquire that cannot wait in the queue.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
-/// Pauses between retries: this fraction of the time since the first error, within the limits that follow.
-/// So an acquire that waits for a failover of two seconds retries at most an eighth of a second after its
-/// end.
+/// A pause between retries is the time since the first error divided by this, within the limits below. So an
+/// acquire that waits for a failover of two seconds retries at most an eighth of a second after its end.
 const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -117,7 +116,8 @@ impl Trouble {
         self.since.get_or_insert_with(|| heard.max(since));
     }
 
-    /// Pauses before the next attempt, or returns the error if there is to be none. `news` ends the pause.
+    /// Pauses before the next attempt, or returns the error if no further attempt is allowed. `news` ends the
+    /// pause.
     pub(crate) async fn bear(
         &mut self,
         error: Error,

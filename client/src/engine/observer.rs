@@ -1,8 +1,8 @@
 //! Observation of locks: their holders, and changes of holder.
 //!
 //! Each observed lock has one task, for any number of observers. The task sends `LOCK.OBSERVE` and gets
-//! changes through the session at that server. When the session ends, it starts again at the server that
-//! has the lock then. The state of a lock is in [`Observed`], with the invariants O1 and O2.
+//! changes through the session at that server. When the session ends, the task starts again at the server
+//! that then has the lock. The state of a lock is in [`Observed`], with the invariants O1 and O2.
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Pauses between requests to observe that are refused for good: the first, and the longest.
+/// Shortest and longest pause after a request to observe that is refused for good.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
 
@@ -57,7 +57,7 @@ pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observ
     observation
 }
 
-/// Makes a renewal of each suspect due, whose answer decides.
+/// Makes a renewal of each suspect due. Its answer shows whether the lease is lost.
 fn check(context: &Context, suspects: Suspects) {
     let Suspects { leases, why } = suspects;
     for lease in leases {
@@ -146,7 +146,8 @@ impl Running {
             let pause = if trouble.is_retryable() {
                 pause_after(lasts)
             } else {
-                // An administrator may allow it later. Each pause is as long as the time so far.
+                // An administrator may allow the observation later. Each pause is as long as the time since
+                // the first error.
                 lasts.clamp(REFUSED_MIN, REFUSED_MAX)
             };
             if !trouble.is_retryable() || lasts >= context.settings.patience {

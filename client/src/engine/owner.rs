@@ -69,7 +69,7 @@ impl Owner {
         Self { client, slots: Arc::default() }
     }
 
-    /// Returns whether it was made by this client.
+    /// Returns whether this client made the owner.
     pub(crate) fn is_of(&self, client: Uuid) -> bool {
         self.client == client
     }
@@ -99,7 +99,7 @@ impl Slot {
     }
 }
 
-/// Use of a slot by an acquire or a guard. The slot is removed with the last of them.
+/// Use of a slot by an acquire or a guard. The slot is removed with its last use.
 pub(crate) struct OwnerSlot {
     owner: Owner,
     mode: Mode,

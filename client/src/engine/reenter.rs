@@ -1,6 +1,6 @@
 //! Re-entry: an owner that holds a lock acquires it once more.
 //!
-//! The watchdog continues during it.
+//! The watchdog continues during a re-entry.
 
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
@@ -43,7 +43,7 @@ pub(crate) async fn reenter(
     let same = |grant: &Grant| grant.token == lease.token();
     match answer {
         Ok(Some(grant)) if same(&grant) => {}
-        // Another client has changed the key: this is not the grant that the guards hold.
+        // The grant that the guards hold has ended: another owner holds the lock, or the key was changed.
         Ok(other) => {
             lease.lose(false, if other.is_none() { Loss::Taken } else { Loss::Deleted });
             return Err(lease.lost_error());

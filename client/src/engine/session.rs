@@ -13,17 +13,16 @@
 //! also with its runtime, the session is over.
 //!
 //! - **S1** A session ends once, with a reason. Its waits and observations then end with that reason and
-//!   start again through another session. If the server still has the owner in its queue, the place is
-//!   kept.
-//! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases
-//!   the lock if it was granted.
+//!   start again through another session. If the server still has the owner in its queue, the place is kept.
+//! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases the
+//!   lock if it was granted.
 //! - **S3** A wait fails when the server has not answered for the ttl, or for the patience of the wait if
 //!   that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
-//!   know the session: a late request would bind to it again.
+//!   know the session. Otherwise a late request could bind a lock to the old session again.
 //! - **S5** Bound locks count as held until `ttl` after the last answered `SESSION.NEXT` was sent. If the
-//!   server does not know the session before that time is over, it has forgotten the bindings, and the
-//!   leases alone count.
+//!   server does not know the session before that time is over, it has forgotten the bindings, and the leases
+//!   alone count.
 //!
 //! [`Claim`]: crate::engine::acquire::claim::Claim
 
@@ -141,7 +140,7 @@ impl Session {
     /// Waits until the session ends.
     pub(crate) async fn over(&self) {
         let mut phase = self.phase.subscribe();
-        // The sender lives as long as this.
+        // The sender lives as long as this session.
         let _over = phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
     }
 
@@ -177,7 +176,7 @@ impl Session {
         })
     }
 
-    /// Starts the task that binds its leases again, on the runtime of the caller, unless it runs.
+    /// Starts the task that binds the session's leases again, on the runtime of the caller, unless it runs.
     pub(crate) fn keep_bound<T>(self: &Arc<Self>, keeper: impl FnOnce(Arc<Self>) -> T)
     where
         T: Future<Output = ()> + Send + 'static,
@@ -268,8 +267,8 @@ impl Uses {
     }
 
     /// Returns whether the next request is sent before the last one is answered. Outcomes then follow each
-    /// other without a pause. With bound locks it is not, since an answer counts from when its request was
-    /// sent.
+    /// other without a pause. Returns `false` with bound locks, because an answer counts only from the moment
+    /// at which its request was sent.
     fn reads_ahead(&mut self) -> bool {
         let is_awaited = !self.waits.is_empty() || !self.observed.is_empty();
         is_awaited && !self.bound.any()
@@ -291,7 +290,7 @@ fn closed() -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, "the session is closed")))
 }
 
-/// A place in the queue. When it is dropped, its outcome is not awaited any more.
+/// A place in the queue. After it is dropped, no task awaits the outcome of the wait.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     session: Arc<Session>,
@@ -315,7 +314,7 @@ impl Drop for Ticket {
     }
 }
 
-/// The changes of an observed lock. When it is dropped, they are not awaited any more.
+/// Receiver of the changes of an observed lock. After it is dropped, no task awaits them.
 #[derive(Debug)]
 pub(crate) struct Changes {
     session: Arc<Session>,

@@ -33,8 +33,8 @@ impl Default for Settings {
     }
 }
 
-/// The longest lease of a first grant. A longer one is set by a renewal after the grant has arrived, so a grant
-/// with a lost answer ends after this time.
+/// The longest lease of a first grant. A renewal sets a longer one after the grant has arrived. So a grant
+/// whose answer is lost ends after this time.
 pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
 
 /// The shortest lease. A shorter one could end before the reply arrives.
@@ -49,7 +49,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     Err(Error::Invalid(format!("lease out of range: {lease:?} is not 10 ms to ten years")))
 }
 
-/// Longest value that the server accepts.
+/// Longest value, in bytes, that the server accepts.
 const VALUE_MAX: usize = 1_024;
 
 pub(crate) fn check_value(value: &[u8]) -> Result<(), Error> {
@@ -68,8 +68,8 @@ pub(crate) fn check_session_ttl(ttl: Duration) -> Result<(), Error> {
     Err(Error::Invalid(format!("session_ttl out of range: {ttl:?} is not 100 ms to a minute")))
 }
 
-/// Largest result that is stored. A larger one would hold up the commands behind it on the connection that
-/// all locks of the client share.
+/// Largest result that is stored, in bytes. A larger one would delay the commands after it on the connection
+/// that all locks of the client share.
 const RESULT_MAX: usize = 64 * 1_024 * 1_024;
 
 pub(crate) fn check_result(result: &[u8]) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Storing the result of the work that was done under a lock, in the step that releases the lock.
+//! Stores the result of work under a lock, with the command that releases the lock.
 //!
 //! The server executes `LOCK.RELEASE … STORE` only for the holder, so a result is never stored for a lease
 //! that is over. If an answer is lost, the same command is sent again. It stores the result, or it finds
@@ -13,7 +13,7 @@ use crate::wire::reply;
 use crate::wire::request::{self, GiveBack, ToStore};
 use std::sync::Arc;
 
-/// Releases a lock with one guard, and stores a result in the same step. After an error the lock is
+/// Releases a lock with one guard, and stores a result with the same command. After an error the lock is
 /// released without the result. If the error leaves the outcome unknown, the result may have been stored.
 pub(crate) async fn give_back_storing(
     inner: &Arc<Context>,

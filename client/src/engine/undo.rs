@@ -13,9 +13,10 @@ use tokio::time::{Instant, sleep};
 /// sent over the next connection.
 const LATER: Duration = Duration::from_secs(3);
 
-/// Sends a release until it is answered, after the cancellation of the wait if there was one. It is first
-/// sent over the connection of the acquire, so that it is executed after it. If that connection broke, it
-/// is sent over a new one, and once more later. Gives up after `lasts`: then the lease has ended.
+/// Sends the commands until each is answered: the release, and before it the cancellation if there was a
+/// wait. They are first sent over the connection of the acquire, so that they are executed after the acquire.
+/// If that connection broke, they are sent over a new one, and again after [`LATER`]. Gives up after `lasts`,
+/// when the lease has ended.
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],
@@ -49,7 +50,7 @@ pub(crate) async fn free(
 /// Outcome of a release that was sent over the connection of the acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Followed {
-    /// The lock was released.
+    /// The lock was released, or the release was refused for good.
     Done,
     /// The acquire has been executed or refused, and cannot arrive later. The release was refused for now:
     /// another server has the lock, or this one accepts the release a little later.

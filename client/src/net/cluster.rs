@@ -7,7 +7,7 @@
 //!                                           └───────────────────────────┘
 //! ```
 //!
-//! - **C1** A node's slot map is used unless its epoch is older than the current epoch.
+//! - **C1** A slot map with an epoch older than the current epoch is used only if no node sends a newer map.
 //! - **C2** A node that has lost all its slots is deposed: calls in flight there end.
 //! - **C3** One refresh runs at a time. All tasks that need one share it.
 
@@ -38,7 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval of refreshes while a call waits at a node: a node that hangs sends no error.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// A request for a refresh uses the last one if that began less than this before the request.
+/// If a refresh is requested less than this after the last one began, the outcome of the last refresh is
+/// used.
 const FRESH: Duration = Duration::from_millis(50);
 
 /// The index for a slot that is not served.
@@ -67,7 +68,7 @@ struct Look {
 #[derive(Debug)]
 struct State {
     epoch: u64,
-    /// All known nodes, including nodes without slots, which may be importing their first one.
+    /// All known nodes, including nodes without slots, which may be importing their first slot.
     nodes: HashMap<At, Arc<Node>>,
     /// Nodes that have slots.
     owners: Vec<Arc<Node>>,
@@ -75,7 +76,7 @@ struct State {
     slots: Vec<u16>,
     /// Nodes without slots, which can be asked for the slot map.
     replicas: Vec<At>,
-    /// The node that the last redirect named. It is asked first, since its map is newer.
+    /// The node that the last `MOVED` named. It is asked first, since it probably has a newer map.
     knows_best: Option<Arc<Node>>,
     /// The refresh in the background, if one runs.
     looking: Option<JoinHandle<()>>,
@@ -142,8 +143,8 @@ impl Cluster {
         }
     }
 
-    /// Refreshes the map, and returns all nodes that have slots. If the refresh fails, uses the previous map;
-    /// fails only if that has no nodes.
+    /// Refreshes the map, and returns all nodes that have slots. If the refresh fails, uses the previous map.
+    /// Fails only if the previous map has no nodes.
     pub(crate) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
         let looked = self.look_to_the_end(FRESH).await;
         let owners = self.state().owners.clone();
@@ -153,7 +154,7 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// Returns the runtime of any connected node.
+    /// Returns the runtime on which some node last began to connect.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }
@@ -232,7 +233,8 @@ impl Cluster {
         }
     }
 
-    /// Refreshes the map, and completes that even if the caller is cancelled: other commands need it too.
+    /// Refreshes the map. The refresh is completed even if the caller is cancelled, since other calls need it
+    /// too.
     async fn look_to_the_end(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let (me, asked) = (self.clone(), Instant::now());
@@ -383,7 +385,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Records an answer. Returns its view if that has slots and is not outdated.
+    /// Records an answer. Returns its view if the view has slots and is not outdated.
     fn take_in(&mut self, name: &str, answer: Result<View, Error>) -> Option<View> {
         match answer {
             Ok(view) if view.ranges.is_empty() => {
@@ -403,14 +405,14 @@ impl Asked {
     }
 
     /// Returns the outcome after all nodes have been asked. Uses the outdated view with the highest epoch, if
-    /// there is one: the cluster has been created anew.
+    /// there is one: the cluster was probably created anew.
     fn nobody_knows(self) -> Result<View, Error> {
         if let Some(view) = self.outdated {
             return Ok(view);
         }
         let said: Vec<String> =
             self.troubles.iter().map(|(name, trouble)| format!("{name}: {trouble}")).collect();
-        // An error that lasts comes first: the user has to fix its cause.
+        // An error that is not retryable is preferred, because the user has to fix its cause.
         let lasting = |trouble: &Error| !trouble.is_retryable();
         if let Some((_, trouble)) = self.troubles.into_iter().find(|(_, t)| lasting(t)) {
             return Err(trouble);

@@ -1,7 +1,7 @@
-//! One connection of redis-rs to a server. Commands are sent at once, and together where possible.
+//! One connection of redis-rs to a server. Commands of several tasks are sent together where possible.
 //!
-//! With more than one call in flight, a write waits until the tasks that are ready
-//! have run: many tasks that send at the same moment then share a packet.
+//! While more than one call is in flight, a write first yields once to the tasks that are ready to run. So
+//! many tasks that send at the same moment share a packet.
 
 use crate::net::transport::{Stream, Transport};
 use crate::sync::{Mutex, lock};
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
-/// The reply of a server that has reached its limit of clients. It then closes the connection.
+/// The reply of a server that has reached its limit of clients. The server then closes the connection.
 const FULL: &[u8] = b"-ERR max number of clients";
 
 /// A connection that many tasks can use at the same time. A task of its own [drives](Self::drive) it, or its
@@ -37,7 +37,7 @@ struct State {
     closed: AtomicBool,
 }
 
-/// Place where the future runs that reads and writes the stream.
+/// State of the future that reads and writes the stream: whether it runs, and where.
 enum Driver {
     /// Not driven yet.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),

@@ -46,7 +46,7 @@ impl Connector {
         })
     }
 
-    /// Opens a connection and logs in. It has no response timeout: callers have their own.
+    /// Opens a connection and logs in. The connection has no response timeout: callers have their own.
     async fn dial(&self) -> Result<(Connection, Option<Arc<PrimaryEpoch>>), Error> {
         match self {
             Self::Standalone(server) => Ok((server.connect().await?, None)),
@@ -82,7 +82,7 @@ impl Connector {
     }
 }
 
-/// Opens connections to one node. All tasks that need one share the backoff between attempts.
+/// Opens connections to one node. All tasks that need a connection share the backoff between attempts.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     pub(crate) connector: Connector,
@@ -94,8 +94,8 @@ impl Dialer {
         Self { connector, pace: Arc::default() }
     }
 
-    /// Opens a connection. Waits for the backoff first; another server that becomes the primary ends that
-    /// wait.
+    /// Opens a connection. Waits for the backoff first. The wait ends early if another server becomes the
+    /// primary.
     pub(crate) async fn dial(&self) -> Result<Live, Error> {
         tokio::select! {
             biased;

@@ -24,7 +24,7 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct State {
     last: Option<Dial>,
-    /// A doubted connection, kept until its replacement has logged in.
+    /// A doubted connection (see [`Live::doubt`]), kept until its replacement has logged in.
     spare: Option<Arc<Live>>,
 }
 
@@ -138,7 +138,8 @@ impl Link {
     }
 }
 
-/// Returns the instant after `time` from the current one. If it is out of range, returns one in thirty years.
+/// Returns the instant that is `time` from now. If it is out of range, returns an instant thirty years from
+/// now.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 86_400))

@@ -45,15 +45,16 @@ pub(crate) struct Live {
     pub(crate) number: u64,
     connection: Connection,
     broken: AtomicBool,
-    /// An answer did not arrive in the time that a lease had for it: another connection is preferred.
+    /// `true` if an answer did not arrive in the time that a lease had for it. Another connection is then
+    /// preferred.
     doubted: AtomicBool,
-    /// Epoch of the server, if another one can take over its role.
+    /// Epoch of the server. `None` if no other server can take over its role.
     primary_epoch: Option<Arc<PrimaryEpoch>>,
-    /// The server is a node of a cluster: a command may need `ASKING` before it.
+    /// `true` if the server is a node of a cluster. A command may then need `ASKING` before it.
     clustered: bool,
     pace: Arc<Pace>,
-    /// A command was executed, which reset the backoff: if this connection breaks, another one may be opened
-    /// at once.
+    /// `true` after the first executed command, which reset the backoff. If this connection breaks, another
+    /// one may then be opened at once.
     proven: AtomicBool,
 }
 
@@ -196,7 +197,7 @@ impl Live {
             || self.primary_epoch.as_ref().is_some_and(|r| r.is_over())
     }
 
-    /// Returns the answer, or an error if the server is deposed before it arrives.
+    /// Returns the answer, or an error if the server is deposed before the answer arrives.
     async fn until_deposed<T>(
         &self,
         answer: impl Future<Output = RedisResult<T>>,

@@ -55,7 +55,7 @@ impl Node {
         self.dialer.connector.switched().await;
     }
 
-    /// Ends the epoch of a cluster node, and with it all calls in flight there.
+    /// Ends the epoch of a cluster node. Calls in flight at the node fail.
     pub(crate) fn depose(&self) {
         if let Connector::Node(_, primary_epoch) = &self.dialer.connector {
             PrimaryEpoch::end(primary_epoch);

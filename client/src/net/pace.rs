@@ -10,12 +10,13 @@ use tokio::time::{Instant, sleep_until};
 const FIRST: Duration = Duration::from_millis(20);
 const FACTOR: f32 = 1.5;
 
-/// Longest pause before jitter, which adds up to 100 % of it.
+/// Longest pause without jitter. Jitter adds up to 100 % of a pause.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// Backoff between attempts to connect to one node, shared by all tasks that need a connection.
 ///
-/// An attempt sets the time of the next one when it begins, as if it failed. Success cancels that.
+/// An attempt that begins sets the earliest time of the next one, as if it were certain to fail. Its success
+/// removes this delay.
 #[derive(Debug)]
 pub(crate) struct Pace {
     state: Mutex<State>,

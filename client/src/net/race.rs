@@ -4,11 +4,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Head start of each attempt over the next one: what RFC 8305 recommends for connections.
+/// Head start of each attempt over the next one. The value is the one that RFC 8305 recommends for
+/// connections.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Runs attempts until one succeeds, and drops the others. An attempt begins when the one before it has
-/// failed or has had its head start. Returns the last error if all fail, and `None` without attempts.
+/// Runs attempts until one succeeds, and drops the others. The next attempt begins as soon as any attempt
+/// fails, or after the head start of the last one. Returns the last error if all fail, and `None` without
+/// attempts.
 pub(crate) async fn first_ok<T, E, F>(attempts: impl IntoIterator<Item = F>) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,

@@ -6,8 +6,8 @@
 //! the renewal has received the grant too.
 //!
 //! If all replicas are required, `ROLE` asks the primary for their number right before each `WAIT`. The
-//! largest number seen remains required: a lost replica may return and be promoted. It is recorded for each
-//! node, since the nodes of a cluster have replicas of their own.
+//! largest number seen remains required: a lost replica may return and be promoted. The largest number is
+//! recorded for each node, since the nodes of a cluster have replicas of their own.
 //!
 //! A replica that reconnects before the primary drops its old connection is listed twice, and may be counted
 //! twice. Until the old entry disappears, one more acknowledgement is required.
@@ -22,8 +22,8 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection without an answer for this long is replaced, if the server accepts a new one. A
-/// shorter silence, after which a short lease gives up, says little about the connection.
+/// If a renewal gets no answer for at least this long, its connection is replaced, provided that the server
+/// accepts a new one. A renewal of a short lease gives up earlier, which says little about the connection.
 pub(crate) const HANGS: Duration = Duration::from_millis(100);
 
 /// Number of replicas that must acknowledge a grant or a renewal, and the time that they have for it.
@@ -131,8 +131,8 @@ impl Renewals {
     /// Sends one renewal, and follows redirects. Returns the lease that runs from then on, or `None` if the
     /// lock is not held.
     ///
-    /// Before each attempt, calls `sending` with the number of the connection and whether the attempt before
-    /// was redirected: then that one had no effect.
+    /// Before each attempt, calls `sending` with the number of the connection, and `true` if the previous
+    /// attempt was redirected. A redirected attempt had no effect.
     pub(crate) async fn send_one(
         &self,
         mut to: RenewalRoute,
@@ -194,8 +194,8 @@ fn reached(answer: Option<Value>) -> Result<u32, Error> {
     Ok(redis::from_redis_value(answer)?)
 }
 
-/// Interprets the error of a `WAIT` after a renewal. The code `ERR` means that the server became a replica in
-/// between: then the renewal has reached no replica.
+/// Interprets the error of a `WAIT` after a renewal. The code `ERR` means that the server became a replica
+/// after the renewal. Then no replica counts as having received the renewal.
 fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
     let of_a_replica = matches!(&refused, Error::Server(error) if error.code() == Some("ERR"));
     if !of_a_replica {

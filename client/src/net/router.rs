@@ -1,8 +1,8 @@
 //! Routes a command by its key.
 //!
-//! The router follows `MOVED` and `ASK`, at once and a limited number of times: they mean that the command
-//! had no effect, so any command can be sent to the other node. All other errors are returned to the sender,
-//! above all the loss of an answer: only the sender knows the effect of a repetition.
+//! The router follows the redirects `MOVED` and `ASK` at once, a limited number of times. A redirect means
+//! that the command had no effect, so any command can be sent to the other node. All other errors are
+//! returned to the sender, above all the loss of an answer: only the sender knows the effect of a repetition.
 
 use crate::net::address::{Address, Place};
 use crate::net::cluster::Cluster;
@@ -98,7 +98,8 @@ impl Router {
         }
     }
 
-    /// Refreshes the slot map in the background, if it may be stale.
+    /// Starts a refresh of the slot map in the background, unless one is running. Does nothing outside a
+    /// cluster.
     pub(crate) fn seek(&self) {
         if let To::Cluster(cluster) = &self.to {
             cluster.look_soon();
@@ -115,7 +116,7 @@ impl Router {
         }
     }
 
-    /// Returns the server, or an error if it is a cluster.
+    /// Returns the only node, or an error if the address is of a cluster.
     pub(crate) fn only(&self) -> Result<&Arc<Node>, Error> {
         match &self.to {
             To::One(node) => Ok(node),
@@ -154,8 +155,8 @@ impl Router {
         self.call_via(key, cmd, patience, |_| {}).await
     }
 
-    /// As [`call`](Self::call). Before each attempt, calls `via` with its connection: only the command that
-    /// was sent over the last one can have had an effect.
+    /// As [`call`](Self::call). Before each attempt, calls `via` with the connection of the attempt. Only the
+    /// last attempt can have had an effect.
     pub(crate) async fn call_via(
         &self,
         key: &[u8],
@@ -173,8 +174,8 @@ impl Router {
         }
     }
 
-    /// As [`learn`](Self::learn). If the error is a redirect and their number is within the limit, replaces
-    /// the route and returns `true`.
+    /// As [`learn`](Self::learn). If the error is a redirect and the limit of redirects is not reached,
+    /// replaces the route and returns `true`.
     pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
         let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
         let hops = route.hops + 1;

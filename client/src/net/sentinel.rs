@@ -54,7 +54,7 @@ pub(crate) struct Sentinels {
 #[derive(Default)]
 struct State {
     current: Option<Primary>,
-    /// Time at which a Sentinel last named it. `None` after a failed attempt to connect.
+    /// Time at which a Sentinel last named the current primary. `None` after a failed attempt to connect.
     said: Option<Instant>,
     /// Index of the Sentinel that answered last, and the connection to it.
     open: Option<(usize, Connection)>,
@@ -224,8 +224,8 @@ impl Sentinels {
         }
     }
 
-    /// Records the primary. If it is another one, ends the epoch of the previous primary. Returns `None` if
-    /// the decision is older than the last known one.
+    /// Records the primary. If it is another server than before, ends the epoch of the previous primary.
+    /// Returns `None` if the decision is older than the last known one.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
         let before = state.said.replace(Instant::now());
@@ -258,7 +258,8 @@ impl Sentinels {
         }
     }
 
-    /// Subscribes to [`SWITCH`] at the first Sentinel that accepts a connection. Returns its index too.
+    /// Subscribes to [`SWITCH`] at the first Sentinel that accepts a connection. Also returns the index of
+    /// this Sentinel.
     async fn listen(&self) -> Result<(usize, redis::aio::PubSub), Error> {
         let mut last = Error::Timeout;
         for (index, sentinel) in self.in_turn() {
@@ -275,7 +276,8 @@ impl Sentinels {
         Err(last)
     }
 
-    /// Asks for the primary. If it is another one, calls in flight at the previous one end.
+    /// Asks for the primary. If it is another server than before, calls in flight at the previous primary
+    /// fail.
     async fn look(&self) {
         match self.find().await {
             Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
@@ -288,7 +290,7 @@ impl Sentinels {
     }
 }
 
-/// Asks for the primary after each message of a Sentinel, and in every [`ROUND`].
+/// Asks for the primary after each message of a Sentinel, and after each [`ROUND`] without a message.
 async fn watch(sentinels: Weak<Sentinels>) {
     loop {
         let Some(me) = sentinels.upgrade() else { return };
@@ -304,7 +306,7 @@ async fn watch(sentinels: Weak<Sentinels>) {
             let told = timeout(ROUND, messages.next()).await;
             let Some(me) = sentinels.upgrade() else { return };
             if matches!(told, Ok(Some(_))) {
-                // The other Sentinels may not have learned of it yet.
+                // The other Sentinels may not know the new primary yet, so this one is asked first.
                 me.first.store(index, Ordering::Relaxed);
             }
             me.look().await;

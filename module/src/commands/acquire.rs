@@ -86,8 +86,8 @@ pub(super) fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Returns whether the result of `UNLESS` exists, so that the caller is answered `ready` instead of the lock.
-/// If so, a waiter of the same owner is answered `ready`, too.
+/// Returns whether to answer the caller `ready`: its ready-key (`UNLESS`) exists, and the owner does not hold
+/// the lock. If so, also answers `ready` to a wait of the same owner in the queue.
 pub(super) fn is_ready(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -110,8 +110,8 @@ pub(super) fn is_ready(
     Ok(true)
 }
 
-/// Returns whether an owner already holds a lock. Then it repeats its request and must not be answered
-/// `ready`: it would conclude that it holds nothing.
+/// Returns whether an owner already holds a lock. Such an owner repeats a request. It must not be answered
+/// `ready`, from which it would conclude that it holds nothing.
 fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
     let case = server.look_up(ctx, lock, owner, clock::now());
     let holds = |want| case.at.holds_of(owner.bytes(), want);
@@ -142,7 +142,8 @@ pub(super) fn run(
     acquired(outcome)
 }
 
-/// Re-enters a lock that the owner already holds. Refused if it holds nothing.
+/// Handles `HELD`: acquires a lock again that the owner already holds, without a further hold. Refused if the
+/// owner does not hold the lock.
 fn run_held(
     server: &mut Server,
     ctx: &Ctx<'_>,

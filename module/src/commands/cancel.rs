@@ -52,7 +52,7 @@ impl Operation for LatchCancel {
     }
 }
 
-/// Withdraws a waiter for a key of this kind.
+/// Cancels the wait of an owner for a key of this kind. For a latch, the owner is the name of the waiter.
 fn cancel(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -65,7 +65,7 @@ fn cancel(
     let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
     let Some(waiting) = server.table.cancel(key, owner) else { return Ok(Reply::Number(0)) };
     server.answer(waiting, Reply::Nil, None);
-    // The next waiter may be granted now, for example a smaller request for permits.
+    // The next waiter may be served now, for example because it wants fewer permits.
     server.plan(ctx, clock::now());
     Ok(Reply::Number(1))
 }

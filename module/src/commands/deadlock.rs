@@ -15,8 +15,8 @@ const SHOWN: usize = 64;
 
 /// Returns the error, for example `DEADLOCK k1 held by a, who waits for k2 held by b`.
 ///
-/// The first key is one that the caller has requested, and is always named. Another key and its owner are
-/// named only if the caller's user may read that key.
+/// The error always names the first key, which the caller itself requested. It names any other key, with the
+/// key's owner, only if the caller's user may read that key.
 pub(super) fn deadlock(ctx: &Ctx<'_>, links: &[Link]) -> Reply {
     let first = links.first().map(|link| link.key.borrow());
     let describe = |link: &Link| {

@@ -63,12 +63,13 @@ impl Operation for LockInfo {
 
 /// State of a lock, as read for the reply.
 struct Held {
-    /// The exclusive owner, its holds, and its shared holds.
+    /// Exclusive owner, with the numbers of its exclusive and its shared holds.
     alone: Option<(Vec<u8>, u64, u64)>,
     /// The `VALUE` of the exclusive owner.
     says: Option<Vec<u8>>,
-    /// Number of sharers, and the shares of some that are alive.
+    /// Number of sharers. Only some of them are in `living`.
     sharers: usize,
+    /// Shares of some of the sharers that are alive.
     living: BTreeMap<Box<[u8]>, Share>,
     token: Option<Token>,
     until: Option<UnixMillis>,
@@ -137,7 +138,7 @@ impl Held {
         [("mode", mode), ("holders", number(holders))]
     }
 
-    /// Lists the owners, each with its exclusive and shared holds.
+    /// Lists the owners, each with its exclusive holds, its shared holds, and the rest of its lease.
     fn list(&self, now: Now) -> Reply {
         let entry = |owner: &[u8], holds, shared, until: Option<UnixMillis>| {
             Reply::List(vec![
@@ -150,7 +151,7 @@ impl Held {
         if let Some((owner, holds, shared)) = &self.alone {
             return Reply::List(vec![entry(owner, *holds, *shared, self.until)]);
         }
-        // No lease lasts longer than its key.
+        // Every lease ends at the latest when the key expires.
         let end = |until: UnixMillis| self.until.map_or(until, |end| end.min(until));
         let entries =
             self.living.iter().map(|(o, share)| entry(o, 0, share.holds, Some(end(share.until))));
@@ -173,8 +174,8 @@ pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) ->
     Reply::List(waiters.map(|waiter| Reply::List(entry(&waiter, now))).collect())
 }
 
-/// Lists the first waiters, as [`queue`]. A waiter for several locks also shows its keys, and the key at
-/// which it is held up.
+/// Lists the first waiters like [`queue`]. The entry of a waiter for several locks also has the names of its
+/// keys, and of the key that prevents its grant.
 fn queue_with_sets(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -21,15 +21,16 @@ pub(super) struct How(Caller);
 /// A new waiter.
 pub(super) struct Joined {
     waiter: WaiterId,
-    /// The client, if it was blocked.
+    /// The blocked client. `None` if the wait goes through a session.
     client: Option<Handle>,
-    /// The waiters whose places it took over.
+    /// Earlier blocked waits of the same owner, replaced by this waiter.
     replaced: Vec<Waiting>,
 }
 
 impl How {
-    /// Returns the way in which the caller waits for a key: through the session that it names, else blocked.
-    /// `None` if it names no session and must not be blocked, as in a transaction: then it does not wait.
+    /// Returns the way in which the caller waits for a key: through the session that it names, or else
+    /// blocked. `None` if it names no session and must not be blocked, for example in a transaction. Then the
+    /// command does not wait.
     pub(super) fn find(
         server: &mut Server,
         ctx: &Ctx<'_>,
@@ -73,7 +74,8 @@ impl How {
         room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
     }
 
-    /// Puts the caller in the queue if the table has decided so. If it does not wait, `Err` is its reply.
+    /// Puts the caller in the queue if `outcome` says that it must wait. If it does not wait, returns its
+    /// reply as `Err`.
     pub(super) fn settle<R, I: IntoIterator<Item = Waiting>>(
         &self,
         ctx: &Ctx<'_>,
@@ -114,7 +116,7 @@ impl How {
     }
 }
 
-/// Adds a waiter to the queue. If `bound` is given, its grant will be bound to that session.
+/// Adds a waiter to the queue. If `bound` is given, a later grant to the waiter is bound to that session.
 pub(super) fn enqueue(
     table: &mut Table<Waiting>,
     at: &impl WaitedFor,
@@ -130,8 +132,8 @@ pub(super) fn enqueue(
 }
 
 impl Joined {
-    /// Records the waiter of a blocked client, and answers the waits that it replaced. Returns the caller's
-    /// reply.
+    /// Answers the waits that this waiter replaced, and records the blocked client, if any. Returns the
+    /// caller's reply.
     pub(super) fn answer(self, server: &mut Server) -> Reply {
         for replaced in self.replaced {
             server.answer(replaced, REPLACED, None);

@@ -143,7 +143,7 @@ impl Operation for LatchInfo {
                 Latch::NotALatch { .. } => return Err(NOT_A_LOCK),
                 Latch::Open => ("open", 0, 0, None),
                 Latch::Counting { left, until, .. } => {
-                    // All fields except the one with the count.
+                    // One field has the count. Each other field is a participant.
                     let fields = open.as_ref().map_or(0, |key| key.fields());
                     ("counting", left, fields.saturating_sub(1), until)
                 }

@@ -12,7 +12,7 @@ pub(super) type Answer = Result<Reply, Reply>;
 
 /// A command of this module.
 pub(super) trait Operation: 'static {
-    /// Declaration for the server and its users.
+    /// Name, flags, arguments and documentation, as declared to the server.
     const SPEC: CommandSpec;
 
     /// Runs the command. On a replica, commands that write are not run.

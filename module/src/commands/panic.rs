@@ -1,5 +1,5 @@
-//! `LOCK.PANIC entry`: provokes a panic, in builds for tests of the guard only. `LOCK.PANIC past-the-end`
-//! reads beyond a buffer, which a memory checker must report.
+//! `LOCK.PANIC entry` provokes a panic, so that tests can check the guard. `LOCK.PANIC past-the-end` reads
+//! beyond a buffer, which a memory checker must report. The command exists only in test builds.
 
 use super::operation::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Entry, Reply, provoke_at, read_past_the_end};

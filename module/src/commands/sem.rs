@@ -242,7 +242,7 @@ impl Operation for SemInfo {
             Err(Semaphore::Unset) => return Err(UNSET),
             Err(Semaphore::Set(_) | Semaphore::NotASemaphore { .. }) => return Err(NOT_A_LOCK),
         };
-        // All fields except the one with the counts.
+        // One field has the counts. Each other field is a holder.
         let holders = open.as_ref().map_or(1, |key| key.fields()).saturating_sub(1);
         let mut fields = vec![
             ("permits", Reply::Number(limit)),

@@ -1,4 +1,4 @@
-//! `WITH numkeys key …` and `UNDER numkeys key …`: commands for several locks in one step.
+//! `WITH numkeys key …` and `UNDER numkeys key …`: commands that apply to several locks at once.
 
 use kvlock_core::arguments::{Further, Store};
 use kvlock_core::{
@@ -56,8 +56,8 @@ fn bound_to(
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
-/// Acquires all locks without waiting, or none of them. With `held`, is refused unless the owner already
-/// holds all of them.
+/// Acquires all locks without waiting, or none of them. With `held`, the request is refused unless the owner
+/// already holds all of them.
 pub(super) fn acquire(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -144,7 +144,8 @@ fn saying(
     changes.map(|(change, member)| change.saying(says.filter(|_| !member.under))).collect()
 }
 
-/// Releases all locks of a set that the owner holds.
+/// Releases each lock of a set, except locks that the owner does not hold. Stores the result only if the
+/// owner holds all of them.
 pub(super) fn release(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -171,7 +172,8 @@ pub(super) fn release(
     Ok(released(outcome))
 }
 
-/// Renews all locks of a set that the owner holds. `TOKEN` and `VALUE` do not apply to keys of `UNDER`.
+/// Renews each lock of a set, except locks that the owner does not hold. `TOKEN` and `VALUE` do not apply to
+/// keys of `UNDER`.
 pub(super) fn renew(
     server: &mut Server,
     ctx: &Ctx<'_>,

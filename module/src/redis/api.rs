@@ -2,7 +2,7 @@
 //!
 //! `redis-module` has a static for each function, which the server fills when the module is loaded. Functions
 //! that every supported server has are checked once, in [`missing_function`]. Any other function is checked
-//! where it is used: a capability of the server is detected by the presence of its function.
+//! where it is used: if the function is absent, the server lacks the capability.
 
 use std::ffi::c_int;
 

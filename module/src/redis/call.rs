@@ -68,7 +68,7 @@ fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
 }
 
-/// First version of a server that stores the ACL rules of a user as given, rather than only their result.
+/// First version of Redis that stores the ACL rules of a user as given, rather than only their result.
 const KEEPS_RULES: i32 = 0x0007_0200;
 
 /// Prefixes of the names of this module's commands.
@@ -84,8 +84,9 @@ const _: () = assert!(
 );
 
 impl Ctx<'_> {
-    /// Returns the error with which the server would refuse a client's write to this key now: the slot is not
-    /// its own, it has too few replicas, or its disk is full. `None` if it would not refuse.
+    /// Returns the error with which the server would refuse a client's write to this key now. `None` if it
+    /// would not refuse. Examples: this node does not serve the slot, it has too few replicas, or it could
+    /// not save to disk.
     ///
     /// Finds out with an `HDEL` of a field that no hash has, so that nothing is changed.
     pub(crate) fn refusal_to_write(&self, key: Arg<'_>) -> Option<Vec<u8>> {
@@ -110,7 +111,7 @@ impl Ctx<'_> {
 
     /// Returns whether the server has a command with this name. `false` if the command was renamed.
     pub(super) fn knows_command(&self, name: &CStr) -> bool {
-        // Each of these commands needs arguments. So without arguments none is executed.
+        // The command needs arguments. Without arguments, the server does not execute it.
         !self.is_unknown(name, c"")
     }
 
@@ -128,7 +129,7 @@ impl Ctx<'_> {
     }
 
     /// Returns the ACL rules of a user that name one of this module's commands. `None` if there is no such
-    /// user, or if the server does not store rules as given, as Redis 7.0.
+    /// user, or if the server does not store rules as given, like Redis 7.0.
     ///
     /// A server that stores such a rule crashes when the command is unloaded (valkey-io/valkey#2797).
     pub(super) fn rules_that_name_commands(&self) -> Option<Vec<u8>> {

@@ -14,8 +14,8 @@ use super::parked::take_parked;
 use super::spec::{ArgSpec, Command, CommandSpec, FOR_ALL, FOR_OPERATORS, KeyAccess, wrong_arity};
 use super::text::Arg;
 
-/// Declares the ACL categories of this module. The server keeps them when the module is unloaded. So it
-/// refuses them when the module is loaded again, which is ignored.
+/// Declares the ACL categories of this module. The server keeps them when the module is unloaded, and refuses
+/// them when the module is loaded again. This error is ignored.
 ///
 /// # Safety
 ///
@@ -28,7 +28,7 @@ pub(super) unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// Declares a command to the server. `Err` names what the server refused.
+/// Declares a command to the server. If the server refuses it, `Err` has the name of the command.
 ///
 /// # Safety
 ///
@@ -117,7 +117,7 @@ unsafe extern "C" fn call<C: Command>(
     });
     let reply = match reply {
         Some(reply) => reply,
-        // The command panicked after it had parked the client, which is answered when it is unparked.
+        // The command panicked after it had parked the client. The client is answered when it is unblocked.
         None if take_parked() => Reply::Later,
         None => Reply::error(c"ERR internal error, see the server's log"),
     };
@@ -188,8 +188,9 @@ fn key_flags(access: KeyAccess) -> u32 {
     }
 }
 
-/// Returns the specification of the key that an option names. The server finds it by the option's word, but a
-/// text argument may equal that word. So it is marked as incomplete, and the server asks the command.
+/// Returns the specification of the key that an option names. The server searches for the option's word, but
+/// a text argument may equal that word. So the specification is marked as incomplete, and the server asks the
+/// command.
 fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleCommandKeySpec> {
     const KEYWORD: raw::RedisModuleKeySpecBeginSearchType =
         raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
@@ -207,7 +208,7 @@ fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleComman
     Some(if matches!(arg, ArgSpec::OptionalKeys { .. }) { counted(spec) } else { spec })
 }
 
-/// Changes a specification to that of several keys which follow their number.
+/// Changes a specification, so that it finds a number of keys and then the keys themselves.
 fn counted(spec: raw::RedisModuleCommandKeySpec) -> raw::RedisModuleCommandKeySpec {
     const KEYNUM: raw::RedisModuleKeySpecFindKeysType =
         raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;

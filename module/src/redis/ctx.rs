@@ -19,14 +19,14 @@ pub(crate) struct Ctx<'a> {
 }
 
 /// Ids of some clients that are known to have a connection, each at the index that is its id modulo the
-/// length. A cache, because the server allocates a string for each such question. Ids start at 1 and are
-/// never reused.
+/// length. A cache, because the server allocates a string whenever it is asked. Ids start at 1 and are never
+/// reused.
 static CONNECTIONS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 static NOT_REPLICATED: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of changes that the server did not propagate to replicas and the append-only file.
-/// Loading checks that the server knows the commands that this needs.
+/// Returns the number of commands that the server refused to propagate to replicas and the append-only file.
+/// Normally 0, because the module is loaded only if the server knows the commands.
 pub(crate) fn not_replicated() -> u64 {
     NOT_REPLICATED.load(Ordering::Relaxed)
 }
@@ -135,8 +135,9 @@ impl Ctx<'_> {
     /// Returns whether the caller must not be blocked: it is in a transaction or a script, or it is another
     /// module.
     ///
-    /// Another module may allow blocking, and then gets a promise of the reply. If it aborts the promise, the
-    /// server crashes (seen on Redis 8.0 and Valkey 8.1). So such a caller is not blocked either.
+    /// Another module may allow blocking, and then gets a promise of the reply. If that module aborts the
+    /// promise, the server crashes (seen on Redis 8.0 and Valkey 8.1). So a call by another module is never
+    /// blocked.
     pub(crate) fn must_not_block(&self) -> bool {
         // Without this function, modules cannot get a promise, and all their calls deny blocking.
         let may_promise = optional!(RedisModule_CallReplyPromiseAbort).is_some();

@@ -1,4 +1,4 @@
-//! An open key: mostly a hash. Other types are only recognised, except for strings.
+//! An open key. Reads and writes hashes and strings. A value of another type can only be deleted or replaced.
 //!
 //! Each write is also propagated to replicas and the append-only file, as a command of the server. When the
 //! key is closed after a write, clients that watch or cache it are signalled and key events are sent.
@@ -34,11 +34,11 @@ const EXISTS: i32 = raw::REDISMODULE_HASH_EXISTS.cast_signed();
 /// A hash with more fields than this is freed in the background, here and on replicas.
 const LARGE: usize = 64;
 
-/// Longest field, in bytes, of a hash in the server's compact encoding, by default. A hash that had a longer
-/// field keeps the other encoding.
+/// Longest field, in bytes, of a hash in the server's compact encoding, by default. A hash that has had a
+/// longer field keeps the larger encoding, even without that field.
 const SHORT: usize = 64;
 
-/// Number of fields in one call of the module API.
+/// Number of fields that one call of the module API writes.
 const AT_ONCE: usize = 3;
 
 const DELETED: u8 = 1;
@@ -175,7 +175,7 @@ impl Key<'_> {
         }
     }
 
-    /// Deletes fields of a hash. The key is deleted with its last field.
+    /// Deletes fields of a hash. If no field is left, the key is deleted.
     pub(crate) fn unset<'f>(&self, fields: impl Iterator<Item = Arg<'f>> + Clone) {
         if fields.clone().next().is_none() {
             return;
@@ -208,8 +208,9 @@ impl Key<'_> {
     }
 
     /// Replaces any value of the key with a hash of these few fields. It expires at `at`, in milliseconds
-    /// since 1970. Replicas and the append-only file get one `RESTORE`, or several commands if the old value
-    /// is large or not a hash, or if the fields are too long for it. `words` are `REPLACE` and `ABSTTL`.
+    /// since 1970. Replicas and the append-only file get one `RESTORE`. They get several commands if the old
+    /// value is large or not a hash, or if the fields are too long for a [`Dump`]. `words` are `REPLACE` and
+    /// `ABSTTL`.
     ///
     /// Pass `other` only if the key is a hash with no fields except the first of `fields` and `other`. Then
     /// only `other` is deleted, and the hash is reused.

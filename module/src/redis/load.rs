@@ -20,7 +20,7 @@ pub(crate) struct Registry<'a> {
     refused: Option<&'static CStr>,
 }
 
-/// Commands that the module replicates, and a command that it calls to query the server.
+/// Commands that the module replicates, and `EXISTS`, which it only calls.
 const NEEDED: [&CStr; 10] = [
     c"RESTORE",
     c"HSET",

@@ -1,4 +1,4 @@
-//! Memory from the server, so that what the module uses counts in the server's `used_memory`.
+//! Allocates memory from the server, so that the module's memory counts in the server's `used_memory`.
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -6,7 +6,7 @@ use redis_module::alloc::RedisAlloc;
 
 use super::api::required;
 
-/// Alignment in bytes of a block from C's `malloc`, which may hold any type.
+/// Alignment, in bytes, of a block from C's `malloc`. Sufficient for any type.
 const ALIGNMENT: usize = 16;
 
 /// The server's allocator.
@@ -29,9 +29,9 @@ unsafe impl GlobalAlloc for ServerMemory {
 /// Rounds the size of a block up, so that it is aligned as `malloc` aligns.
 ///
 /// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8,
-/// and the jemalloc of the servers has a size class of 56 bytes with only that alignment: a panic would crash
-/// the server. A block whose size is a multiple of 16 has that alignment. Smaller blocks are not exception
-/// objects.
+/// and the servers' jemalloc has a size class of 56 bytes that is aligned to 8 only. So a panic would crash
+/// the server. A block whose size is a multiple of 16 is aligned to 16 bytes. Blocks of at most 32 bytes are
+/// not exception objects.
 fn as_malloc_would(layout: Layout) -> Layout {
     if layout.size() > 2 * ALIGNMENT {
         layout.align_to(ALIGNMENT).unwrap_or(layout)

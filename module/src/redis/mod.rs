@@ -19,8 +19,8 @@
 //!   opened for writing would count as changed, which would break a `WATCH` without need.
 //! - Opening an expired key for writing deletes it, which calls `Module::key_event` from inside.
 //! - A blocked client must be unblocked exactly once: answering a [`Parked`] consumes it.
-//! - All calls come from the server's main thread. The only exception is a crash report, which leaves the
-//!   module out.
+//! - All calls come from the server's main thread, except for a crash report. For a crash report, the module
+//!   writes nothing.
 #![expect(unsafe_code, reason = "this folder is the fence: the module API is C")]
 
 mod api;

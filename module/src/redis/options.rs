@@ -16,8 +16,8 @@ const OPTIONS: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_
 /// outside a command is in the slot of its key, and none happens while writes are paused.
 const VALKEY_OPTIONS: c_int = (1 << 4) | (1 << 5);
 
-/// Option of Valkey 9.2 and later: keys that cannot be opened for writing during a save without a fork are
-/// tried again. The value is the next bit after those of Valkey 9.1. Not tested with Valkey 9.2.
+/// Option of Valkey 9.2 and later: the module tries again to open a key that cannot be written during a save
+/// without a fork. The value is the next bit after the options of Valkey 9.1. Not tested with Valkey 9.2.
 const VALKEY_FORKLESS: c_int = 1 << 6;
 
 /// Returns whether the server is Valkey, detected by its own names of API functions.

@@ -1,7 +1,7 @@
 //! Blocked clients.
 //!
-//! The server gets no timeout. On Redis 7.0, a timeout in the same turn of the event loop as the answer loses
-//! the answer; 7.2 crashes. So the caller measures the time.
+//! The server gets no timeout for a blocked client. If a timeout ends in the same turn of the event loop as
+//! the answer, Redis 7.0 loses the answer and 7.2 crashes. So the lock table measures the timeouts.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

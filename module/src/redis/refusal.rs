@@ -1,9 +1,10 @@
 //! Simulates keys that cannot be opened for writing at this moment, in builds for tests.
 //!
-//! While Valkey 9.2 saves without a fork, a module cannot open a key for writing that the thread of the save
-//! is writing out. The server delays commands on such a key, but it does not delay timers, nor writes to keys
-//! that a command does not declare. The environment variable `KVLOCK_REFUSE_OPEN` sets the share of such
-//! keys, in percent, that are refused in each timer and in each command.
+//! While Valkey 9.2 saves without a fork, a module cannot open a key for writing while the saving thread
+//! writes this key out. The server delays commands on such a key, but it does not delay timers, nor writes to
+//! keys that a command does not declare. The environment variable `KVLOCK_REFUSE_OPEN` is a percentage of
+//! keys. In each run of a timer, this share of all keys is refused. In each command, this share of the
+//! undeclared keys is refused.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

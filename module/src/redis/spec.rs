@@ -29,8 +29,8 @@ pub(crate) struct CommandSpec {
     pub(crate) args: &'static [ArgSpec],
 }
 
-/// ACL categories of this module, on servers that let a module add categories: one for the commands of
-/// applications, one for those of operators.
+/// ACL categories of this module, on servers that let a module add categories. The first is for the commands
+/// of applications, the second for the commands of operators.
 pub(super) const FOR_ALL: &CStr = c"lock";
 pub(super) const FOR_OPERATORS: &CStr = c"lock_admin";
 
@@ -45,7 +45,7 @@ impl CommandSpec {
     }
 
     /// Returns whether an option of the command names a further key. The server cannot find such a key by
-    /// itself, because a text argument may equal the option's word. So it asks the command.
+    /// itself, because a text argument may equal the option's word. So the server asks the command.
     pub(super) const fn names_keys_in_options(&self) -> bool {
         let mut rest = self.args;
         while let [arg, others @ ..] = rest {
@@ -105,7 +105,8 @@ impl CommandSpec {
         (least, more)
     }
 
-    /// Returns the same as one number, which is negative if more words may follow.
+    /// Returns the arity as the server expects it: the smallest number of words, negative if more words may
+    /// follow.
     pub(super) fn arity(&self) -> i32 {
         let (least, more) = self.words();
         let least = i32::try_from(least).unwrap_or(0);
@@ -113,7 +114,7 @@ impl CommandSpec {
     }
 
     /// Returns the ACL categories of the command: first with this module's own category, then without it. An
-    /// `admin` command is in `dangerous`, and so is one that reads from all keys.
+    /// `admin` command is in `dangerous`, and so is a command that reads but names no key.
     pub(super) fn categories(&self) -> [CString; 2] {
         let flags = self.flags.to_string_lossy();
         let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
@@ -222,7 +223,7 @@ impl ArgSpec {
         match self {
             Self::OptionalKey { .. } | Self::OptionalStore { .. } => first..first.saturating_add(1),
             Self::OptionalKeys { .. } => {
-                // With more keys than the maximum, the command is an error, so they are skipped.
+                // A command with more keys than the maximum is refused, so its keys are skipped.
                 let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX);
                 let count = words.get(first).and_then(|count| strict_decimal(count));
                 let count = count.filter(|count| *count <= most).unwrap_or(0);

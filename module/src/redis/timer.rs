@@ -13,7 +13,7 @@ use super::entry::Entry;
 use super::guard::guard;
 use crate::module::Module;
 
-/// Delay beyond which a late timer is taken as moved by a step of the wall clock.
+/// If a timer is late by more than this, the wall clock was probably set back, and the timer is armed again.
 const OVERDUE: Duration = Duration::from_millis(50);
 
 /// Longest delay of a timer. Redis 7.0 multiplies the milliseconds until the next timer by 1,000 in a 32-bit
@@ -39,8 +39,9 @@ impl Timer {
         Self { armed: None }
     }
 
-    /// Arms the timer to fire after `delay`, or after [`LONGEST`] if that is shorter. If it is already armed
-    /// for an earlier time, it is left unchanged: the module finds nothing due and arms it again.
+    /// Arms the timer to fire after `delay`, or after [`LONGEST`] if that is shorter. A timer that is already
+    /// armed for an earlier time is left unchanged, unless it is overdue. If nothing is due when it fires,
+    /// the module arms it again.
     pub(crate) fn arm(&mut self, ctx: &Ctx<'_>, delay: Duration) {
         let now = Instant::now();
         let delay = delay.min(LONGEST);
@@ -55,7 +56,8 @@ impl Timer {
         self.create(ctx, delay, at);
     }
 
-    /// If the timer is due again at the end of its firing, makes it fire in the next turn of the event loop.
+    /// If work is due again when the timer has fired, makes the timer fire in the next turn of the event
+    /// loop.
     ///
     /// A timer that is armed while it fires would fire after a millisecond at the earliest. So the next turn
     /// calls [`Module::next_turn`], which arms it again with [`Self::hasten`]. Until then it stays armed, and

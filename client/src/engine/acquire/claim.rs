@@ -23,7 +23,7 @@ pub(crate) struct Claim {
     inner: Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
-    /// Locks that are acquired in the same step.
+    /// Further locks that are acquired by the same command.
     pub(crate) further: Option<Arc<Further>>,
     pub(crate) owner: Arc<str>,
     /// Value of the owner.
@@ -31,12 +31,12 @@ pub(crate) struct Claim {
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<Arc<[u8]>>,
     state: State,
-    /// `true` if an unanswered command may arrive after those that were sent later.
+    /// `true` if an unanswered command may arrive at the server after commands that were sent later.
     strays: bool,
     /// `true` if a command that may put the owner in the queue was sent. Cleanup then cancels the wait
     /// before the release.
     lined_up: bool,
-    /// Renewals that may still arrive.
+    /// Renewals that may still arrive at the server.
     late: Late,
     /// Longest lease that the grant may have.
     lasts: Duration,
@@ -113,8 +113,8 @@ impl Claim {
         self.lined_up = true;
     }
 
-    /// Records the node that a command was sent to. If that node redirects it, the command had no effect
-    /// there.
+    /// Returns a function to call with the connection before each attempt to send a command. A second call
+    /// means that the first attempt was redirected, and had no effect.
     pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
         let mut sent_on = false;
         move |live| {

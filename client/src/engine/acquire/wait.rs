@@ -95,13 +95,13 @@ async fn try_at(
             return Err(error);
         }
     };
-    // Not kept during the wait, so that a replaced connection can be closed.
+    // The connection is not kept during the wait, so that it can be closed when it is replaced.
     drop(live);
     observe::waiting();
     claim.has();
     let in_line = Instant::now();
     inner.contended.set(&claim.key, true);
-    // If the session ends, the server may still have the place: the caller asks again.
+    // If the session ends, the server may still keep the owner's place in the queue. The caller asks again.
     let told = ticket.told().await;
     if matches!(told, Err(_) | Ok(Told::Replaced | Told::Error(_))) {
         trouble.was_in_line(in_line, session.heard());
@@ -116,7 +116,8 @@ async fn try_at(
     }
     match told {
         Told::Granted { grant, at } => {
-            // This is the outcome of an earlier wait that this client has given up.
+            // A grant from before the reply `queued` is the outcome of an earlier wait, which this client has
+            // given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
             let since = inner.policy.safety.granted(sent, waited);
             Ok(Waited::Granted(Granted { grant, since, runs: offer }))

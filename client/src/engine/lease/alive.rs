@@ -1,4 +1,4 @@
-//! A collection of leases that forgets those that have ended.
+//! A collection of leases that forgets leases that have ended.
 
 use crate::engine::lease::Lease;
 use std::sync::{Arc, Weak};

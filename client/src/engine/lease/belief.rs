@@ -30,7 +30,7 @@ impl Belief {
 }
 
 /// The session that a lease is bound to, if any. Earlier sessions count too, until the server confirms the
-/// last one.
+/// binding to the last one.
 #[derive(Debug)]
 pub(crate) struct Binding {
     /// 1 if the lease is bound to a session. Read without the mutex.

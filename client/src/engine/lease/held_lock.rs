@@ -13,7 +13,7 @@ pub(crate) struct HeldLock {
     pub(crate) mode: Mode,
     /// The name of the lock.
     pub(crate) key: Arc<[u8]>,
-    /// Locks that were granted in the same request.
+    /// Further locks that were granted by the same command.
     pub(crate) further: Option<Arc<Further>>,
     /// Owner of the lock.
     pub(crate) owner: Arc<str>,

@@ -1,5 +1,5 @@
-//! A guard, the watchdog, a re-entering task and the clock, in random orders of a scheduler, with the types
-//! of production.
+//! Runs a guard, the watchdog, a re-entering task and the clock in random orders of a scheduler, with the
+//! types of production.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings

@@ -53,7 +53,8 @@ impl Lease {
         self.lose(true, why);
     }
 
-    /// Records a suspected loss with its reason, and makes a renewal due, whose answer decides.
+    /// Records a suspected loss with its reason, and makes a renewal due. Its answer shows whether the lock
+    /// is lost.
     pub(crate) fn suspect(&self, why: Loss, now: Moment) {
         let mut state = self.state();
         state.suspicion = Some((why, state.late.last_number()));

@@ -101,7 +101,7 @@ impl Lease {
                 return Err(trouble);
             }
         }
-        // Also for a lost lock, whose renewals would stay in flight.
+        // Also done for a lost lock, whose renewals would otherwise stay in flight.
         self.refused(renewal);
         Ok(())
     }
@@ -140,9 +140,9 @@ impl Lease {
         self.answered.notify_waiters();
     }
 
-    /// Plans the next renewal, after one of the watchdog failed or was not answered. The pause leaves time
-    /// for several attempts before the lease ends, whatever length was requested. After a redirect there is
-    /// almost no pause.
+    /// Plans the next renewal, after a renewal by the watchdog failed or was not answered. The pause leaves
+    /// time for several attempts before the lease ends, whatever length was requested. After a redirect there
+    /// is almost no pause.
     pub(crate) fn not_renewed(&self, redirected: bool, now: Moment) {
         let left = Moment(self.until.load(Ordering::Acquire)).left_at(now);
         let mut state = self.state();
@@ -161,8 +161,8 @@ impl Lease {
         }
     }
 
-    /// Sets the length of a share, from `sent` on. Returns the length to request, and the previous term of
-    /// the share.
+    /// Sets the lease of a share to `length`, counted from `sent`. Returns the length to request, and the
+    /// previous term of the share.
     pub(crate) fn change(
         &self,
         share: ShareId,

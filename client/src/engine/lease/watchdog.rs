@@ -29,7 +29,8 @@ use tokio::sync::Notify;
 /// so a grant after a wait need not wake the task.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Largest number of leases that are processed without a pause. Acquires and releases wait for that time.
+/// Largest number of leases that are processed without a pause. Acquires and releases have to wait during
+/// this time.
 pub(crate) const CHUNK: usize = 5_000;
 
 /// Largest number of renewals that are sent together.
@@ -84,7 +85,7 @@ impl Agenda {
         self.entries.remove(&(Moment(at), lease.id));
     }
 
-    /// Takes due leases out, at most [`CHUNK`].
+    /// Removes due leases from the agenda, at most [`CHUNK`], and returns them.
     pub(crate) fn due(&mut self, now: Moment) -> Vec<Arc<Lease>> {
         let mut due = Vec::new();
         while due.len() < CHUNK
@@ -155,8 +156,8 @@ impl Watchdog {
         let mut task = lock(&self.task);
         let Some(runtime) = task.runtimes.last().cloned() else { return };
         if !std::mem::replace(&mut task.runs, true) {
-            // Unlocked first: a runtime that has ended drops the task at once, and that drop locks it
-            // again.
+            // The mutex is unlocked first: a runtime that has ended drops the task at once, and that drop
+            // locks the mutex.
             drop(task);
             let running = Running { watchdog: self.clone(), on: runtime.clone() };
             runtime.spawn(running.run());
@@ -233,8 +234,8 @@ impl Watchdog {
         }
     }
 
-    /// Takes due leases out. Returns those to renew, makes expired ones lost, and puts all others back on the
-    /// agenda.
+    /// Removes due leases from the agenda. Returns the renewals to send, and marks expired leases as lost.
+    /// Puts all other leases back: a lease that is being renewed is then listed at its end.
     fn take_due(&self) -> Vec<Batch> {
         let due = lock(&self.agenda).due(self.now());
         let now = self.now();
@@ -289,7 +290,7 @@ impl Watchdog {
         let Batch { node, mut renewals, .. } = batch;
         match node {
             Some(node) => self.renew_at(&node, &mut renewals).await,
-            // No other task may have a reason to refresh the slot map.
+            // Perhaps no other task has a reason to refresh the slot map.
             None => self.renewals.router.seek(),
         }
         // The drop of a renewal records that it has ended.
@@ -321,7 +322,7 @@ impl Watchdog {
                     renewal.refused();
                     elsewhere.push((renewal, route));
                 }
-                // Sent again at once, with the other renewals for the new node.
+                // Sent again after a few milliseconds, with the other renewals for the new node.
                 Some(_) => {
                     renewal.refused();
                     renewal.redirected = true;
@@ -409,8 +410,8 @@ struct Batch {
     renewals: Vec<Renewal>,
 }
 
-/// A renewal in flight. If it is dropped without an answer, also by the end of the runtime, the next one is
-/// planned.
+/// A renewal in flight. If it is dropped without an answer, even because its runtime has ended, the next
+/// renewal is planned.
 #[derive(Debug)]
 struct Renewal {
     lease: Arc<Lease>,

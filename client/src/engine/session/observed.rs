@@ -1,8 +1,9 @@
 //! State of an observed lock, and the leases of this process on it.
 //!
-//! - **O1** The reported term never decreases: older terms of a deposed server are ignored.
-//! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and
-//!   the answer to the renewal decides.
+//! - **O1** The reported term never decreases: older terms of a deposed server are ignored. A holder without
+//!   a token is the exception: it is reported with term 0.
+//! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and the
+//!   answer to the renewal decides.
 
 use crate::engine::lease::Lease;
 use crate::sync::{Mutex, MutexGuard, lock};

@@ -148,7 +148,8 @@ impl Reader {
         let patience = pause + shared.reply_timeout.min(shared.ttl / 3);
         let (mut in_flight, mut busy) = (FuturesOrdered::new(), Instant::now());
         let sent = self.now();
-        // Answered at once: some networks cut connections before a waiting `SESSION.NEXT` is answered.
+        // This request is answered at once: some networks cut connections before a waiting `SESSION.NEXT` is
+        // answered.
         let look = live.probe(&request::look(id, *ack), shared.reply_timeout).await;
         self.hear(sent, look, ack)?;
         loop {
