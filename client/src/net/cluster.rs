@@ -306,7 +306,6 @@ impl Cluster {
     /// Replaces the map by this view, and deposes the nodes that have lost all slots.
     fn believe(&self, view: &View) -> Result<(), Error> {
         let mut state = self.state();
-        let before = std::mem::take(&mut state.owners);
         let mut slots = vec![NOBODY; usize::from(SLOTS)];
         let mut owners: Vec<Arc<Node>> = Vec::new();
         let mut replicas = BTreeSet::new();
@@ -325,7 +324,7 @@ impl Cluster {
         for node in &owners {
             node.set_troubled(false);
         }
-        let mut deposed = before;
+        let mut deposed = std::mem::take(&mut state.owners);
         deposed.retain(|node| !owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
         state.nodes.retain(|_, node| !deposed.iter().any(|other| Arc::ptr_eq(other, node)));
         state.owners = owners;
