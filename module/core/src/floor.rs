@@ -77,7 +77,8 @@ impl Floor {
         self.others
     }
 
-    /// Returns whether it is time to read the stored number again. If so, counts it as read.
+    /// Returns whether it is time to read the stored number again. If so, the caller must read it
+    /// now.
     pub fn is_to_be_checked(&mut self, now: Now) -> bool {
         let due = now.mono.since(self.checked).0 >= CHECK_MS;
         if due {

@@ -6,10 +6,10 @@
 //! queue of top    ann ‖ dave           ‖ places of sets that want to share are beside the line
 //! ```
 //!
-//! All places are taken in one call and have consecutive numbers, so sets have the same order in
-//! all queues. The waiter is granted none of the locks until all can be granted together. This
-//! requires that each lock is available, and that all conflicting waiters that came before it have
-//! left.
+//! All places are taken in one call, so no other waiter comes between them, and sets have the same
+//! order in all queues. The waiter is granted none of the locks until all can be granted together.
+//! This requires that each lock is available, and that all conflicting waiters that came before it
+//! have left.
 //!
 //! A place that wants a lock alone is in the line and holds up everything behind it. A place that
 //! wants to share is beside the line: it holds up only requests to hold the lock alone, because
