@@ -1,5 +1,5 @@
-//! The token floor. It keeps fencing tokens growing over a restart or a failover, even if the clock
-//! of the next server is behind and the lock is deleted.
+//! The token floor. With it, fencing tokens grow even over a restart or a failover. This holds even
+//! if the clock of the next server is behind and the lock is deleted.
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
 //! tokens below it; any other server that finds it starts above it. It is raised to a minute ahead

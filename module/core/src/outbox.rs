@@ -172,9 +172,9 @@ impl Outbox {
     }
 
     /// Adds a change and keeps at most one per observer. If the earlier change was not sent yet,
-    /// the new change takes its number. If the earlier change was sent, it is dropped, and the new
-    /// change gets a new number, because the client may have read the old number. The reason for
-    /// the loss is kept until the client acknowledges it.
+    /// the new change takes its number. If the earlier change was sent, the client may have read
+    /// its number. So it is dropped, and the new change gets a new number. The reason for the loss
+    /// is kept until the client acknowledges it.
     pub(crate) fn push_change(&mut self, key: LockKey, owner: Rc<[u8]>, mut changed: Changed) {
         let observer = changed.observer;
         let before = self.changes.get(&observer).copied();

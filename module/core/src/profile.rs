@@ -1,9 +1,9 @@
 //! The locks with the longest total waiting time, in memory that does not grow with the number of locks.
 //!
 //! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock without a
-//! place replaces the lock with the smallest weight and inherits that weight, which is the largest
-//! weight that it may have had before. Every lock with a weight above the total divided by the
-//! number of places is found, and no recorded waiting time misses more than that.
+//! place replaces the lock with the smallest weight. It inherits this weight, because that is the
+//! largest weight that it may have had before. Every lock with a weight above the total divided by
+//! the number of places is found, and no recorded waiting time misses more than that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

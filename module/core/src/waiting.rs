@@ -381,8 +381,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns the time of the next look at a lock whose key expires at `until`, and the cause to
-    /// report if the lock is free then.
+    /// Returns the time of the next look at a lock whose key expires at `until`. Also returns the
+    /// cause to report if the lock is free then.
     pub(crate) fn next_look_at(
         &self,
         until: Option<UnixMillis>,
