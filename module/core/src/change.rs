@@ -30,7 +30,7 @@ pub enum Change<P> {
         token: Option<Token>,
         /// New end of the lease.
         until: Option<UnixMillis>,
-        /// New value of the holder; empty removes it.
+        /// New value of the holder; an empty value removes the stored one.
         value: Value,
     },
     /// The lock becomes free, and no waiter is granted it. Delete the key and announce to Redisson

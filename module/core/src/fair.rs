@@ -1,7 +1,7 @@
 //! Entries that become due at given times. Accounts with due entries are served in turn.
 //!
 //! An account is a session, or all blocked clients together. Accounts with a due entry are served
-//! in a ring, so that 100,000 entries of one session do not delay the only entry of another
+//! in turn, in a ring. So 100,000 entries of one session do not delay the only entry of another
 //! account.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -10,7 +10,7 @@ pub const MODE_FIELD: &[u8] = b"lock-mode";
 /// Field of the hash that keeps the holder's value.
 pub const VALUE_FIELD: &[u8] = b"lock-value";
 
-/// Fields that a lock uses itself, so that they cannot be owners.
+/// Fields that do not belong to an owner. No owner may have one of these names.
 pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
 
 /// The field that the module deletes to learn whether the server accepts writes to a key. No owner

@@ -1,5 +1,5 @@
-//! The token floor. It keeps fencing tokens growing over a restart or a failover, even if the clock
-//! of the next server is behind and the lock is deleted.
+//! The token floor. With it, fencing tokens grow even over a restart or a failover. This holds even
+//! if the clock of the next server is behind and the lock is deleted.
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
 //! tokens below it; any other server that finds it starts above it. It is raised to a minute ahead
@@ -77,7 +77,8 @@ impl Floor {
         self.others
     }
 
-    /// Returns whether it is time to read the stored number again. If so, counts it as read.
+    /// Returns whether it is time to read the stored number again. If so, the caller must read it
+    /// now.
     pub fn is_to_be_checked(&mut self, now: Now) -> bool {
         let due = now.mono.since(self.checked).0 >= CHECK_MS;
         if due {

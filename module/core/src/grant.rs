@@ -1,5 +1,5 @@
-//! Hand-offs: grants to waiters, and the fate of a grant whose client disconnected before it was
-//! answered.
+//! Hand-offs: grants to waiters. Also takes back a grant if its client disconnected before the
+//! reply was sent.
 
 use std::rc::Rc;
 
@@ -17,9 +17,9 @@ use crate::token::Token;
 use crate::types::{Now, UnixMillis};
 use crate::waiter::Leaver;
 
-/// Number of waiters that join a shared lock in one batch. Each needs a field to be written and a
-/// client to be answered, about 15 us of the server's time, most of it for the reply. So a batch
-/// takes about half a millisecond. The others follow in the next turn of the event loop.
+/// Number of waiters that join a shared lock in one batch. For each, a field is written and a
+/// client is answered. This takes about 15 us of the server's time, most of it for the reply. So a
+/// batch takes about half a millisecond. The others follow in the next turn of the event loop.
 pub const RUN_MAX: usize = 32;
 
 /// Holds of the owner after a grant of a lock, and permits that the grant adds.
@@ -59,8 +59,8 @@ impl<P> Table<P> {
     }
 
     /// Grants a free lock to the first waiter, if there is one. If that waiter wants to share it,
-    /// the waiters directly behind it that want the same are granted it too. The caller must have
-    /// called [`Self::pass_over`]. `stored` is the token in the hash.
+    /// the waiters directly behind that also want to share it are granted it too. The caller must
+    /// have called [`Self::pass_over`]. `stored` is the token in the hash.
     pub(crate) fn hand_to_head(
         &mut self,
         at: &Situation<'_>,
@@ -234,7 +234,7 @@ impl<P> Table<P> {
         self.in_flight.remove(flight)
     }
 
-    /// Records that the owner has used a grant, so it must have received it.
+    /// Records that the owner has used a grant, which shows that the owner has received it.
     pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.relied_on(key, owner);
         self.note_own_set(key, owner);
@@ -252,9 +252,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes back a hand-off whose client disconnected before it was answered, and passes the lock
-    /// on. Does nothing if the owner has used the grant since, or if the lock no longer has this
-    /// grant's token.
+    /// Takes back a hand-off if its client disconnected before the reply was sent, and passes the
+    /// lock on. Does nothing if the owner has used the grant since, or if the lock no longer has
+    /// this grant's token.
     pub fn take_back(
         &mut self,
         at: &Situation<'_>,

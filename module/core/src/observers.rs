@@ -101,8 +101,8 @@ impl<P> Table<P> {
         Ok(news)
     }
 
-    /// Ends the observation of a lock by a session and drops its unread change. Returns whether it
-    /// was an observer.
+    /// Ends the observation of a lock by a session and drops its unread change. Returns whether the
+    /// session was an observer.
     pub fn unobserve(&mut self, key: KeyRef<'_>, session: SessionId) -> bool {
         let place = self.place_of(key.of_kind(Kind::Changes), &session.0.to_be_bytes());
         let Some(id) = place else { return false };

@@ -89,7 +89,8 @@ pub enum Dismissal {
     TooMany,
     /// The semaphore is not set any more.
     Unset,
-    /// A request for a set no longer fits what its owner holds. Contains the reply that it would get now.
+    /// A request for a set no longer fits what its owner holds. Contains the reply that the request
+    /// would get now.
     Misfit(AcquireReply),
     /// The server takes no writes; contains its error message.
     Server(Rc<[u8]>),
@@ -124,8 +125,8 @@ pub(crate) struct Outbox {
     /// Number of the latest outcome that was sent in a reply. The client may have read all outcomes
     /// up to it.
     pub(crate) sent: u64,
-    /// Number of the latest outcome that the client has acknowledged. It and all earlier ones will
-    /// be dropped.
+    /// Number of the latest outcome that the client has acknowledged. This outcome and all earlier
+    /// ones are dropped, some at a time.
     acked: u64,
 }
 
@@ -170,10 +171,10 @@ impl Outbox {
         self.kept.remove(&number).is_some()
     }
 
-    /// Adds a change and keeps at most one per observer. An earlier change that was not sent yet is
-    /// replaced in place, so that its position in the order is kept. One that was sent is dropped
-    /// and the new one gets a new number, because the client may already have read the old number.
-    /// The reason for the loss is kept until the client acknowledges it.
+    /// Adds a change and keeps at most one per observer. If the earlier change was not sent yet,
+    /// the new change takes its number. If the earlier change was sent, the client may have read
+    /// its number. So it is dropped, and the new change gets a new number. The reason for the loss
+    /// is kept until the client acknowledges it.
     pub(crate) fn push_change(&mut self, key: LockKey, owner: Rc<[u8]>, mut changed: Changed) {
         let observer = changed.observer;
         let before = self.changes.get(&observer).copied();
@@ -236,7 +237,7 @@ impl Outbox {
         self.kept.range(range).map(|(number, outcome)| (*number, &**outcome))
     }
 
-    /// Removes the oldest outcome. Returns its grant if that was never sent.
+    /// Removes the oldest outcome. If the outcome is a grant and was never sent, returns the grant.
     pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
         let (number, outcome) = self.kept.pop_first()?;
         self.is_kept_no_more(number, &outcome);

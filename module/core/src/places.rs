@@ -6,18 +6,18 @@
 //! queue of top    ann ‖ dave           ‖ places of sets that want to share are beside the line
 //! ```
 //!
-//! All places are taken in one call and have consecutive numbers, so sets have the same order in
-//! all queues. The waiter is granted none of the locks until all can be granted together. This
-//! requires that each lock is available, and that all conflicting waiters that came before it have
-//! left.
+//! All places are taken in one call, so no other waiter comes between them, and sets have the same
+//! order in all queues. The waiter is granted none of the locks until all can be granted together.
+//! This requires that each lock is available, and that all conflicting waiters that came before it
+//! have left.
 //!
 //! A place that wants a lock alone is in the line and holds up everything behind it. A place that
 //! wants to share is beside the line: it holds up only requests to hold the lock alone, because
 //! sharers may pass each other.
 //!
-//! A grant of a set depends on the keys of all its places, so the table cannot decide it while it
-//! looks at one of them. The caller reads all keys and calls `Table::serve_set`. If the set is not
-//! granted, the first place at which it is **held up** is recorded. The set is tried again when
+//! A grant of a set depends on the keys of all its places. So the table cannot decide on the grant
+//! while it looks at one key. The caller reads all keys and calls `Table::serve_set`. If the set is
+//! not granted, the first place at which it is **held up** is recorded. The set is tried again when
 //! that queue is looked at, or when its owner has used one of the locks. A look at a key costs
 //! nothing for sets that are held up at other keys.
 

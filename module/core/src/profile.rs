@@ -1,9 +1,9 @@
 //! The locks with the longest total waiting time, in memory that does not grow with the number of locks.
 //!
 //! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock without a
-//! place replaces the lock with the smallest weight and inherits that weight, which is the largest
-//! weight that it may have had before. Every lock with a weight above the total divided by the
-//! number of places is found, and no recorded waiting time misses more than that.
+//! place replaces the lock with the smallest weight. It inherits this weight, because that is the
+//! largest weight that it may have had before. Every lock with a weight above the total divided by
+//! the number of places is found, and no recorded waiting time misses more than that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ pub(crate) const NAME_MAX: usize = 1024;
 /// Waiting times and hold times of a lock or a semaphore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Sum of the waiting times of all waiters that were granted it.
+    /// Sum of the waiting times of all waiters that were granted the lock or permits.
     pub waited: Millis,
     /// Longest of these waiting times.
     pub longest: Millis,
-    /// Number of waiters that were granted it.
+    /// Number of waiters that were granted the lock or permits.
     pub hand_offs: u64,
-    /// Sum of the times it was held before a release that handed it to a waiter, in
+    /// Sum of the times for which the lock was held before a release that handed it to a waiter, in
     /// microseconds.
     pub held_us: u64,
     /// Largest possible waiting time that is missing in `waited`.

@@ -351,7 +351,8 @@ impl<P> Queues<P> {
         Some(Leaver { waiter, key, stood_in_front, value, planned })
     }
 
-    /// Takes a waiter out of the line; it keeps its place. Returns whether it was in line.
+    /// Takes a waiter out of the line, or from beside the line. The waiter keeps its place. Returns
+    /// whether it was there.
     pub(crate) fn step_out(&mut self, id: WaiterId) -> bool {
         self.waiter(id).map(|waiter| waiter.queue).is_some_and(|queue| {
             self.sets.in_line.remove(&(queue, id));
@@ -359,7 +360,8 @@ impl<P> Queues<P> {
         })
     }
 
-    /// Puts a waiter back at its place in the line. Returns whether it was out of line.
+    /// Puts a waiter back at its place, in the line or beside the line. Returns whether it was away
+    /// from there.
     pub(crate) fn step_in(&mut self, id: WaiterId) -> bool {
         let Some((queue, want)) = self.waiter(id).map(|waiter| (waiter.queue, waiter.want)) else {
             return false;

@@ -131,7 +131,7 @@ impl<P> Table<P> {
     }
 
     /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has
-    /// passed. Its reply will contain everything that has arrived by the time it is written.
+    /// passed. The reply contains the outcomes that exist when the reply is written.
     pub fn next_reader(&mut self, now: Now) -> Option<(Reading, P)> {
         while let Some(id) = self.sessions.ready.pop_front() {
             let Some(session) = self.sessions.get_mut(id) else { continue };
@@ -157,8 +157,8 @@ impl<P> Table<P> {
         !self.sessions.ready.is_empty()
     }
 
-    /// Marks the session away because its reader's connection closed, unless a later call reads it.
-    /// Returns the client if it is still blocked.
+    /// Marks the session away because its reader's connection closed, unless a later call has
+    /// replaced this one. Returns the client if it is still blocked.
     pub fn reader_gone(&mut self, reading: Reading, now: Now) -> Option<P> {
         let session = self.sessions.get_mut(reading.session)?;
         if session.reading != reading.number {

@@ -55,7 +55,7 @@ pub struct SessionView<'a, P> {
     pub outcomes: usize,
     /// Number of locks and permits that are bound to it.
     pub bound: usize,
-    /// Time at which it was opened.
+    /// Time at which the session was opened.
     pub since: MonoMillis,
     /// `true` if the connection of its reader was closed.
     pub away: bool,
@@ -64,7 +64,7 @@ pub struct SessionView<'a, P> {
 #[derive(Debug)]
 pub(crate) struct Session<P> {
     pub(crate) name: SessionName,
-    /// The account of its user, which counts the session too.
+    /// The account of the user, to which the session itself is charged.
     pub(crate) account: Account,
     pub(crate) _charge: Charge,
     pub(crate) ttl: Millis,
@@ -95,7 +95,7 @@ pub(crate) struct Session<P> {
 }
 
 impl<P> Session<P> {
-    /// Number of the latest outcome, if it has not been sent to the latest reader.
+    /// Number of the latest outcome. `None` if all outcomes were sent to the latest reader.
     pub(crate) fn unread(&self) -> Option<u64> {
         self.outbox.after(self.cursor).next().map(|_| self.outbox.last())
     }

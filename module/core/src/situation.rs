@@ -25,7 +25,8 @@ pub struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    /// Number of holds of the wanted kind that the owner has. `None` if it holds nothing.
+    /// Number of holds that the owner of a request has, of the requested kind. `None` if the owner
+    /// holds nothing.
     pub(crate) fn held_by(&self, request: &Acquire<'_>) -> Option<u64> {
         self.holds_of(request.owner, request.want)
     }

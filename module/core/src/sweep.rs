@@ -22,7 +22,8 @@ const REGULAR_LOOKS: usize = 10_000;
 
 impl<P> Table<P> {
     /// Plans an immediate look at every lock with waiters in a database, or in all databases if
-    /// `None`. If there are many, the others follow with [`Self::next_look`].
+    /// `None`. If there are many such locks, the looks at the others are planned by later pieces of
+    /// work.
     pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
         self.sweep(db, Cause::Outside, now);
     }

@@ -52,8 +52,8 @@ impl Token {
         text
     }
 
-    /// Stands for the missing token of a grant of permits. No lock has this token, because tokens
-    /// follow the clock.
+    /// Stands for the missing token of a grant of permits. No server issues this token for a lock,
+    /// because the clock is far past it.
     pub const NONE: Self = Self(1);
 
     /// The number that clients and resources see.

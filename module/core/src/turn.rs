@@ -1,8 +1,9 @@
 //! Turns of Redisson: shares a lock between waiters here and processes that still use Redisson.
 //!
 //! Redisson's waiters are in no queue. When a lock becomes free, a message wakes each of their
-//! processes, and the first one that tries gets the lock. If a lock always has a waiter here, they
-//! would never get it. So a process that listens for that message counts as one place in the queue:
+//! processes, and the first one that tries gets the lock. If a lock always has a waiter here,
+//! Redisson's waiters would never get the lock. So a process that listens for that message counts
+//! as one place in the queue:
 //!
 //! ```text
 //!   release, release, …, release      free   process   free   process      release, …
@@ -118,8 +119,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Ends the oldest moment if its time has passed, and with it the turn if the moment was not
-    /// used. Plans a look at the lock. Returns false if no moment has passed.
+    /// Ends the oldest moment if its time has passed. If the moment was not used, also ends the
+    /// turn. Plans a look at the lock. Returns false if no moment has passed.
     pub fn end_moment(&mut self, now: Now) -> bool {
         let Some((until, _)) = self.turns.moments.front() else { return false };
         if *until > now.mono {

@@ -107,7 +107,8 @@ impl Turns {
         self.locks.get(&self.hashes.hash_one(key))?.until
     }
 
-    /// Counts a release. Returns whether the next turn is due, which it is for an unknown lock.
+    /// Counts a release. Returns whether the next turn is due. For a lock without a record, a turn
+    /// is due at once.
     pub(crate) fn count_release(
         &mut self,
         key: KeyRef<'_>,

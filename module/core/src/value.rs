@@ -14,8 +14,8 @@ pub const VALUE_BYTES_MAX: usize = 1_024;
 /// Value of a holder, if it has one.
 pub type Value = Option<Rc<[u8]>>;
 
-/// Precedes the value in the hash, so that it never reads as a number: Redisson counts
-/// down from every number in the hash.
+/// Precedes the value in the hash, so that the field never reads as a number: Redisson counts down
+/// from every number in the hash.
 const MARK: u8 = b'v';
 
 /// Returns the stored form of a value.

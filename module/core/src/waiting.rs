@@ -201,7 +201,8 @@ impl<P> Table<P> {
             self.settle_one(id);
         }
         if place.is_some() {
-            // The owner's earlier place may have been the only reason why it did not get the lock.
+            // The owner's earlier place may have been the only reason why the owner was not granted
+            // the lock.
             self.look_soon(key, Cause::Outside, now);
         } else if let Some((due, cause)) = self.next_look_at(until, now) {
             self.look_no_later_than(key, due, cause);
@@ -380,8 +381,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns the time of the next look at a lock whose key expires at `until`, and the cause to
-    /// report if the lock is free then.
+    /// Returns the time of the next look at a lock whose key expires at `until`. Also returns the
+    /// cause to report if the lock is free then.
     pub(crate) fn next_look_at(
         &self,
         until: Option<UnixMillis>,

@@ -7,8 +7,8 @@
 //!                    news, drain, freeing
 //! ```
 //!
-//! The caller asks for one piece of work after another, for as long as its time allows. Each piece
-//! is small, so the caller exceeds its time only slightly. If there is work for live waiters, three
+//! The caller asks for one piece of work after another, until its time is used up. Each piece is
+//! small, so the caller exceeds this time only slightly. If there is work for live waiters, three
 //! of four pieces are for them, so neither group starves. Within each group the kinds of work take
 //! turns, and within a kind the sessions or keys do.
 
@@ -139,8 +139,8 @@ impl<P> Table<P> {
         Some(work)
     }
 
-    /// Returns the first kind with work from position `from` on, wrapping around: its work, and the
-    /// position after it.
+    /// Finds the first kind with work, from position `from` on and wrapping around. Returns the
+    /// position after this kind, and a piece of its work.
     fn first_with_work(
         &mut self,
         kinds: &[Kind],

@@ -68,8 +68,8 @@ impl World {
         None
     }
 
-    /// Closes a circle: owners 0 to `last` each hold a lock and wait for the next one, and the last
-    /// one requests the first lock.
+    /// Closes a circle. Owners 0 to `last` each hold the lock with their number. Each waits for the
+    /// lock of the next owner, and owner `last` for the lock of owner 0.
     fn close_circle(&mut self, last: usize) -> Option<Vec<Link>> {
         for owner in 0..last {
             assert_eq!(self.wait(owner, owner + 1, owner), None);
@@ -108,7 +108,7 @@ fn the_waits_of_one_owner_are_not_all_looked_at() {
         assert_eq!(world.wait(1, lock, lock), None);
     }
     world.keys.looks.set(0);
-    // Owner 1 holds that lock.
+    // Owner 1 holds this lock and has all these waits.
     assert_eq!(world.wait(3_000, 1, 3_000_usize), None);
     assert!(world.keys.looks.get() <= STEPS);
 }

@@ -64,7 +64,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     let ids: HashSet<GrantId> = grants.iter().map(|grant| grant.id).collect();
     assert_eq!(ids.len(), grants.len());
 
-    // Owners that did not wait use their locks, and the same owner uses other locks.
+    // The owner of the grants and other owners use another lock. This settles no grant.
     for name in &names {
         for owner in [&b"next"[..], name.as_bytes()] {
             let token = take(&mut table, b"other", owner);
@@ -194,7 +194,7 @@ fn permits_whose_grant_was_answered_are_not_taken_back() {
     let mut table = table();
     let (id, share) = hand_permit(&mut table, b"k");
     let seen = pool(b"k", Some(share));
-    // This reports the delivery of another grant.
+    // This call has the identifier of another grant, so it settles neither grant.
     let (other, _) = hand_permit(&mut table, b"other");
     table.delivered(seen.key, other, b"next", Token::NONE);
     table.delivered(seen.key, id, b"next", Token::NONE);

@@ -41,7 +41,7 @@ fn a_count_is_read_as_it_is_written_and_a_latch_at_zero_is_none() {
     }
 }
 
-/// With 100,000 waiters a latch opens in one step, and each reply skips no other waiter.
+/// A latch with 100,000 waiters opens at once. The waiters are answered in order of arrival.
 #[test]
 fn a_latch_with_a_long_queue_opens_at_once() {
     let limits = Limits { waiters: usize::MAX, waiters_per_key: usize::MAX, ..Limits::UNLIMITED };
@@ -59,7 +59,8 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));
     // If nothing were due, the server's regular round would stop the timer and no waiter would be answered.
     assert_eq!(table.next_due(now), Some(Millis(0)));
-    // Their timeouts have passed, but they are released: none of them is answered as timed out.
+    // The timeouts of the waiters have passed, but the waiters are released: none of them is
+    // answered as timed out.
     let later = Now { mono: MonoMillis(5_000), ..now };
     let over: Vec<_> = std::iter::from_fn(|| table.time_out_one(later)).collect();
     assert!(over.iter().all(Option::is_none));

@@ -63,7 +63,7 @@ struct Client {
     ack: u64,
     /// Version that it knows of each lock that it observes.
     knows: [Option<u64>; KEYS.len()],
-    /// The version with which it began to observe.
+    /// For each lock, the version in the reply when it last asked to observe.
     since: [u64; KEYS.len()],
 }
 

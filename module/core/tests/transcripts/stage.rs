@@ -42,7 +42,7 @@ pub(crate) struct Stage {
     pub(crate) readings: BTreeMap<String, Reading>,
     /// Grants whose reply is in flight, by the name of the client.
     pub(crate) grants: BTreeMap<String, Grant>,
-    /// The state of each lock that was shown last, and the time of the first look.
+    /// The state of each lock and the time of the first look, as they were last shown.
     pub(crate) said: BTreeMap<Name, String>,
     pub(crate) look_said: Option<UnixMillis>,
     /// Result of the current command, so far.
@@ -194,7 +194,7 @@ impl Stage {
             _ => Foreign::Pexpire(args.must("ms")),
         };
         let now = self.clock.now();
-        // Some servers do not report that a key was removed.
+        // Some servers do not report every change of a key.
         if args.flag("unseen") {
             self.space.change(&lock, &what, now);
         } else {
