@@ -47,9 +47,9 @@ struct ByCrate {
     abandoned: Vec<Guard>,
 }
 
-// The load has one core, and the releasing and the waiting task share a process only in this benchmark. A runtime
-// with many threads would first handle the reply to the release and everything after it, and then the
-// grant, even if the grant arrived first.
+// The load has one core, and the releasing and the waiting task share a process only in this benchmark. A
+// runtime with many threads would first handle the reply to the release and everything after it, and then the
+// grant, even if the grant arrived before that reply.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();

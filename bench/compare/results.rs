@@ -15,7 +15,7 @@ pub(crate) struct Results {
     pub(crate) machine: BTreeMap<String, String>,
     /// The version of each contender's library.
     pub(crate) versions: BTreeMap<String, String>,
-    /// The scenarios that were measured later than the rest, and how.
+    /// The scenarios that were measured later than the rest, and how they were measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) later: BTreeMap<String, Origin>,
     /// Contenders that were not measured, and why.

@@ -102,7 +102,7 @@ impl Lua {
         let channel = channel(key);
         self.subscriber.call(&[b"SUBSCRIBE", channel.as_bytes()]).await;
         while let Some(left) = self.attempt(key, owner).await {
-            // Either way it tries again.
+            // After a message, and after the end of the lease, the client tries again.
             let _ended = tokio::time::timeout(left, self.subscriber.message()).await;
         }
         let unsubscribe = crate::wire::encode(&[b"UNSUBSCRIBE", channel.as_bytes()]);
