@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Time for which the processor time of holding locks is measured.
 const KEPT: Duration = Duration::from_secs(2);
-/// Number of locks that the holder acquires at the same time. With 100,000 concurrent acquires, it would have no time
-/// to renew the first locks.
+/// Number of locks that the holder acquires at the same time. With 100,000 concurrent acquires, it would have
+/// no time to renew the first locks.
 const AT_ONCE: usize = 100;
 const LEADER_LEASE_MS: u64 = 3_000;
 const LEASE_MS: u64 = 2_000;

@@ -1,5 +1,5 @@
-//! Shared locks and permits; and a thousand readers that are granted a lock at once, followed by a writer, repeatedly
-//! (`bench/raw/crowd.rs`).
+//! Shared locks and permits; and a thousand readers that are granted a lock at once, followed by a writer,
+//! repeatedly (`bench/raw/crowd.rs`).
 
 use crate::contender::named;
 use crate::figures::{self, Figures};

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 const KEY: &str = "bench";
 const LEASE_MS: u64 = 3_600_000;
 
-/// Number of keys that make loading slow, and the size of their values. The server serves its clients after each key.
+/// Number of keys that make loading slow, and the size of their values. The server serves its clients after
+/// each key.
 const KEYS: u64 = 1_000;
 const VALUE_BYTES: usize = 2_000;
 

@@ -158,7 +158,8 @@ fn kvlock() -> String {
     if changed.is_empty() { commit } else { format!("{commit}, with changes") }
 }
 
-/// First line of a program's output for that argument, such as its version; empty if there is no such program.
+/// First line of a program's output for that argument, such as its version; empty if there is no such
+/// program.
 fn first_line(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -1,5 +1,5 @@
-//! Many tasks that need one result, which another program produces while it holds the lock. Measures the time from the
-//! release of that lock until the last task has the result, and the cost.
+//! Many tasks that need one result, which another program produces while it holds the lock. Measures the time
+//! from the release of that lock until the last task has the result, and the cost.
 
 use crate::contender::{Needs, Program, named};
 use crate::figures::Figures;

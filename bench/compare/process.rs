@@ -13,8 +13,8 @@ use std::time::Duration;
 const START: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(30);
 
-/// Times at which a task requested the lock, got it, sent its release, and had the reply, in nanoseconds; 0 for
-/// events after the end of the measurement.
+/// Times at which a task requested the lock, got it, sent its release, and had the reply, in nanoseconds; 0
+/// for events after the end of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) task: usize,

@@ -208,7 +208,8 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that all others are queued again.
+/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that all others are queued
+/// again.
 fn hand_off_among(
     cells: &mut Cells,
     [name, who]: [&'static str; 2],
@@ -242,7 +243,8 @@ fn contended(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Philosophers, each of which needs two neighbouring locks; and more tasks than locks, each of which needs three.
+/// Philosophers, each of which needs two neighbouring locks; and more tasks than locks, each of which needs
+/// three.
 fn sets(cells: &mut Cells, effort: Effort) {
     let names = [
         ("5 philosophers", 5, 5, 2),

@@ -193,8 +193,8 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
-    /// Starts ZooKeeper. It checks for ended sessions once a tick, so its ticks are shorter than sessions of two
-    /// seconds require.
+    /// Starts ZooKeeper. It checks for ended sessions once a tick, so its ticks are shorter than sessions of
+    /// two seconds require.
     fn zookeeper() -> Self {
         let (folder, port) = (TempDir::with_prefix("kvlock-zookeeper-").unwrap(), free_port());
         let mut command = ending_with_us(&brought("zookeeper").join("server"), None);

@@ -1,4 +1,5 @@
-//! The cost of waits, the effect of locks on other commands, and the shares of two kinds of clients of a lock.
+//! The cost of waits, the effect of locks on other commands, and the shares of two kinds of clients of a
+//! lock.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};

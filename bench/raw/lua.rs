@@ -1,9 +1,9 @@
-//! The protocol of scripts and pub/sub of Redisson's locks, as used by a process with one waiter. The scripts are
-//! rewritten, with the same effect.
+//! The protocol of scripts and pub/sub of Redisson's locks, as used by a process with one waiter. The scripts
+//! are rewritten, with the same effect.
 //!
 //! - An acquire is a script: it writes the hash, or returns the rest of the lease.
-//! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free in
-//!   between), and then tries once for each message and at the expected end of the lease.
+//! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free
+//!   in between), and then tries once for each message and at the expected end of the lease.
 //! - A release is a script that deletes the hash, publishes a message, and stores its outcome under a
 //!   separate key for a repeated call; a `DEL` removes that key.
 

@@ -1,5 +1,5 @@
-//! After the death of a primary, measures the time from the moment at which a polling client can write to the next
-//! primary until other clients get locks from it.
+//! After the death of a primary, measures the time from the moment at which a polling client can write to the
+//! next primary until other clients get locks from it.
 
 use crate::report::Report;
 use harness::cluster::Cluster;

@@ -124,8 +124,8 @@ impl Round {
     }
 }
 
-/// Plays rounds on that topology for the time in the options, and until each wanted fault has happened. Counts
-/// broken promises.
+/// Plays rounds on that topology for the time in the options, and until each wanted fault has happened.
+/// Counts broken promises.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
     let mut random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);

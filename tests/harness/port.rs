@@ -20,8 +20,8 @@ const BUS: u16 = 10_000;
 /// this process have not returned.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes that run at the same time start far from each other, because the port of a killed server is free
-    // until the server is started again.
+    // Processes that run at the same time start far from each other, because the port of a killed server is
+    // free until the server is started again.
     let begin = || u64::from(std::process::id()).wrapping_mul(4_241) % u64::from(COUNT);
     let next = NEXT.get_or_init(|| AtomicU16::new(begin().try_into().unwrap_or(0)));
     for _ in 0..COUNT {

@@ -43,8 +43,8 @@ impl Args {
         self.text(name).parse().unwrap()
     }
 
-    /// The client of a task. Tasks that contend for the same lock have different clients, if there are enough, because
-    /// they represent different processes.
+    /// The client of a task. Tasks that contend for the same lock have different clients, if there are
+    /// enough, because they represent different processes.
     pub fn client_of(&self, task: usize) -> usize {
         task / self.number::<usize>("keys") % self.number::<usize>("clients")
     }

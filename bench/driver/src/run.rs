@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
+/// Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not
+/// happened.
 type Cycle = [u64; 4];
 
 #[derive(Clone, Copy, Default)]

@@ -133,8 +133,9 @@ impl Stranger<'_> {
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
-    /// Replaces a key with another of the same kind, twice: first with one that strangers hold for a long time, then
-    /// with one that they hold for a moment. The strangers are a few, or thousands whose leases end together.
+    /// Replaces a key with another of the same kind, twice: first with one that strangers hold for a long
+    /// time, then with one that they hold for a moment. The strangers are a few, or thousands whose leases
+    /// end together.
     fn replace(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
         let is_semaphore = Lock::of(&key).kind == KeyKind::Semaphore;

@@ -1,5 +1,6 @@
-//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive lock
-//! writes to a store while it believes that it holds the lock, and sometimes after it knows that the lock is lost.
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive
+//! lock writes to a store while it believes that it holds the lock, and sometimes after it knows that the
+//! lock is lost.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;

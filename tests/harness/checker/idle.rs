@@ -1,5 +1,5 @@
-//! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had the
-//! lock.
+//! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had
+//! the lock.
 //!
 //! Each hold is assumed to last as long as the calls allow. At all other times the lock was certainly free.
 

@@ -52,17 +52,18 @@
 //! | `b< (sent away)` | `b` gets the error that the server is no longer primary, or its connection ends |
 //!
 //! A reply is written in one line: `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
-//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents. A
-//! continuation line is indented. `_` is any reply except an error, and `x || y` is one of two. ` (no more)`
-//! after a grant means that the grant has already ended.
+//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents.
+//! A continuation line is indented. `_` is any reply except an error, and `x || y` is one of two. ` (no
+//! more)` after a grant means that the grant has already ended.
 //!
-//! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be equal.
-//! `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` a number in
-//! that range, and `{...}` anything. `{hex s}` is the name of a session, a node or a thread of Redisson, `{hex8 s}`
-//! its first digits, and `{id a}` the server's number for client `a`. Braces in the middle of a word have no meaning.
-//! In a command these names are replaced by their values. So are `{port}`, `{replica}` and `{away}`, the servers'
-//! ports, and `{module}` and `{provoke}`, the files of the module and of the build that panics on request. `{1000 x}`
-//! is a word of 1000 letters, and `{1000 words}` are 1000 words.
+//! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be
+//! equal. `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
+//! `{900..1000}` a number in that range, and `{...}` anything. `{hex s}` is the name of a session, a node or
+//! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. Braces
+//! in the middle of a word have no meaning. In a command these names are replaced by their values. So are
+//! `{port}`, `{replica}` and `{away}`, the servers' ports, and `{module}` and `{provoke}`, the files of the
+//! module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and `{1000 words}`
+//! are 1000 words.
 //!
 //! At the end the server must be alive and unharmed, no client blocked, and no data unread on any connection.
 

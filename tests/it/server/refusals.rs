@@ -2,7 +2,8 @@
 //! The module must repeat its writes outside commands until they succeed. No grant is lost, and none is made
 //! twice.
 //!
-//! The build for tests refuses most keys at random, in each run of a timer: see `module/src/redis/refusal.rs`.
+//! The build for tests refuses most keys at random, in each run of a timer: see
+//! `module/src/redis/refusal.rs`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
 use harness::agree::expect_unharmed;

@@ -20,8 +20,8 @@ pub enum Rule {
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
-    /// A write where the server forbids it: without a command during a pause, which crashes the server, or inside an
-    /// event.
+    /// A write where the server forbids it: without a command during a pause, which crashes the server, or
+    /// inside an event.
     Forbidden,
     /// A session received an outcome twice or never, was granted a lock while it was away, or outlived its
     /// time, or a lock bound to it did.

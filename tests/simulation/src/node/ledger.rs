@@ -190,8 +190,8 @@ impl Ledger {
         }
     }
 
-    /// Checks that an earlier waiter was skipped only if its session is away or has ended, or if both want to share
-    /// and one of them waits for several locks.
+    /// Checks that an earlier waiter was skipped only if its session is away or has ended, or if both want to
+    /// share and one of them waits for several locks.
     pub(super) fn is_before(
         &self,
         (place, shared): (Place, bool),
