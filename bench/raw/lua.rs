@@ -1,5 +1,5 @@
-//! The protocol of scripts and pub/sub of Redisson's locks, as used by a process with one waiter. The scripts
-//! are rewritten, with the same effect.
+//! The protocol of Redisson's locks, with scripts and pub/sub, as a process with one waiter uses it. The
+//! scripts are rewritten, with the same effect.
 //!
 //! - An acquire is a script: it writes the hash, or returns the rest of the lease.
 //! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free

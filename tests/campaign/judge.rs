@@ -202,8 +202,8 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
 }
 
-/// A violation if a bound lock was not free soon after its session must have ended, although a client waited
-/// for it and there was no fault.
+/// A violation if a bound lock was not free soon after its session must have ended. Only if a client waited
+/// for the lock, and there was no fault.
 fn outlived(
     calls: &[Call],
     seen: &Seen,

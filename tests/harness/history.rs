@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Longest wait for any reply.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// What a client asked for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// `LOCK.ACQUIRE`, or `LOCK.WAIT` when there is a timeout (0: without limit).
@@ -134,7 +134,7 @@ pub enum Outcome {
     },
     /// The owner does not have the lock: nil. For a wait this is the timeout.
     Refused,
-    /// Its wait was ended by a `LOCK.CANCEL`: also nil.
+    /// The owner's wait was ended by a `LOCK.CANCEL`: also nil.
     Withdrawn,
     /// Released or counted down; `left` remain.
     Released {
@@ -176,14 +176,14 @@ impl Outcome {
     }
 }
 
-/// One request and its answer. Times count from the beginning of the history.
+/// One request and its reply. Times count from the beginning of the history.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Key of the lock.
     pub key: String,
     /// The owner that the client used.
     pub owner: String,
-    /// What was asked for.
+    /// The request of the client.
     pub request: Request,
     /// Time of sending.
     pub sent: Duration,

@@ -104,7 +104,7 @@ impl Crowd {
             "timed-out" => {
                 let begun = unix_ms();
                 self.all(|n| wait("crowd", n, "0", &session));
-                // The same waits again, with another timeout.
+                // Send the same waits again, with a timeout at the common end.
                 let end = self.end_after(begun);
                 self.all(|n| {
                     let left = end.saturating_sub(unix_ms()).max(1).to_string();

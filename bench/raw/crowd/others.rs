@@ -1,5 +1,5 @@
-//! Clients other than the crowd. They measure how long a `PING` and a `SET` take, how late a wait times out,
-//! and how long a hand-off of a lock between two clients takes.
+//! Clients other than the crowd. They measure how long a `PING` and a `SET` take, and how late a wait times
+//! out. They also measure how long a hand-off of a lock between two clients takes.
 
 use super::line::Line;
 use crate::wire::{Reply, request};

@@ -305,8 +305,8 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a name is a prefix of tests of the client, or a folder of them. They are another binary, so this
-/// reads its source.
+/// Whether a name is a prefix of tests of the client, or a folder of them. These tests are in another binary,
+/// so this function reads their source.
 fn is_of_the_client(name: &str) -> bool {
     let Some(name) = name.strip_prefix("client::") else { return false };
     let (module, test) = name.rsplit_once("::").unwrap_or(("client", name));

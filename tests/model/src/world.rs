@@ -81,8 +81,8 @@ pub enum Rule {
     /// From the sending of a binding on, the client's belief in the lock also ends with that session. The
     /// server may have bound the lock already, and would release it with the session.
     BindsBefore,
-    /// Until the reply to a new binding, the belief also ends with the previous session, because the lock may
-    /// still be bound to the previous one.
+    /// Until the reply to a new binding, the belief also ends with the previous session. The lock may still
+    /// be bound to that session.
     KeepsTheOneBefore,
     /// A client gives up a session only when the server no longer knows it. Otherwise a late request could
     /// bind the lock to the abandoned session, whose end would release the lock.
@@ -120,7 +120,8 @@ pub struct World {
     /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants are lost with the
     /// primary.
     pub confirmed: usize,
-    /// Whether only the most recent replica is promoted. Otherwise one that has not confirmed may be.
+    /// Whether only the most recent replica is promoted. Otherwise a replica that has not confirmed grants
+    /// may be promoted.
     pub freshest: bool,
     /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
     /// grants.

@@ -244,8 +244,8 @@ impl Plan {
             quarantine_ms,
             min_replicas: usize::from(replicated && guarded),
             replicas,
-            // A replaced primary keeps granting. It must not free a lock within two seconds of offering it,
-            // or a bound lock, while these are renewed at the new primary.
+            // A replaced primary continues to grant. Otherwise it could free an offered lock after two
+            // seconds, or a bound lock, although the holder renews it at the new primary.
             confirm: quarantined,
             reply_timeout: if stalls { Duration::from_secs(5) } else { Duration::from_millis(400) },
             session_ms: if quarantined || stalls { (5_000, 7_000) } else { (400, 3_000) },
