@@ -48,8 +48,8 @@ struct ByCrate {
 }
 
 // The load has one core, and the releasing and the waiting task share a process only in this benchmark. A
-// runtime with many threads would first handle the reply to the release and everything after it, and then the
-// grant, even if the grant arrived before that reply.
+// runtime with many threads would first handle the reply to the release and everything after it. The grant
+// would be handled later, even if it arrived before that reply.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();

@@ -96,7 +96,8 @@ impl Options {
                 }
             }
         }
-        // Ratios belong to one run: a scenario is published with all its contenders, or not at all.
+        // Ratios compare figures of one run. So a scenario is published with all its contenders, or not at
+        // all.
         assert!(
             !options.publish
                 || (options.whom.is_none() && options.cells.is_none() && !options.quick),
@@ -191,8 +192,8 @@ fn measure(options: &Options) -> Results {
     results
 }
 
-/// Measures each cell once. Each round begins with another contender of a table, unless the table has five.
-/// Returns the expected duration of a later round.
+/// Measures all cells of a round. Each round begins with another contender of a table, unless the table has
+/// five. Returns the expected duration of a later round.
 fn round(cells: &[Cell], results: &mut Results) -> Duration {
     let mut again = Duration::ZERO;
     let tables = cells.chunk_by(|a, b| a.scenario == b.scenario && a.name == b.name);

@@ -4,7 +4,8 @@ use crate::figures::Figures;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Share of the machine that other programs may use. A measurement with more is repeated once.
+/// Share of the machine that other programs may use. A measurement during which they use more is repeated
+/// once.
 pub(crate) const BUSY: f64 = 0.1;
 
 #[derive(Debug, Default, Serialize, Deserialize)]

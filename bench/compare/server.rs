@@ -1,4 +1,4 @@
-//! The servers. Each has its own folder and port, and ends when it is dropped.
+//! The servers. Each server has its own folder and port, and ends when its handle is dropped.
 
 use crate::contender::Needs;
 use crate::machine::{self, Used};
@@ -227,7 +227,7 @@ impl Other {
         harness::wait::until("the server listens", Duration::from_secs(20), || {
             TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())
         });
-        // It accepts connections a moment before it answers.
+        // A server accepts connections a moment before it answers requests.
         std::thread::sleep(Duration::from_millis(500));
         other
     }

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) {
     let readers: Vec<Member> = (1..=readers).map(member).collect();
     let mut crowd = Crowd { talk, readers, writer: member(0), probe };
     crowd.talk.write(&mut crowd.writer, &mut crowd.probe);
-    // The first turn has costs that occur only once, in both processes. It does not count.
+    // Run one turn that is not measured: it has costs that occur only once, in both processes.
     crowd.turn(false);
     println!("ready {}", env!("CARGO_PKG_VERSION"));
     let go = std::io::stdin().lines().next().unwrap().unwrap();
