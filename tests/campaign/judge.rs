@@ -183,7 +183,7 @@ fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call>
     calls.iter().filter(|call| !latches.contains_key(call.key.as_str())).cloned().collect()
 }
 
-/// A violation if the bound lock of a vanished client stays held for long without a reason. A failover is a
+/// A violation if the bound lock of a vanished client was held for too long without a reason. A failover is a
 /// reason: the new primary has no binding.
 fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> {
     let refused = |call: &&Call| match call.answer {
@@ -202,8 +202,8 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
 }
 
-/// A violation if a bound lock was not free soon after its session must have ended. Only if a client waited
-/// for the lock, and there was no fault.
+/// A violation if a bound lock was not free soon after its session must have ended. `None` if no client
+/// waited for the lock, or if there was a fault.
 fn outlived(
     calls: &[Call],
     seen: &Seen,
