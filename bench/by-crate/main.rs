@@ -12,10 +12,10 @@
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and does nothing but renew them; `bound=yes`: bound locks |
 //!
-//! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With `mode=fleet` all
-//! tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all want one result (`once.rs`):
-//! `proto=crate` by `Client::once`, `checked` by a double check with the lock, `flight` by one such check for all tasks.
-//! With `mode=set` each task needs `width` locks (`sets.rs`).
+//! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With
+//! `mode=fleet` all tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all
+//! want one result (`once.rs`): `proto=crate` by `Client::once`, `checked` by a double check with the lock,
+//! `flight` by one such check for all tasks. With `mode=set` each task needs `width` locks (`sets.rs`).
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -47,9 +47,9 @@ struct ByCrate {
     abandoned: Vec<Guard>,
 }
 
-// The load has one core, and the releasing and the waiting task share a process only in this benchmark. A runtime
-// with many threads would first handle the reply to the release and everything after it, and then the
-// grant, even if the grant arrived first.
+// The load has one core, and the releasing and the waiting task share a process only in this benchmark. A
+// runtime with many threads would first handle the reply to the release and everything after it. The grant
+// would be handled later, even if it arrived before that reply.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();

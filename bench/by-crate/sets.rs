@@ -1,5 +1,6 @@
-//! Tasks that need several locks at the same time, like the dining philosophers. With `proto=crate` they acquire
-//! all locks in one step, with `proto=sorted` one after the other in the order of their names.
+//! Tasks that need several locks at the same time, like the dining philosophers. With `proto=crate` they
+//! acquire all locks with one command; with `proto=sorted`, one lock after another in the order of their
+//! names.
 
 use driver::{Args, Session};
 use kvlock::{Client, Guard};
@@ -28,7 +29,7 @@ pub(crate) async fn run(args: Args) -> ! {
 }
 
 impl Sets {
-    /// The lock with that name, the next one in the circle, and the one halfway round.
+    /// The first `width` of these names: that lock, the next one in the circle, and the one halfway round.
     fn names(&self, key: &str) -> Vec<String> {
         let (table, seat) = key.rsplit_once(':').unwrap();
         let seat: usize = seat.parse().unwrap();

@@ -5,9 +5,9 @@
 pub(crate) enum Needs {
     /// A Redis with the module and default options.
     Module,
-    /// The same with `kvlock.redisson-channel no`.
+    /// A Redis with the module and `kvlock.redisson-channel no`.
     SilentModule,
-    /// The same as [`Module`](Self::Module) with three I/O threads.
+    /// A Redis with the module and three I/O threads.
     ThreadedModule,
     /// A Redis without the module.
     Redis,
@@ -35,17 +35,17 @@ pub(crate) struct Contender {
     pub(crate) needs: Needs,
     /// The commands that clients send, except those that scripts also call.
     pub(crate) sends: &'static [&'static str],
-    /// Largest number of processes. More would take longer to start than to measure; each process then has several
-    /// clients, which share only the process.
+    /// Largest number of processes. More processes would take longer to start than to measure. If there are
+    /// more clients, those of one process share nothing but the process.
     pub(crate) processes: usize,
-    /// Largest number of waiters with which it is measured.
+    /// Largest number of waiters in its measurements.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
     /// Seconds of contention that are not counted.
     pub(crate) settle: f64,
     /// Number of clients that start to wait in a second.
     pub(crate) in_line_per_s: f64,
-    /// All its tasks are one client in every scenario, because a session is shared by waits.
+    /// Whether all its tasks share one client in every scenario, because many waits share a session.
     pub(crate) is_one_client: bool,
 }
 

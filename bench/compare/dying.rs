@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Time for which the processor time of holding locks is measured.
 const KEPT: Duration = Duration::from_secs(2);
-/// Number of locks that the holder acquires at the same time. With 100,000 concurrent acquires, it would have no time
-/// to renew the first locks.
+/// Number of locks that the holder acquires at the same time. With 100,000 concurrent acquires, it would have
+/// no time to renew the first locks.
 const AT_ONCE: usize = 100;
 const LEADER_LEASE_MS: u64 = 3_000;
 const LEASE_MS: u64 = 2_000;
@@ -37,7 +37,7 @@ pub(crate) fn elections(cells: &mut Cells, effort: Effort) {
     }
     for (name, clients) in [("1,000 observers", 1_000), ("1,000 observers in one process", 1)] {
         for who in who {
-            // It has no client to share, so it would be the same measurement.
+            // The poller has no client to share, so this measurement would equal the other one.
             if clients == 1 && who == "SET NX poller" {
                 continue;
             }
@@ -75,19 +75,19 @@ fn keeper(
     arguments.extend(more.into_iter().chain(["warm_ms=0".to_owned()]));
     let mut process = Process::start(contender, &arguments);
     let version = process.ready()?;
-    // At once.
+    // A start in the past: the tasks begin at once.
     process.go(1, 1);
     Ok((process, version))
 }
 
-/// Times at which its first and its last task had their locks.
+/// Times at which the first and the last task of the process had their locks.
 fn kept(process: &Process) -> Result<[u64; 2], String> {
     let line = process.line()?;
     let (first, last) = line.split_once(' ').ok_or_else(|| line.clone())?;
     Ok([first, last].map(|moment| moment.parse().unwrap_or(0)))
 }
 
-/// Adds durations in milliseconds to those in microseconds. They are longer than in other scenarios.
+/// Adds each duration in milliseconds too: these scenarios take longer than others.
 fn in_ms(mut figures: Figures) -> Figures {
     for (name, us) in figures.clone() {
         if let Some(name) = name.strip_suffix("_us") {
@@ -128,7 +128,8 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     Ok((figures.map(|(name, value)| (name.to_owned(), value)).into(), version))
 }
 
-/// Waits until that number of waiters is queued, and then for a random time, so that the kill does not depend on renewals.
+/// Sleeps long enough for that number of waiters to be queued, and for a random time more. So the kill has no
+/// fixed distance from renewals.
 fn in_line(tasks: usize) {
     let any = driver::now() % 700;
     sleep(Duration::from_millis(1_000 + tasks as u64 / 20 + any));

@@ -1,5 +1,5 @@
-//! Shared locks and permits; and a thousand readers that are granted a lock at once, followed by a writer, repeatedly
-//! (`bench/raw/crowd.rs`).
+//! Shared locks and permits; and a thousand readers that are granted a lock at once, followed by a writer,
+//! repeatedly (`bench/raw/crowd.rs`).
 
 use crate::contender::named;
 use crate::figures::{self, Figures};
@@ -71,7 +71,7 @@ fn parse(line: &str) -> Option<Turn> {
     Some(Turn { probed: probed == 1, granted, stall, quiet, leaving, leaving_stall, writer })
 }
 
-/// Durations are taken from the turns without the probe.
+/// Durations are from the turns without the probe, and delays of other clients from the turns with it.
 fn figures(turns: &[Turn]) -> Figures {
     let mut figures = Figures::new();
     figures.insert("turns".to_owned(), turns.len() as f64);

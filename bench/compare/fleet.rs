@@ -1,5 +1,5 @@
-//! A fleet of client processes whose server restarts: it is ready at once, or loads for a while and
-//! answers `LOADING`. Measures the time until all are queued again, and the cost.
+//! A fleet of client processes whose server restarts: it is ready at once, or loads for a while and answers
+//! `LOADING`. Measures the time until all waits are queued again, and the cost.
 
 use crate::contender::named;
 use crate::figures::Figures;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 const KEY: &str = "bench";
 const LEASE_MS: u64 = 3_600_000;
 
-/// Number of keys that make loading slow, and the size of their values. The server serves its clients after each key.
+/// Number of keys that make loading slow, and the size of their values. The server serves its clients after
+/// each key.
 const KEYS: u64 = 1_000;
 const VALUE_BYTES: usize = 2_000;
 
@@ -125,7 +126,7 @@ fn in_line(connection: &mut Connection) -> Option<usize> {
     usize::try_from(info.field("waiters").integer()).ok()
 }
 
-/// Observes over one connection: all other connections belong to the fleet.
+/// Observes the server over one connection, so that all other connections belong to the fleet.
 fn watch(server: &Server, started: Instant, all: usize) -> Seen {
     let mut seen = Seen::default();
     let mut connection = loop {
@@ -174,7 +175,7 @@ impl Seen {
         self.connects.last().map_or(0.0, |(_, total)| *total)
     }
 
-    /// The most connections in any second.
+    /// The largest number of connections in any second.
     fn most_in_a_second(&self) -> f64 {
         let mut most = 0.0_f64;
         for (at, total) in &self.connects {

@@ -11,7 +11,7 @@ use harness::{Connection, Server, cmd};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Leases of 30 s are renewed every 10 s.
+/// A lease that outlasts the measurement, and the interval at which leases of 30 s are renewed.
 const LEASE_MS: &str = "600000";
 const RENEWAL_S: f64 = 10.0;
 const AT_ONCE: usize = 1_000;
@@ -31,7 +31,7 @@ pub(crate) fn populate(server: &Server, keys: usize) {
     }
 }
 
-/// Takes that number of locks over one connection, and renews each of them once.
+/// Acquires that number of locks over one connection, and renews each of them once.
 pub(crate) fn raw(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();

@@ -50,7 +50,7 @@ pub(crate) fn elsewhere(before: [f64; 2], after: [f64; 2], ours: f64) -> f64 {
     ((busy - ours / TICK_US) / all).max(0.0)
 }
 
-/// A process and all its descendants.
+/// A process and its children.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -87,7 +87,7 @@ pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
     if all == 1 { (vec![0], vec![0]) } else { (vec![all - 1], (0..all - 1).collect()) }
 }
 
-/// Limits later processes to the cores of the load. A runtime with more
+/// Limits this process to the cores of the load; processes that it starts inherit this. A runtime with more
 /// threads than cores would need additional wake-ups between threads.
 pub(crate) fn pin_children() {
     pin(&[std::process::id()], &cores().1);
@@ -158,7 +158,8 @@ fn kvlock() -> String {
     if changed.is_empty() { commit } else { format!("{commit}, with changes") }
 }
 
-/// First line of a program's output for that argument, such as its version; empty if there is no such program.
+/// First line of a program's output for that argument, such as its version; empty if there is no such
+/// program.
 fn first_line(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

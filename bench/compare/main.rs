@@ -63,7 +63,7 @@ struct Options {
     whom: Option<Vec<String>>,
     cells: Option<Vec<String>>,
     rounds: usize,
-    /// A round starts only if it will end before this.
+    /// A round starts only if it is expected to end within this time.
     minutes: f64,
 }
 
@@ -96,7 +96,8 @@ impl Options {
                 }
             }
         }
-        // Ratios belong to one run: a scenario is published with all its contenders, or not at all.
+        // Ratios compare figures of one run. So a scenario is published with all its contenders, or not at
+        // all.
         assert!(
             !options.publish
                 || (options.whom.is_none() && options.cells.is_none() && !options.quick),
@@ -131,7 +132,7 @@ impl Options {
 const USAGE: &str = "usage: scripts/bench [--quick] [--only 1,2,…] [--whom 'kvlock;BLPOP;…'] \
     [--cells '1 waiter;10 waiters'] [--rounds N] [--minutes M] [--publish] | --render";
 
-/// Names have commas in them; numbers have not.
+/// Names may contain commas, so their lists are separated by semicolons.
 fn list(words: Option<String>, between: char) -> Option<Vec<String>> {
     Some(words.expect("a list").split(between).map(str::to_owned).collect())
 }
@@ -191,8 +192,8 @@ fn measure(options: &Options) -> Results {
     results
 }
 
-/// Measures each cell once. The contenders of a table take turns at the first place. Returns the duration of
-/// a later round.
+/// Measures all cells of a round. Each round begins with another contender of a table, unless the table has
+/// five. Returns the expected duration of a later round.
 fn round(cells: &[Cell], results: &mut Results) -> Duration {
     let mut again = Duration::ZERO;
     let tables = cells.chunk_by(|a, b| a.scenario == b.scenario && a.name == b.name);
@@ -206,7 +207,7 @@ fn round(cells: &[Cell], results: &mut Results) -> Duration {
             }
         }
     }
-    // In the order of the first round.
+    // Rows are in the order of the cells.
     let order = |row: &results::Row| {
         cells.iter().position(|c| {
             c.scenario == row.scenario && c.name == row.cell && c.contender.name == row.contender

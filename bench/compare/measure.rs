@@ -13,7 +13,7 @@ const NOTICE_NS: u64 = 50_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Lock,
-    /// A lock that others share.
+    /// A share of a lock that others share too.
     Share,
     /// One permit of a semaphore.
     Permit,
@@ -49,7 +49,8 @@ pub(crate) struct Plan {
     pub(crate) lease_ms: u64,
     /// Commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
-    /// Whether a task waits after its release until another one has the lock, before its next request.
+    /// Whether a task waits after its release until another one has the lock, and only then makes its next
+    /// request.
     pub(crate) yields: bool,
     /// Whether locks are released; otherwise their leases end.
     pub(crate) releases: bool,
@@ -86,7 +87,7 @@ pub(crate) struct Outcome {
     /// Snapshots before the start of the load generators, at the start of the measurement, and at its end.
     pub(crate) looks: [Snapshot; 3],
     pub(crate) load_cpu_us: f64,
-    /// The share of the machine's processor time that neither server nor load used.
+    /// The share of the machine's processor time that other programs used.
     pub(crate) elsewhere: f64,
     /// Start of the measurement.
     pub(crate) begin: u64,
@@ -116,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// One contender, as that number of processes that want the same lock.
+    /// One contender with that number of tasks, each with its own client. All of them want the same lock.
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);
@@ -186,7 +187,7 @@ impl Plan {
         running
     }
 
-    /// Measures on a server that is started for it.
+    /// Measures on a new server.
     pub(crate) fn run(&self) -> Result<Outcome, String> {
         let needs = self.parts.first().expect("a part").contender.needs;
         self.run_on(&Backend::start(needs, self.setting))
@@ -231,7 +232,7 @@ impl Outcome {
         (self.end - self.begin) as f64 / 1e9
     }
 
-    /// The cycles that ended before the end of the measurement.
+    /// The cycles that ended during the measurement.
     pub(crate) fn done(&self) -> impl Iterator<Item = &Cycle> {
         self.cycles.iter().filter(|cycle| (self.begin..=self.end).contains(&cycle.released))
     }

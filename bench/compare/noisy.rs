@@ -39,7 +39,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Measures for that time, or until the event of the waits is complete.
+/// Measures until the event of the waits is complete; without waits, for that time.
 fn measure(waits: usize, phase: &'static str, seconds: f64) -> Measured {
     let contender = named("kvlock, crowd");
     let backend = Backend::start(contender.needs, Setting::Memory);

@@ -1,5 +1,5 @@
-//! Many tasks that need one result, which another program produces while it holds the lock. Measures the time from the
-//! release of that lock until the last task has the result, and the cost.
+//! Many tasks that need one result, which another program produces while it holds the lock. Measures the time
+//! from the release of that lock until the last task has the result, and the cost.
 
 use crate::contender::{Needs, Program, named};
 use crate::figures::Figures;
@@ -156,13 +156,14 @@ fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
     let count = match proto {
         "lua" => control.call(cmd!["PUBSUB", "NUMSUB", CHANNEL])[1].integer(),
         "redisson" => {
-            // All threads of a process share a subscription. Each thread tries before and after it.
+            // All threads of a process share a subscription. Each thread tries before and after the
+            // subscription.
             let heard = control.call(cmd!["PUBSUB", "NUMSUB", OWN_CHANNEL])[1].integer();
             let all = heard >= i64::try_from(processes).unwrap_or(i64::MAX);
             let tries = ["eval", "evalsha"].map(|command| calls(control, command));
             if all { tries.iter().sum::<i64>() / 2 } else { 0 }
         }
-        // Each has tried once to set the lock.
+        // Each waiting task has tried once to set the lock.
         "poller" => calls(control, "set") - 1,
         _ => control.call(cmd!["LOCK.INFO", LOCK]).field("waiters").integer(),
     };

@@ -114,7 +114,7 @@ fn draw_bars(path: &Path, title: &str, bars: &[(&str, Spread)]) -> Drawn {
         } else {
             value / most
         };
-        // A bar is some pixels wide.
+        // The length in whole pixels.
         format!("{:.0}", part.max(0.0) * f64::from(WIDTH)).parse::<i32>().unwrap_or(0)
     };
     for (place, (contender, spread)) in (0_i32..).zip(bars) {
@@ -160,7 +160,7 @@ fn draw_lines(results: &Results, path: &Path) -> Drawn {
 fn lines(root: &DrawingArea<SVGBackend<'_>, Shift>, series: &[(&str, Vec<(f64, f64)>)]) -> Drawn {
     let values = series.iter().flat_map(|(_, points)| points).map(|(_, value)| *value);
     let (least, most) = values.fold((f64::MAX, f64::MIN), |(l, m), v| (l.min(v), m.max(v)));
-    // Names are at the ends of the lines.
+    // The margin has room for the names at the ends of the lines.
     let mut chart = ChartBuilder::on(root)
         .caption(
             "From a release to the next owner, us (p50), against the number of waiters",

@@ -13,8 +13,8 @@ use std::time::Duration;
 const START: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(30);
 
-/// Times at which a task requested the lock, got it, sent its release, and had the reply, in nanoseconds; 0 for
-/// events after the end of the measurement.
+/// Times at which a task requested the lock, got it, sent its release, and had the reply, in nanoseconds; 0
+/// for events after the end of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) task: usize,
@@ -72,7 +72,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until it is ready, pins it to its cores, and returns its version.
+    /// Waits until the process is ready, pins it to its cores, and returns its version.
     pub(crate) fn ready(&self) -> Result<String, String> {
         let line = self.lines.recv_timeout(START).map_err(|_| "it did not start")?;
         machine::pin(&[self.pid()], &machine::cores().1);
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    /// Its records. Its tasks are numbered from `first` on.
+    /// The records of the process. Its tasks are numbered from `first` on.
     pub(crate) fn records(&self, first: usize) -> Result<Vec<Cycle>, String> {
         self.lines()?.iter().map(|line| parse(line, first).ok_or_else(|| line.clone())).collect()
     }

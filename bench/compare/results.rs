@@ -4,7 +4,8 @@ use crate::figures::Figures;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Share of the machine that other programs may use. A measurement with more is repeated once.
+/// Share of the machine that other programs may use. A measurement during which they use more is repeated
+/// once.
 pub(crate) const BUSY: f64 = 0.1;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub(crate) struct Results {
     pub(crate) machine: BTreeMap<String, String>,
     /// The version of each contender's library.
     pub(crate) versions: BTreeMap<String, String>,
-    /// The scenarios that were measured later than the rest, and how.
+    /// The scenarios that were measured later than the rest, and how they were measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) later: BTreeMap<String, Origin>,
     /// Contenders that were not measured, and why.

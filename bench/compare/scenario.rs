@@ -23,7 +23,7 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     pub(crate) contender: &'static Contender,
     pub(crate) measure: Box<dyn Fn() -> Measured>,
-    /// Long ones are measured in the first round only.
+    /// Whether it is measured in the first round only, because it takes long.
     pub(crate) once: bool,
 }
 
@@ -104,8 +104,8 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     cells.0
 }
 
-/// Returns whether a cell is measured in the first round only, so that the others are measured at least three times:
-/// libraries with many processes, and everything with a million.
+/// Returns whether a cell is measured in the first round only, so that there is time for at least three
+/// rounds of the others. It is true for libraries with many processes, and for everything with a million.
 fn takes_long(cell: &Cell) -> bool {
     let who = cell.contender.name;
     let library = [LIBRARIES, BEYOND].concat().contains(&who);
@@ -199,7 +199,8 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
         }
     }
     if !effort.quick {
-        // A task that has released waits until the other task of its process has the lock, so half of them wait.
+        // After its release, a task pauses until the other task of its process has the lock. So only half of
+        // the tasks are queued.
         for who in ["kvlock crate", "redis-rs, waiting"] {
             let among = (22, Clients::Processes(11));
             hand_off_among(cells, ["10 waiters, 11 processes", who], among, 1.5 * effort.seconds);
@@ -207,7 +208,8 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that all others are queued again.
+/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that all others are queued
+/// again.
 fn hand_off_among(
     cells: &mut Cells,
     [name, who]: [&'static str; 2],
@@ -241,7 +243,8 @@ fn contended(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Philosophers, each of which needs two neighbouring locks; and more tasks than locks, each of which needs three.
+/// Philosophers, each of which needs two neighbouring locks; and more tasks than locks, each of which needs
+/// three.
 fn sets(cells: &mut Cells, effort: Effort) {
     let names = [
         ("5 philosophers", 5, 5, 2),

@@ -1,4 +1,4 @@
-//! The servers. Each has its own folder and port, and ends when it is dropped.
+//! The servers. Each server has its own folder and port, and ends when its handle is dropped.
 
 use crate::contender::Needs;
 use crate::machine::{self, Used};
@@ -106,7 +106,8 @@ impl Backend {
             let replica = Server::options().without_module().replica_of(&server).start();
             let mut primary = server.connect();
             observe::wait_for_replica(&mut primary, &mut replica.connect());
-            // The stream starts only after the replica's first acknowledgement, and it sends one each second.
+            // The stream starts only after the replica's first acknowledgement. The replica sends one each
+            // second.
             primary.call(cmd!["SET", "a write", "to be followed"]);
             assert_eq!(primary.call(cmd!["WAIT", 1, 4_000]).integer(), 1, "the replica follows");
             primary.call(cmd!["DEL", "a write"]);
@@ -130,7 +131,8 @@ impl Backend {
         }
     }
 
-    /// Pins it to its core. A replica shares the cores of the load, since the primary is measured.
+    /// Pins the server to its core. A replica shares the cores of the load, since only the primary is
+    /// measured.
     pub(crate) fn pin(&self) {
         let (own, load) = machine::cores();
         machine::pin(&self.pids(), &own);
@@ -191,8 +193,8 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
-    /// Starts ZooKeeper. It checks for ended sessions once a tick, so its ticks are shorter than sessions of two
-    /// seconds require.
+    /// Starts ZooKeeper. It checks for ended sessions once a tick, so its ticks are shorter than sessions of
+    /// two seconds require.
     fn zookeeper() -> Self {
         let (folder, port) = (TempDir::with_prefix("kvlock-zookeeper-").unwrap(), free_port());
         let mut command = ending_with_us(&brought("zookeeper").join("server"), None);
@@ -225,13 +227,13 @@ impl Other {
         harness::wait::until("the server listens", Duration::from_secs(20), || {
             TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())
         });
-        // It accepts connections a moment before it answers.
+        // A server accepts connections a moment before it answers requests.
         std::thread::sleep(Duration::from_millis(500));
         other
     }
 }
 
-/// Cached, because creating one takes longer than a measurement.
+/// An empty database. Cached, because creating one takes longer than a measurement.
 static EMPTY_POSTGRES: OnceLock<TempDir> = OnceLock::new();
 
 fn empty_postgres(bin: &Path, user: Option<&str>) -> TempDir {
@@ -260,7 +262,7 @@ impl Drop for Other {
     }
 }
 
-/// A program that the kernel ends when this one does.
+/// A command for a program that the kernel ends when this process ends.
 fn ending_with_us(program: &Path, user: Option<&str>) -> Command {
     let mut command = Command::new("setpriv");
     if let Some(user) = user {

@@ -1,4 +1,5 @@
-//! The cost of waits, the effect of locks on other commands, and the shares of two kinds of clients of a lock.
+//! The cost of waits, the effect of locks on other commands, and the shares of two kinds of clients of a
+//! lock.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// Shortest time until all clients wait.
 const SETTLE_S: f64 = 1.0;
 
-/// One client holds the lock all the time, the others wait.
+/// Measures the cost of waits: one client holds the lock all the time, and the others wait.
 pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f64) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();
@@ -50,7 +51,7 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     Ok((figures, versions.into_iter().next().unwrap_or_default()))
 }
 
-/// Times of hand-offs through a session, and to blocked clients in turn.
+/// Times of hand-offs through a session and to blocked clients, in turn.
 pub(crate) fn in_turn(waiters: usize, seconds: f64) -> Measured {
     let contender = named("kvlock session");
     let backend = Backend::start(contender.needs, Setting::Memory);
@@ -77,7 +78,7 @@ pub(crate) fn in_turn(waiters: usize, seconds: f64) -> Measured {
     Ok((figures, version))
 }
 
-/// The server's time for each of the plain commands.
+/// Average time of the server for each of the plain commands.
 pub(crate) fn per_command(outcome: &Outcome) -> Figures {
     let mut all = figures::common(outcome);
     let [_, before, after] = &outcome.looks;

@@ -1,6 +1,6 @@
-//! Repeatedly, a writer releases a lock and many readers are granted it; then the writer waits until the
-//! last reader has released. One thread that never sleeps is all clients, so it measures
-//! the server and not the wake-up of its own threads.
+//! Repeatedly, a writer releases a lock and many readers are granted it; then the writer waits until the last
+//! reader has released. One thread that never sleeps acts as all clients, so the times are those of the
+//! server and do not include wake-ups of threads.
 //!
 //! In every other turn a separate connection always has a `PING` in flight: its longest round trip
 //! is the longest delay of other clients. The other turns are without it.
@@ -20,7 +20,7 @@ use talk::Talk;
 
 /// No lease ends during the measurement.
 const LEASE_MS: &str = "600000";
-/// Least number of turns, with and without the probe.
+/// Least number of turns: one without and one with the probe.
 const TURNS: usize = 2;
 const KEY: &str = "crowd";
 
@@ -28,7 +28,7 @@ const KEY: &str = "crowd";
 struct Member {
     owner: String,
     line: Line,
-    /// Subscribes, if the protocol needs that.
+    /// A connection for the subscription, if the protocol needs one.
     news: Option<Line>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) {
     let readers: Vec<Member> = (1..=readers).map(member).collect();
     let mut crowd = Crowd { talk, readers, writer: member(0), probe };
     crowd.talk.write(&mut crowd.writer, &mut crowd.probe);
-    // Costs that occur once, in both processes.
+    // Run one turn that is not measured: it has costs that occur only once, in both processes.
     crowd.turn(false);
     println!("ready {}", env!("CARGO_PKG_VERSION"));
     let go = std::io::stdin().lines().next().unwrap().unwrap();
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) {
 }
 
 impl Crowd {
-    /// The writer has the lock before and after it.
+    /// Runs one turn. The writer has the lock before and after the turn.
     fn turn(&mut self, probed: bool) -> Turn {
         let mut turn = Turn { probed, ..Turn::default() };
         let Self { talk, readers, writer, probe } = self;
@@ -117,7 +117,7 @@ impl Crowd {
         turn.leaving = now() - begun;
         turn.leaving_stall = probe.end();
 
-        // Wait until earlier work of the server is done: it does not count.
+        // Wait until earlier work of the server is done, because that work is not measured.
         probe.settle();
         let begun = now();
         talk.leave_to(last, writer, probe);

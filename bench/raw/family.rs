@@ -1,5 +1,5 @@
 //! Scripts that do the same as those of Redisson's read-write lock and semaphores, for comparison with
-//! `LOCK.* … SHARED` and `SEM.*`, and the commands of one acquisition and release of each.
+//! `LOCK.* … SHARED` and `SEM.*`. Also the commands of one acquisition and release of a share or permit.
 //!
 //! - Each hold of each reader is a separate key that expires. A reader that leaves reads the keys of all
 //!   other readers, for the end of the longest lease.
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 /// Time for which the outcome of a release is stored for a repeated call.
 const OUTCOME_MS: &str = "13500";
-/// More than one task can use, so no task ever waits.
+/// More permits than one task can use, so no task ever waits.
 const PERMITS: &str = "10";
 
 pub(crate) const SHARE: &str = "\
@@ -210,7 +210,7 @@ pub(crate) async fn permits(
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let ends = now + Duration::from_millis(lease_ms.parse().unwrap());
     let [now, ends] = [now, ends].map(|moment| moment.as_millis().to_string());
-    // As long as its permit ids are.
+    // As long as Redisson's permit ids are.
     let permit: String = owner.chars().rev().take(16).collect();
     let never = "922337203685477";
     let arguments = ["1", &ends, &now, never, "PUBLISH", &permit];

@@ -15,7 +15,7 @@ pub(crate) async fn load(wire: &mut Wire, script: &str) -> String {
     String::from_utf8(sha).unwrap()
 }
 
-/// The floors without waits.
+/// The lower bounds without waits.
 pub(crate) struct Simple {
     wire: Wire,
     task: usize,
@@ -70,7 +70,8 @@ impl Session for Simple {
     fn abandon(&mut self, _: Self::Held) {}
 }
 
-/// A list with one element. The client that pops it is the holder. It is lost when a holder dies.
+/// A list with one element. The client that pops the element is the holder. The element is lost when a holder
+/// dies.
 pub(crate) struct List {
     wire: Wire,
 }

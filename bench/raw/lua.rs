@@ -1,9 +1,9 @@
-//! The protocol of scripts and pub/sub of Redisson's locks, as used by a process with one waiter. The scripts are
-//! rewritten, with the same effect.
+//! The protocol of Redisson's locks, with scripts and pub/sub, as a process with one waiter uses it. The
+//! scripts are rewritten, with the same effect.
 //!
 //! - An acquire is a script: it writes the hash, or returns the rest of the lease.
-//! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free in
-//!   between), and then tries once for each message and at the expected end of the lease.
+//! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free
+//!   in between), and then tries once for each message and at the expected end of the lease.
 //! - A release is a script that deletes the hash, publishes a message, and stores its outcome under a
 //!   separate key for a repeated call; a `DEL` removes that key.
 
@@ -102,7 +102,7 @@ impl Lua {
         let channel = channel(key);
         self.subscriber.call(&[b"SUBSCRIBE", channel.as_bytes()]).await;
         while let Some(left) = self.attempt(key, owner).await {
-            // Either way it tries again.
+            // After a message, and after the end of the lease, the client tries again.
             let _ended = tokio::time::timeout(left, self.subscriber.message()).await;
         }
         let unsubscribe = crate::wire::encode(&[b"UNSUBSCRIBE", channel.as_bytes()]);

@@ -1,5 +1,5 @@
-//! Tasks that all need a result that another program produces, over raw connections: they look for it, acquire the
-//! lock, and look again. Or they try `SET NX PX` and look every 100 ms.
+//! Tasks that all need a result that another program produces, over raw connections: they look for it,
+//! acquire the lock, and look again. Or they try `SET NX PX` and look every 100 ms.
 
 use crate::Connect;
 use crate::lua::Lua;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Has the same input and output as `by-crate/once.rs`.
+/// Runs the tasks. The input and the output are those of `by-crate/once.rs`.
 pub(crate) async fn run(args: &Args) -> ! {
     let (worked, mut tasks) = (Arc::new(AtomicU64::new(0)), Vec::new());
     for task in 0..args.number("tasks") {

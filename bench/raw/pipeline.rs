@@ -24,9 +24,9 @@ impl Connect for Pipeline {
         let cycle = cycle(&mut wire, args, &key, &owner(task, 1)).await;
         let cycles = args.number::<usize>("depth") / 2;
         let requests = cycle.iter().flatten().copied().collect::<Vec<u8>>().repeat(cycles);
-        // For a grant, a script of the Lua protocol answers nil or OK, `SET` answers OK, and kvlock answers an array. A
-        // number would be the rest of another owner's lease. Requests for permits are answered with a number, or with nil
-        // if there are none.
+        // For a grant, a script of the Lua protocol answers nil or OK, `SET` answers OK, and kvlock answers
+        // an array. A number would be the rest of another owner's lease. Requests for permits are answered
+        // with a number, or with nil if there are none.
         let counts = match args.text("proto") {
             "kvlock" => args.text("mode") == "permit",
             proto => proto == "counter",

@@ -1,5 +1,5 @@
-//! An election as it is usually written by hand: `SET NX PX`, retried every 100 ms. The leader
-//! renews its lease after each third of it, and observers read the key every 100 ms.
+//! An election as it is usually written by hand: `SET NX PX`, retried every 100 ms. The leader renews its
+//! lease whenever a third of it has passed. Observers read the key every 100 ms.
 
 use crate::Connect;
 use crate::wire::{Reply, Wire};

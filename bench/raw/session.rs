@@ -1,5 +1,5 @@
-//! kvlock's waits through sessions: all tasks of one client over two connections, one for commands
-//! and one on which there is always a `SESSION.NEXT`.
+//! kvlock's waits through sessions. All tasks of one client use two connections: one for commands, and one on
+//! which a `SESSION.NEXT` always waits.
 
 use crate::native::owner;
 use crate::wire::{Reply, parse, request};
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     lease_ms: String,
 }
 
-/// A session for each client, and a place in one of them for each task.
+/// Opens a session for each client, and assigns each task to one of them.
 pub(crate) async fn connect(args: &Args) -> Vec<Session> {
     let mut clients = Vec::new();
     for _ in 0..args.number("clients") {
@@ -78,7 +78,7 @@ async fn connection(url: &str) -> (OwnedReadHalf, OwnedWriteHalf) {
     stream.into_split()
 }
 
-/// Writes the requests of all tasks, as many at once as there are.
+/// Writes the requests of all tasks. All requests that are queued are sent in one write.
 async fn write_all(
     mut queue: mpsc::UnboundedReceiver<(Vec<u8>, Waker)>,
     mut stream: OwnedWriteHalf,

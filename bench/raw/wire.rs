@@ -59,8 +59,8 @@ impl Wire {
         }
     }
 
-    /// Reads `replies` replies, and checks only the first byte of the first. It copies
-    /// nothing, because the load must cost less than the server's work.
+    /// Reads `replies` replies, and returns the first byte of the first one. It copies nothing, because the
+    /// load must cost less than the server's work.
     pub(crate) async fn skip_replies(&mut self, replies: usize) -> u8 {
         self.buffer.reserve(PIPELINE);
         let mut first = 0;
@@ -85,7 +85,7 @@ impl Wire {
         assert!(more > 0, "the server closed the connection");
     }
 
-    /// The next reply that is not a message to a subscriber. Messages are stored for
+    /// Waits for the next reply that is not a message to a subscriber. Messages before it are stored for
     /// [`message`](Self::message).
     pub(crate) async fn reply_between_messages(&mut self) {
         loop {

@@ -55,8 +55,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                     let apart = asked.saturating_sub(told);
                     notes.report.took("two servers granted the same lock", apart);
                     let meets = |at| seen.apart.iter().any(|it| (it.from..=it.to).contains(&at));
-                    // The earlier grant has the larger token: a replaced primary issued it after it was started again,
-                    // with tokens ahead of its successor's.
+                    // The earlier grant has the larger token: a replaced primary issued it after it was
+                    // started again, with tokens ahead of its successor's.
                     if meets(told) && !meets(asked) {
                         notes.add("tokens below one of a primary that was started again", 1);
                     }
@@ -76,8 +76,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             }
             // Checked below, with the renewals.
             Rule::Stale => {}
-            // The tasks record too little for these rules. A guard is released in the background, late after a
-            // cut, and no task reads the queue.
+            // The tasks record too little for these rules. A guard is released in the background, late after
+            // a cut, and no task reads the queue.
             Rule::Fifo | Rule::Prompt | Rule::Refusal => {}
         }
     }
@@ -183,7 +183,7 @@ fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call>
     calls.iter().filter(|call| !latches.contains_key(call.key.as_str())).cloned().collect()
 }
 
-/// A violation if the bound lock of a vanished client stays held for long without a reason. A failover is a
+/// A violation if the bound lock of a vanished client was held for too long without a reason. A failover is a
 /// reason: the new primary has no binding.
 fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> {
     let refused = |call: &&Call| match call.answer {
@@ -202,8 +202,8 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
 }
 
-/// A violation if a bound lock was not free soon after its session must have ended, although a client waited for it
-/// and there was no fault.
+/// A violation if a bound lock was not free soon after its session must have ended. `None` if no client
+/// waited for the lock, or if there was a fault.
 fn outlived(
     calls: &[Call],
     seen: &Seen,

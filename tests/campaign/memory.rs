@@ -6,8 +6,8 @@ use std::fmt;
 /// Number of rounds after which a leak is larger than the noise.
 const ENOUGH: usize = 200;
 
-/// Allowed growth from the second quarter to the last, in percent. A leak of one byte for each call of an hour
-/// is more.
+/// Allowed growth from the second quarter to the last, in percent. A leak of one byte in each call exceeds
+/// this within an hour.
 const TOLERANCE: u64 = 5;
 
 /// Bytes used by all servers, after each round.

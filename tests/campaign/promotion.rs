@@ -1,5 +1,5 @@
-//! After the death of a primary, measures the time from the moment at which a polling client can write to the next
-//! primary until other clients get locks from it.
+//! Kills primaries, and measures how much later clients get locks from the next primary than a polling client
+//! can write to it.
 
 use crate::report::Report;
 use harness::cluster::Cluster;
@@ -77,7 +77,7 @@ fn of_cluster(count: u64, report: &Report) {
         cluster.wait_until_agreed();
         let master = cluster.node_for("k");
         let replica = cluster.replica_of(master);
-        // Any node works: it redirects to the node that has the key.
+        // Any node works, because it redirects clients to the node that has the key.
         kill(&cluster.url(), master, "k", || Some(replica), report);
         cluster.wait_for_takeover(replica);
         master.restart();

@@ -32,7 +32,7 @@ const STUCK: Duration = Duration::from_secs(90);
 /// Longest extension of a suite whose required counts are not reached.
 const AWAITED: Duration = Duration::from_secs(600);
 
-/// Probability that a second fault overlaps with one, in percent.
+/// Probability that a second fault overlaps with a fault, in percent.
 const BESIDE_PERCENT: u64 = 30;
 
 /// Counter of faults that overlapped with another.
@@ -124,8 +124,8 @@ impl Round {
     }
 }
 
-/// Plays rounds on that topology for the time in the options, and until each wanted fault has happened. Counts
-/// broken promises.
+/// Plays rounds on that topology for the time in the options, and until each wanted fault has happened.
+/// Counts broken promises.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
     let mut random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);
@@ -293,7 +293,7 @@ impl One<'_> {
             self.wait_for_progress(round);
         }
         for number in 0..pace.faults {
-            // On a busy machine the time may be over before any fault, so the first one is always made.
+            // On a busy machine the time may be over before any fault, so the first fault is always made.
             if number > 0 && Instant::now() >= end {
                 break;
             }

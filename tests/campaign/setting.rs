@@ -4,8 +4,8 @@ use harness::{Options, Server};
 use kvlock::{Builder, Client, Clock};
 use std::time::{Duration, Instant};
 
-/// Time in seconds for which a primary without replicas accepts writes under `min-replicas-to-write`. A shorter
-/// time often refuses writes for no reason, because replicas report once a second.
+/// Time in seconds for which a primary without replicas accepts writes under `min-replicas-to-write`. A
+/// shorter time often refuses writes for no reason, because replicas report once a second.
 const MAX_LAG: u64 = 2;
 
 /// Longest time for replicas to confirm.

@@ -18,7 +18,8 @@ use harness::evidence::OVERLAPS;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Promises that hold under all faults of a suite. Each level includes the previous ones, except as its text says.
+/// Promises that hold under all faults of a suite. Each level includes the previous ones, except as its text
+/// says.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Promises {
     /// Each call is answered, clients acquire locks again after each fault, and no server crashes.
@@ -226,7 +227,8 @@ fn rounds() -> Vec<Suite> {
         ("cluster/default", "2", Nodes::start, Default, Tokens, &[], None),
         ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP], Some(Default)),
         ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS, Some(SlowClock)),
-        // All leases end at the server whose clock jumps. If another one loses its data, tokens may go back.
+        // All leases at the server whose clock jumps end. If another server loses its data, tokens may
+        // decrease.
         ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1], KILLS[2]], None),
         ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP, KILLS[2]], None),
     ];

@@ -1,8 +1,8 @@
 //! Requests of clients and their outcomes.
 //!
 //! All clients of a test are threads of one process and share one monotonic clock, so the order of events in
-//! real time is exact. A call records when it was sent, when its reply arrived, and the outcome. A call without
-//! a reply stays open, or is closed as [`Outcome::Unknown`] when the client gives up.
+//! real time is exact. A call records when it was sent, when its reply arrived, and the outcome. A call
+//! without a reply stays open, or is closed as [`Outcome::Unknown`] when the client gives up.
 
 use crate::cmd;
 use crate::resp::{Connection, ReceiveError, Value};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Longest wait for any reply.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// What a client asked for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// `LOCK.ACQUIRE`, or `LOCK.WAIT` when there is a timeout (0: without limit).
@@ -134,7 +134,7 @@ pub enum Outcome {
     },
     /// The owner does not have the lock: nil. For a wait this is the timeout.
     Refused,
-    /// Its wait was ended by a `LOCK.CANCEL`: also nil.
+    /// The owner's wait was ended by a `LOCK.CANCEL`: also nil.
     Withdrawn,
     /// Released or counted down; `left` remain.
     Released {
@@ -176,14 +176,14 @@ impl Outcome {
     }
 }
 
-/// One request and its answer. Times count from the beginning of the history.
+/// One request and its reply. Times count from the beginning of the history.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Key of the lock.
     pub key: String,
     /// The owner that the client used.
     pub owner: String,
-    /// What was asked for.
+    /// The request of the client.
     pub request: Request,
     /// Time of sending.
     pub sent: Duration,
@@ -314,8 +314,8 @@ impl Recorder {
         call.answer = Some((at.max(call.sent), outcome));
     }
 
-    /// Sends a request for an exclusive lock, and records the call. The outcome is [`Outcome::Unknown`] if the
-    /// connection breaks.
+    /// Sends a request for an exclusive lock, and records the call. The outcome is [`Outcome::Unknown`] if
+    /// the connection breaks.
     pub fn call(
         &self,
         connection: &mut Connection,
@@ -347,7 +347,8 @@ impl Recorder {
         (call.queued, call.in_line_at) = (None, None);
     }
 
-    /// Records the end of the time in which the client believes in the hold of this call, a grant or a renewal.
+    /// Records the end of the time in which the client believes in the hold of this call, a grant or a
+    /// renewal.
     pub fn believed(&self, call: CallId, valid_until: Duration) {
         self.calls.lock().unwrap()[call.0].valid_until = Some(valid_until);
     }

@@ -1,7 +1,7 @@
 //! Runs kvlock on real servers and watches what it does.
 //!
-//! A test starts a [`Server`], talks to it over [`Connection`]s that see the bytes of the protocol, waits with
-//! [`wait::until`] for an effect that the server shows, and drops the handles to end their processes. The
+//! A test starts a [`Server`] and uses it over [`Connection`]s that see the bytes of the protocol. With
+//! [`wait::until`] it waits for an effect that the server shows. Dropping the handles ends the processes. The
 //! harness does not know how the module works. It uses the commands, their replies and the server's own
 //! introspection.
 //!

@@ -1,7 +1,7 @@
 //! Reads the state that a server shows, and waits for it.
 //!
-//! Every function takes a connection that is not blocked. None of them needs the module unless its comment says
-//! that it does.
+//! Every function takes a connection that is not blocked. None of them needs the module unless its comment
+//! says that it does.
 
 use crate::resp::{Connection, Value};
 use crate::{cmd, wait};
@@ -111,8 +111,8 @@ pub fn wait_for_next_cron(connection: &mut Connection) {
     let_pass(connection, Duration::from_millis(150));
 }
 
-/// Ends the current quarantine and keeps the option. Most tests do not need the quarantine after a start. Needs
-/// the module.
+/// Ends the current quarantine and keeps the option. Most tests do not need the quarantine after a start.
+/// Needs the module.
 pub fn end_quarantine(connection: &mut Connection) {
     let name = "kvlock.quarantine-ms";
     let length = connection.call(cmd!["CONFIG", "GET", name]);

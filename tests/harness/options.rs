@@ -39,7 +39,7 @@ impl Options {
         }
     }
 
-    /// Runs on that server instead of the one in `KVLOCK_SERVER`.
+    /// Runs the server program of that kind, instead of the one that `KVLOCK_SERVER` names.
     pub fn kind(mut self, kind: &Kind) -> Self {
         self.kind = kind.clone();
         self

@@ -16,12 +16,12 @@ const COUNT: u16 = 11_000;
 /// the kernel's range.
 const BUS: u16 = 10_000;
 
-/// A port that was free a moment ago, together with its bus port, and that the last thousands of calls in
-/// this process have not returned.
+/// A port that was free a moment ago, and whose bus port was free too. The last thousands of calls in this
+/// process have not returned it.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes that run at the same time start far from each other, because the port of a killed server is free
-    // until the server is started again.
+    // Processes that run at the same time start with ports far from each other. Otherwise one could take the
+    // port of a killed server before that server is started again.
     let begin = || u64::from(std::process::id()).wrapping_mul(4_241) % u64::from(COUNT);
     let next = NEXT.get_or_init(|| AtomicU16::new(begin().try_into().unwrap_or(0)));
     for _ in 0..COUNT {

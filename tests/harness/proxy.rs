@@ -1,7 +1,7 @@
 //! A proxy between a server and its clients, which cuts them off, and resets connections around a command.
 //!
-//! It makes partitions without administrator rights. Connections that a test may cut use the proxy;
-//! the others connect directly to the server. Replicas announce their port, so a single replica can be cut off.
+//! It makes partitions without administrator rights. Connections that a test may cut use the proxy; the
+//! others connect directly to the server. Replicas announce their port, so a single replica can be cut off.
 //!
 //! It can also delay messages: each one by a random time, without reordering.
 //!
@@ -157,8 +157,8 @@ impl Proxy {
         std::mem::take(&mut lock(&self.ways).open).values().for_each(Way::close);
     }
 
-    /// Closes the clients' ends of all connections. Clients may connect again. The server does not notice until
-    /// [`heal`](Self::heal).
+    /// Closes the clients' ends of all connections. Clients may connect again. The server does not notice
+    /// until [`heal`](Self::heal).
     pub fn forsake(&self) {
         for way in lock(&self.ways).open.values_mut() {
             way.cut = true;
@@ -175,8 +175,8 @@ impl Proxy {
         ways.open.retain(|_, way| !way.cut);
     }
 
-    /// Resets the next connection that carries this command, at that moment, after the resets that are already
-    /// planned.
+    /// Resets the next connection that carries this command, at that moment, after the resets that are
+    /// already planned.
     pub fn reset(&self, command: &'static str, moment: Moment) {
         self.reset_after(0, command, moment);
     }

@@ -107,7 +107,7 @@ impl Server {
         connection
     }
 
-    /// Its log, from before restarts too.
+    /// Its log, including the parts from before restarts.
     pub fn log(&self) -> String {
         read_log(&self.dir)
     }

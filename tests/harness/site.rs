@@ -34,8 +34,8 @@ impl Site {
         Self::start(&vec![Server::options(); servers])
     }
 
-    /// Starts one server for each of these options; the first is the primary. Returns when the others follow it
-    /// and all Sentinels know all servers and each other.
+    /// Starts one server for each of these options; the first is the primary. Returns when the others follow
+    /// it and all Sentinels know all servers and each other.
     pub fn start(options: &[Options]) -> Self {
         let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::default()).collect();
         let mut servers: Vec<Server> = Vec::new();

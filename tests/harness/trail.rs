@@ -6,8 +6,8 @@ use std::fs;
 
 /// Everything in the file: a line for each command, and a line in braces for each transaction. A number of
 /// thirteen or more digits, a time or a token, is shown as `#`, also after the count of a share. `SELECT` is
-/// left out. So are the braces around a single command: its transaction may have contained a message that only
-/// replicas receive.
+/// left out. So are the braces around a single command: its transaction may have contained a message that
+/// only replicas receive.
 pub fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;

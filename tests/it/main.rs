@@ -1,4 +1,4 @@
-//! The tests on real servers, in one binary, so that it is linked once. Dialogues are in
+//! The tests on real servers. They are one binary, which is linked only once. Dialogues are in
 //! `tests/transcripts`. Tests that count, race, or need more than one server are here.
 
 #![allow(

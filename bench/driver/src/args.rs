@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// | `keys` | number of locks |
 /// | `process` | number of this load generator, if there are several: part of the names of warm-up locks |
 /// | `tasks` | number of tasks |
-/// | `clients` | number of client instances that they share: see [`client_of`](Args::client_of) |
+/// | `clients` | number of client instances that the tasks share: see [`client_of`](Args::client_of) |
 /// | `hold_us` | time for which a lock is held |
 /// | `think_us` | time between a release and the next acquire of a task |
 /// | `lease_ms` | the lease |
@@ -33,18 +33,18 @@ impl Args {
         Self(Arc::new(std::env::args().skip(1).filter_map(named).collect()))
     }
 
-    /// The value of that name; without it the process ends.
+    /// The value of that name. Panics if there is none.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).unwrap_or_else(|| panic!("{name}=… is missing"))
     }
 
-    /// The same as a number.
+    /// The value of that name, as a number.
     pub fn number<T: FromStr<Err: Debug>>(&self, name: &str) -> T {
         self.text(name).parse().unwrap()
     }
 
-    /// The client of a task. Tasks that contend for the same lock have different clients, if there are enough, because
-    /// they represent different processes.
+    /// The client of a task. Tasks that contend for the same lock have different clients, if there are
+    /// enough, because they represent different processes.
     pub fn client_of(&self, task: usize) -> usize {
         task / self.number::<usize>("keys") % self.number::<usize>("clients")
     }

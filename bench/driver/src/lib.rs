@@ -46,12 +46,12 @@ pub trait Session: Send + 'static {
     /// A lock that is held.
     type Held: Send;
 
-    /// Waits until it has the lock.
+    /// Waits until the task has the lock.
     fn acquire(&mut self, key: &str) -> impl Future<Output = Self::Held> + Send;
 
-    /// Releases it, and returns when the server has replied.
+    /// Releases the lock, and returns when the server has replied.
     fn release(&mut self, held: Self::Held) -> impl Future<Output = ()> + Send;
 
-    /// Does not release it, so that its lease ends.
+    /// Abandons the lock without a release, so that its lease ends.
     fn abandon(&mut self, held: Self::Held);
 }

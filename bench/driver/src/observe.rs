@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
-/// Time between two changes. After it the next candidate is queued, and nothing is in flight.
+/// Time between two changes: long enough that the next candidate is queued, and nothing is in flight.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// A candidate.
 pub trait Candidate {
-    /// Stands for election until it leads, under that number.
+    /// Stands for election until it leads. Its value is that number.
     fn lead(&mut self, number: u64) -> impl Future<Output = ()>;
 
     /// Resigns, and returns when the server has replied.
@@ -20,8 +20,9 @@ pub trait Candidate {
 /// News of an observer: the number of the leader, and the time.
 pub type Heard = (u64, u64);
 
-/// Prints `ready`, and a line for each change: the times at which the last of the observers knew the leader, and
-/// half of them, in nanoseconds since the previous leader began to resign.
+/// Prints `ready`, and a line for each change. The line has the times until all observers, and until half of
+/// them, knew the new leader. They are in nanoseconds from the moment at which the previous leader began to
+/// resign.
 pub async fn observe<C: Candidate>(
     args: &Args,
     version: &str,

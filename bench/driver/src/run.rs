@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not happened.
+/// Times of a cycle: request, grant, release, and the reply to the release; 0 for events that have not
+/// happened.
 type Cycle = [u64; 4];
 
 #[derive(Clone, Copy, Default)]
@@ -24,7 +25,7 @@ struct Task<S> {
     cycles: Arc<Mutex<Vec<Cycle>>>,
     /// The task of this process that got the lock last.
     newest_owner: Arc<AtomicUsize>,
-    /// Receives the time at which a task got its lock, with `mode=keep`.
+    /// Sends the time at which the task got its lock, with `mode=keep`.
     kept: mpsc::UnboundedSender<u64>,
     /// Limits the tasks that acquire at the same time.
     turns: Arc<Semaphore>,
@@ -106,7 +107,7 @@ impl<S: Session> Task<S> {
         self.cycle_until(span.end).await;
     }
 
-    /// Until the process is killed.
+    /// Acquires the lock, and holds it until the process is killed.
     async fn keep(&mut self) {
         let keys = self.args.number::<usize>("keys");
         let key = format!("{}:{}", self.args.text("key"), self.number % keys);
@@ -153,7 +154,8 @@ impl<S: Session> Task<S> {
     }
 }
 
-/// Sleeps to a moment of [`now`]. Timers of tokio are rounded up to milliseconds; this one is not.
+/// Sleeps until [`now`] reaches that moment. Timers of tokio are rounded up to milliseconds; this timer is
+/// not.
 async fn until(moment: u64) {
     let left = Duration::from_nanos(moment.saturating_sub(now()));
     if !left.is_zero() {

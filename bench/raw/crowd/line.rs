@@ -23,7 +23,7 @@ impl Line {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Sends a command, which is short enough for one write.
+    /// Sends a command, which must be short enough for one write.
     pub(super) fn send(&mut self, command: &[u8]) {
         self.stream.write_all(command).unwrap();
     }
@@ -103,7 +103,7 @@ impl Probe {
         answered
     }
 
-    /// The longest time of a `PING`, including the one in flight.
+    /// Waits for the `PING` in flight, and returns the longest round trip.
     pub(super) fn end(&mut self) -> u64 {
         while self.sent.is_some() {
             if self.answered() {

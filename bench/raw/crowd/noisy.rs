@@ -1,6 +1,6 @@
-//! Delays of other clients while thousands of waits of one session are made, granted, opened,
-//! timed out or closed together, or their session is away. One thread that never sleeps is all of these clients, so
-//! its times are those of the server.
+//! Delays of other clients while thousands of waits of one session are made, granted, opened, timed out or
+//! closed together, or their session is away. One thread that never sleeps acts as all of these clients, so
+//! the times are those of the server.
 
 use super::line::Line;
 use super::others::Others;
@@ -18,7 +18,7 @@ const TTL_MS: &str = "60000";
 const COUNT: &str = "100";
 /// Additional time before all waits end in the same millisecond.
 const SPARE_MS: usize = 1_000;
-/// Most waiters outside the crowd.
+/// Largest number of waiters outside the crowd.
 const OTHERS: u64 = 2;
 /// Longest silence on the output.
 const SILENCE_NS: u64 = 5_000_000_000;
@@ -104,7 +104,7 @@ impl Crowd {
             "timed-out" => {
                 let begun = unix_ms();
                 self.all(|n| wait("crowd", n, "0", &session));
-                // The same waits again, with another timeout.
+                // Send the same waits again, with a timeout at the common end.
                 let end = self.end_after(begun);
                 self.all(|n| {
                     let left = end.saturating_sub(unix_ms()).max(1).to_string();
@@ -160,7 +160,8 @@ impl Crowd {
         }
     }
 
-    /// Waits until the others have made their first round trips, which take longer.
+    /// Waits until the others have made their first round trips, which take longer. If the waits end by time,
+    /// waits for that time too.
     fn settle(&mut self) {
         assert!(self.end == 0 || unix_ms() < self.end, "the machine is too slow");
         let until = now() + 10 * LOOK_NS;
@@ -185,7 +186,7 @@ impl Crowd {
         self.take(|crowd| &mut crowd.line)
     }
 
-    /// A command for each wait.
+    /// Sends a command for each wait, and receives the replies.
     fn all(&mut self, command: impl Fn(usize) -> Vec<u8>) {
         for first in (0..self.waits).step_by(AT_ONCE) {
             let last = (first + AT_ONCE).min(self.waits);
@@ -195,12 +196,12 @@ impl Crowd {
                 self.take(|crowd| &mut crowd.line);
             }
         }
-        // A session that is not read ends.
+        // Read the session once, since a session that is not read ends.
         self.reader.send(&request(&["SESSION.NEXT", &self.session, "0", "0", "COUNT", "1"]));
         self.take(|crowd| &mut crowd.reader);
     }
 
-    /// Reads some outcomes, and returns how many, and the number of the last.
+    /// Reads some outcomes. Returns how many there were, and the number of the last one.
     fn read(&mut self, ack: &str) -> (usize, i64) {
         let next = ["SESSION.NEXT", &self.session, ack, "1000", "COUNT", COUNT];
         self.reader.send(&request(&next));
@@ -225,7 +226,7 @@ impl Crowd {
         }
     }
 
-    /// Waits until the server has removed all state of the session.
+    /// Waits until the server has removed all waits of the crowd.
     fn wait_until_none_wait(&mut self) {
         while self.info("kvlock_waiters") > OTHERS {
             self.pause();

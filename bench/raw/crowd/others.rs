@@ -1,5 +1,5 @@
-//! Clients other than the crowd. They measure how long a `PING` and a `SET` take, how late a wait times out, and how
-//! long a hand-off of a lock between two clients takes.
+//! Clients other than the crowd. They measure how long a `PING` and a `SET` take, and how late a wait times
+//! out. They also measure how long a hand-off of a lock between two clients takes.
 
 use super::line::Line;
 use crate::wire::{Reply, request};
@@ -7,7 +7,7 @@ use driver::now;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// Time from one request of a client to its next.
+/// Time from the reply of a client's request to its next request.
 const PAUSE_NS: u64 = 1_000_000;
 /// Timeout of the waits. Only the delay after it counts.
 const TIMEOUT_MS: u64 = 20;
@@ -22,7 +22,7 @@ pub(super) struct Others {
     text: String,
 }
 
-/// A client that sends one request after the other.
+/// A client that sends one request after another.
 struct Asking {
     name: &'static str,
     line: Line,
@@ -153,7 +153,7 @@ impl HandedOver {
         let mut before = self.clients.pop_front().unwrap();
         wait_for_lock(&mut before);
         self.clients.push_back(before);
-        // The reply to the release comes with the grant.
+        // The reply to the release arrives at about the same time as the grant.
         while !self.is_released {
             self.is_released = self.releaser.look().is_some();
         }

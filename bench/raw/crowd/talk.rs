@@ -135,8 +135,8 @@ impl Talk {
         probe.settle();
     }
 
-    /// Starts to wait. With pub/sub it tries before and after the subscription, because the lock may become free in
-    /// between.
+    /// Starts to wait. With pub/sub, the member tries before and after the subscription, because the lock may
+    /// become free in between.
     fn get_in_line(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         let Some(news) = &mut member.news else { return member.line.send(command) };
         let first = member.line.call(command, probe);
@@ -145,7 +145,7 @@ impl Talk {
         assert!(![first, second].iter().any(|reply| self.granted(reply)), "nobody is let in yet");
     }
 
-    /// The writer releases, and returns when the last reader has its share.
+    /// Releases the writer's lock, and returns when the last reader has its share.
     pub(super) fn release_to(
         &self,
         writer: &mut Member,
@@ -164,7 +164,8 @@ impl Talk {
         assert!(matches!(released, Reply::Integer(_)), "{released:?}");
     }
 
-    /// Waits for a grant. With pub/sub it tries again after a message.
+    /// With pub/sub, waits for a message and sends the request again. Otherwise the request is already
+    /// waiting.
     fn hear(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         if let Some(news) = &mut member.news {
             news.take(probe);

@@ -26,7 +26,7 @@ const KEPT: u64 = 4;
 pub(super) struct Load<'a> {
     pub(super) server: &'a Server,
     pub(super) history: &'a Recorder,
-    /// Number of the server's life. Names of locks and owners begin with it.
+    /// Number of the server's life. The names of locks and owners begin with this number.
     pub(super) life: u64,
     pub(super) lease: Duration,
     pub(super) random: Random,

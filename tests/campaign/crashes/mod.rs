@@ -16,7 +16,8 @@ use std::time::Duration;
 /// A lease that outlasts the trial.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A lease that is long enough for a load and a start on a busy machine, and short enough to wait for its end.
+/// A lease that is long enough for a load and a start on a busy machine, and short enough to wait for its
+/// end.
 const SHORT: Duration = Duration::from_secs(5);
 
 const ALWAYS: &str = "always";

@@ -17,7 +17,7 @@ const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duratio
 /// The owner that requests all locks after a restart.
 const AFTERWARDS: &str = "impatient";
 
-/// A server with one way to persist grants, and the way in which it dies.
+/// A server that dies repeatedly, and the record of its clients.
 pub(super) struct Trial<'a> {
     durability: Durability,
     server: Server,

@@ -31,7 +31,7 @@ const MOMENT: Time = (50, 500);
 /// Half a second to a second: a machine that was suspended, or is short of processor time.
 const STALL: Time = (500, 500);
 
-/// The upper limit is longer than a quorum waits for one server, and longer than the leases in a quorum.
+/// The maximum is longer than a quorum waits for one server, and longer than the leases in a quorum.
 const WHILE: Time = (50, 2500);
 
 /// About the life of a session without a reader, from a third less to half as much again: a client is back

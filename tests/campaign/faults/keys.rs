@@ -118,7 +118,8 @@ impl Stranger<'_> {
             &[CALM, WILD],
             &[
                 cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
-                // With an eviction policy the server evicts keys first; without one it refuses the command.
+                // Before this command, a server with an eviction policy evicts keys. Without such a policy,
+                // it refuses the command.
                 cmd!["PING"],
                 cmd!["DEBUG", "SLEEP", "0.002"],
                 cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
@@ -133,8 +134,9 @@ impl Stranger<'_> {
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
-    /// Replaces a key with another of the same kind, twice: first with one that strangers hold for a long time, then
-    /// with one that they hold for a moment. The strangers are a few, or thousands whose leases end together.
+    /// Replaces a key with another of the same kind, twice: first with a key that strangers hold for a long
+    /// time, then with a key that they hold for a moment. There are a few strangers, or thousands whose
+    /// leases end together.
     fn replace(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
         let is_semaphore = Lock::of(&key).kind == KeyKind::Semaphore;

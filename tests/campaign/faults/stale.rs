@@ -6,7 +6,8 @@ use harness::cmd;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Time in milliseconds in which the master grants alone: the minimum, and the upper limit of a random addition.
+/// Time in milliseconds in which the master grants alone: the minimum, and the upper limit of a random
+/// addition.
 const ALONE_MS: [u64; 2] = [500, 1500];
 
 /// The only fault of a cluster that can lose grants if there are no safeguards. It does not always lose one,

@@ -1,5 +1,5 @@
-//! A client process: acquires locks with the crate `kvlock`, works while it holds them, and reports for each
-//! lock the time in which it believes that it holds the lock.
+//! A client process: acquires locks with the crate `kvlock`, and works while it holds them. For each lock, it
+//! reports the time in which it believes that it holds the lock.
 
 use super::said::{Role, Said, Tenure, now};
 use super::store::{Counters, Numbers, next};

@@ -262,8 +262,8 @@ impl<'a> Line<'a> {
         Some(Served { token, late_us, waited_us })
     }
 
-    /// Records how late the grant was, with and without the time in which the server waited for a processor. An
-    /// early grant is a violation.
+    /// Records how late the grant was, with and without the time in which the server waited for a processor.
+    /// An early grant is a violation.
     fn note(&self, served: &Served, what: &str) {
         let Served { token, late_us, waited_us } = *served;
         if late_us < 0 {

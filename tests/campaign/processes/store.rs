@@ -1,7 +1,8 @@
 //! The data behind the locks: counters in a separate Redis, which client processes read and increment.
 //!
-//! Each lock has two counters. One checks tokens and refuses any token smaller than one it has seen; the other
-//! accepts every write. An increment that was acknowledged and is missing from the number at the end is lost.
+//! Each lock has two counters. One checks tokens and refuses any token smaller than one it has seen; the
+//! other accepts every write. An increment that was acknowledged and is missing from the number at the end is
+//! lost.
 
 use super::said::Tenure;
 use harness::{Connection, Value, cmd};
@@ -45,7 +46,8 @@ impl Counters {
         [0, 1].map(|counter| reply[counter].integer())
     }
 
-    /// Writes both values. Returns whether the counter that checks tokens accepted the write; the other always does.
+    /// Writes both values. Returns whether the counter that checks tokens accepted the write; the other
+    /// always does.
     pub(super) fn write(&mut self, by: &Tenure, [looks, takes]: Numbers) -> bool {
         let step = cmd!["EVAL", STEP, 1, by.key, by.token, looks, takes];
         self.0.call(step)[2] == Value::Integer(1)

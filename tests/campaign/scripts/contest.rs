@@ -1,5 +1,5 @@
-//! A primary that is about to be replaced, and a lock that it grants to one client and the next primary to
-//! another.
+//! A primary that is about to be replaced, and a lock. This primary grants it to one client, and the next
+//! primary may grant it to another.
 
 use super::Seen;
 use crate::setting::Setting;

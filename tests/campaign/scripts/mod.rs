@@ -35,8 +35,8 @@ pub(crate) struct Script {
     act: fn(Setting, u64) -> Seen,
     /// Expected overlaps, for each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
-    /// Least number of locks that the old primary grants in each try, for each of [`Setting::ALL`]. It is zero
-    /// where a setting prevents grants, or where a busy machine may allow none.
+    /// Least number of locks that the old primary grants in each try, for each of [`Setting::ALL`]. It is
+    /// zero where a setting prevents grants, or where a busy machine may allow none.
     granted: [u64; 5],
     /// Least number of these grants that are lost in each try without a safeguard.
     lost: u64,
@@ -112,8 +112,8 @@ struct Seen {
     doubled: bool,
     /// Number of locks that the old primary granted.
     granted: u64,
-    /// Grants that were reported to a client and that the next primary does not have, although the client had not released
-    /// them.
+    /// Grants that were reported to a client and that the next primary does not have, although the client had
+    /// not released them.
     lost: u64,
     /// Tokens that were not larger than an earlier one.
     tokens_back: u64,

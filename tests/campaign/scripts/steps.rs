@@ -23,7 +23,8 @@ pub(super) fn lost_link(setting: Setting, _number: u64) -> Seen {
     forgotten(setting, |stage| stage.site.proxy(stage.before).cut())
 }
 
-/// Like [`lost_link`], but one replica is not cut off. The other one, which did not receive the grant, is promoted.
+/// Like [`lost_link`], but one replica is not cut off. The other one, which did not receive the grant, is
+/// promoted.
 pub(super) fn stale(setting: Setting, _number: u64) -> Seen {
     forgotten(setting, |stage| {
         let next = stage.site.proxy(REPLICAS).port();
@@ -56,8 +57,8 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
     Seen { lost: is_lost.into(), ..stage.end(&[lock]) }
 }
 
-/// The primary has no files, is killed and restarts at once. Its replicas copy the empty data set before the Sentinels
-/// replace it.
+/// The primary has no files, is killed and restarts at once. Its replicas copy the empty data set before the
+/// Sentinels replace it.
 pub(super) fn back_empty(setting: Setting, _number: u64) -> Seen {
     comes_back(setting, Server::options().in_memory())
 }
@@ -135,8 +136,8 @@ fn wait_for(locks: &[Arc<Contest>]) {
     }
 }
 
-/// A client holds one lock with a lease that is not renewed, and another that is renewed. The clock of the next
-/// primary is ahead in one try and behind in the next.
+/// A client holds one lock with a lease that is not renewed, and another that is renewed. The clock of the
+/// next primary is ahead in one try and behind in the next.
 pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
     let ahead = if number.is_multiple_of(2) { CLOCKS_MS } else { -CLOCKS_MS };
     let clock = Clock::new();

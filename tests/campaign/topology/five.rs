@@ -1,5 +1,5 @@
-//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. They have no files: a
-//! killed server restarts empty.
+//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. They have no
+//! files: a killed server restarts empty.
 
 use super::Topology;
 use super::single::Behind;
@@ -35,8 +35,8 @@ pub(crate) struct Five {
 }
 
 impl Five {
-    /// Starts five servers. With a quarantine, a restarted server grants no lock until its earlier leases have ended;
-    /// otherwise it grants at once.
+    /// Starts five servers. With a quarantine, a restarted server grants no lock until its earlier leases
+    /// have ended; otherwise it grants at once.
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         Self::with_clocks(setting, [0; SERVERS])
     }

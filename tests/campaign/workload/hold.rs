@@ -1,5 +1,6 @@
-//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive lock
-//! writes to a store while it believes that it holds the lock, and sometimes after it knows that the lock is lost.
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive
+//! lock writes to a store while it believes in its hold. Sometimes it also writes after it knows that the
+//! lock is lost.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
@@ -97,7 +98,7 @@ impl Task<'_> {
                 }
             }
             Err(trouble) => {
-                // A grant, if there was one, is released now or in a moment.
+                // If the lock was granted, the client releases it in the background.
                 round.recorder.answered(call, Outcome::Unknown);
                 round.notes.trouble("acquire", &trouble);
                 sleep(ms(5 + random.below(20))).await;

@@ -1,4 +1,5 @@
-//! Count-down latches: a waiter is released when the latch's whole count has been counted down, and not before.
+//! Count-down latches: a waiter is released when the latch's whole count has been counted down, and not
+//! before.
 
 use super::{Tasks, Turn, Work};
 use harness::history::{Outcome, Request};

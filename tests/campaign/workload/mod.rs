@@ -125,7 +125,7 @@ pub(crate) enum Way {
     Garbage(Arc<Hand>, u16),
 }
 
-/// The builder of a client, to make another one like it.
+/// The builder of a client and its URL, to make another client like it.
 #[derive(Clone)]
 pub(crate) struct Again {
     builder: Builder,
@@ -247,7 +247,7 @@ impl Way {
         }
     }
 
-    /// The client of a way that has exactly one.
+    /// The client of a way that has exactly one client.
     fn client(&self) -> &Client {
         match self {
             Self::One(client, _) => client,

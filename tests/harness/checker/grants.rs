@@ -39,8 +39,8 @@ fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Rep
     }
 }
 
-/// No other owner is granted the lock, and its owner does not lose it, before its lease can have ended. Sharers
-/// have one token and do not disturb each other.
+/// No other owner is granted the lock, and its owner does not lose it, before its lease can have ended.
+/// Sharers have one token and do not disturb each other.
 fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
     let mut free = (Duration::ZERO, None::<&Hold<'_>>);
     for period in holds.chunk_by(|one, next| one.token == next.token) {

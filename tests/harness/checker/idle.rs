@@ -1,5 +1,5 @@
-//! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had the
-//! lock.
+//! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had
+//! the lock.
 //!
 //! Each hold is assumed to last as long as the calls allow. At all other times the lock was certainly free.
 
@@ -77,8 +77,8 @@ fn check_waiting(
     }
 }
 
-/// Reports requests without a wait that were refused although nothing was `taken`, no waiter can have been
-/// queued, and no call with an unknown outcome can have had an effect.
+/// Reports requests without a wait that were refused although nothing was `taken`. At that time, no waiter
+/// may have been queued, and no call with an unknown outcome may have had an effect.
 fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &mut Report<'_>) {
     for call in calls {
         let until = match call.answer {

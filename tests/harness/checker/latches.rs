@@ -69,8 +69,8 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
         let at = answered(opening);
         let timed_out = matches!(wait.answer, Some((_, Outcome::Refused)))
             && at + limits.slack < wait.sent + *timeout;
-        // The reply of a session that has ended may be missing, so the time at which the client gave up proves
-        // nothing.
+        // The reply of a session that has ended may be missing, so the time at which the client gave up
+        // proves nothing.
         let is_late = wait.answer.is_none_or(|(told, outcome)| {
             outcome != Outcome::Unknown && told > at.saturating_add(limits.prompt)
         });

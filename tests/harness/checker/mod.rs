@@ -1,9 +1,9 @@
 //! Checks whether a correct lock could have produced a history.
 //!
-//! The checker knows only the calls. It reports a violation only if no order of execution explains
-//! the calls. It assumes that a call takes effect at one moment between its sending and its reply, that a lease
-//! does not end before its length has passed since the *sending* of the call that set it, and that an unknown
-//! call may have taken effect or not. So it reports nothing for a correct server, even if the machine delays the
+//! The checker knows only the calls. It reports a violation only if no order of execution explains the calls.
+//! It assumes that a call takes effect at one moment between its sending and its reply. A lease does not end
+//! before its length has passed since the *sending* of the call that set it. A call with an unknown outcome
+//! may have taken effect or not. So it reports nothing for a correct server, even if the machine delays the
 //! threads of a test. Only the limits of promptness depend on the machine, and the test sets them.
 //!
 //! | rule | meaning |
@@ -21,8 +21,8 @@
 //! | [`Rule::Answered`] | every call is answered |
 //!
 //! Fencing tokens are unique and give the order of the grants, so checking takes O(n log n). Permits have no
-//! tokens; they are judged by the number that each owner certainly has. The calls of one owner on one lock are
-//! assumed to follow each other, as the client sends them.
+//! tokens; they are judged by the number that each owner certainly has. The checker assumes that the calls of
+//! one owner on one lock do not overlap.
 
 mod grants;
 #[cfg(test)]

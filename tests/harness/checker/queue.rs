@@ -25,8 +25,8 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
     }
 }
 
-/// A request sent after another was seen in the queue is not granted before that one, even if it wants fewer
-/// permits, unless that one was away.
+/// If a wait was seen in the queue, no request that is sent later is granted first, even if it wants fewer
+/// permits. A wait that was away may be overtaken.
 pub(super) fn check_fifo(
     calls: &[&Call],
     holds: &[Hold<'_>],

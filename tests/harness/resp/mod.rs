@@ -1,8 +1,8 @@
 //! A small synchronous client that shows every byte of RESP2 and RESP3.
 //!
-//! It does not use redis-rs, because it has to be strict where redis-rs is lenient (a stray CR or LF in an error
-//! line fails the test). It can also send bytes that are no command, stop in the middle of a command, reset the
-//! connection, and detect whether a reply has arrived.
+//! It does not use redis-rs, because it has to be strict where redis-rs is lenient: a stray CR or LF in an
+//! error line fails the test. It can also send bytes that are no command, and stop in the middle of a
+//! command. It can reset the connection, and detect whether a reply has arrived.
 
 mod connection;
 mod display;

@@ -30,17 +30,17 @@
 //! | `!> restart` | the server is killed, its clients are disconnected, and it starts with its data on disk |
 //! | `!> stop replica`, `!> continue replica` | that server is stopped, or resumes |
 //! | `!> line k alice bob` | client `a` gets the lock `k` for owner alice, with the token `{k1}`, and client `b` waits for it for owner bob; the name of a client is the first letter of its owner |
-//! | `!> served k bob carol` | only bob has the lock, with the token `{k2}`; he releases it, and then only carol has it, and so on |
+//! | `!> served k bob carol` | only bob has the lock, with the token `{k2}`; the lock is released for bob, and then only carol has it, and so on |
 //! | `!> let X = text` | `$X` in the lines below is replaced by that text, which may contain such names too |
 //! | `!> for X in a \| b` | the lines up to `!> end` are repeated with each of these values for `$X`; `1..9` are numbers |
 //! | `!> for X ; Y` | the same for several names; each repetition is a line `!> \| a ; b` |
 //! | `!> story a long wait` | `!> a long wait` stands for the lines up to `!> end` |
 //! | `!> finally line` | each scene ends with that line |
 //! | `a> COMMAND …` | client `a` sends it, quoted as in redis-cli; `a` connects when it is first named |
-//! | `a> COMMAND … -> reply` | and its reply |
+//! | `a> COMMAND … -> reply` | the same, with the expected reply in the same line |
 //! | `a>> COMMAND …` | `a` sends it in one write with its next command |
 //! | `a> (sent) COMMAND …` | `a` sends it, and the reply arrives later |
-//! | `a> (until) COMMAND …` | the same again and again, until the reply is the expected one |
+//! | `a> (until) COMMAND …` | `a` repeats the command until the reply is the expected one |
 //! | `a> (field waiters) COMMAND …` | of the reply only that field is expected |
 //! | `a> (counted granted) -> 2` | the increase of a counter of the module since the start of the scene or of the repetition |
 //! | `a> (close)`, `a> (reset)` | `a` closes its connection, or breaks it off, and the server has noticed |
@@ -52,17 +52,18 @@
 //! | `b< (sent away)` | `b` gets the error that the server is no longer primary, or its connection ends |
 //!
 //! A reply is written in one line: `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
-//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents. A
-//! continuation line is indented. `_` is any reply except an error, and `x || y` is one of two. ` (no more)`
-//! after a grant means that the grant has already ended.
+//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents.
+//! A continuation line is indented. `_` is any reply except an error, and `x || y` is one of two. ` (no
+//! more)` after a grant means that the grant has already ended.
 //!
-//! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be equal.
-//! `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` a number in
-//! that range, and `{...}` anything. `{hex s}` is the name of a session, a node or a thread of Redisson, `{hex8 s}`
-//! its first digits, and `{id a}` the server's number for client `a`. Braces in the middle of a word have no meaning.
-//! In a command these names are replaced by their values. So are `{port}`, `{replica}` and `{away}`, the servers'
-//! ports, and `{module}` and `{provoke}`, the files of the module and of the build that panics on request. `{1000 x}`
-//! is a word of 1000 letters, and `{1000 words}` are 1000 words.
+//! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be
+//! equal. `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
+//! `{900..1000}` a number in that range, and `{...}` anything. `{hex s}` is the name of a session, a node or
+//! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. Braces
+//! in the middle of a word have no meaning. In a command these names are replaced by their values. So are
+//! `{port}`, `{replica}` and `{away}`, the servers' ports, and `{module}` and `{provoke}`, the files of the
+//! module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and `{1000 words}`
+//! are 1000 words.
 //!
 //! At the end the server must be alive and unharmed, no client blocked, and no data unread on any connection.
 

@@ -6,15 +6,15 @@ use regex::{Captures, Regex};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Values that have a name so far: numbers; as `id a` the number of a client; as `hex s` the name of a session,
-/// a node of a cluster or a thread of Redisson.
+/// Values that have a name so far: numbers; as `id a` the number of a client; as `hex s` the name of a
+/// session, a node of a cluster or a thread of Redisson.
 pub(super) type Names = HashMap<String, String>;
 
 /// Marks a grant that has ended by the time its reply is read.
 pub(super) const NO_MORE: &str = " (no more)";
 
-/// Returns whether a reply is the expected one, in one line or as redis-cli prints it: one of the alternatives
-/// between `||`, or with `_` any reply except an error. If so, binds the names.
+/// Returns whether a reply is the expected one, in one line or as redis-cli prints it: one of the
+/// alternatives between `||`, or with `_` any reply except an error. If so, binds the names.
 pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool {
     let line = in_one_line(expected);
     match seen {

@@ -332,8 +332,8 @@ impl<'a> Stage<'a> {
         Err(if waits { "(waits)" } else { "(nothing)" }.to_owned())
     }
 
-    /// Checks that a waiter gets an error when its server is no longer primary: the module replies, or the server
-    /// closes the connection.
+    /// Checks that a waiter gets an error when its server is no longer primary: the module replies, or the
+    /// server closes the connection.
     fn sent_away(&mut self, name: &str) -> Seen {
         let mut client = self.clients.remove(name).expect("it has entered");
         match client.connection.receive_or_closed() {
@@ -342,8 +342,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Returns when everything due on the server has been done. To find out, deletes a lock that has a waiter: the
-    /// module grants it after all work that was due before.
+    /// Returns when everything due on the server has been done. To find out, deletes a lock that has a
+    /// waiter: the module grants it after all work that was due before.
     fn settle(&mut self) -> Result<(), String> {
         let mut canary = self.servers[0].1.connect();
         let id = canary.client_id();

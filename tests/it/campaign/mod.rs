@@ -1,5 +1,5 @@
-//! Short runs of `scripts/campaign`. They check that promises hold under faults, that the program finds violations
-//! where nothing is promised, and that the documents name suites that exist.
+//! Short runs of `scripts/campaign`. They check that promises hold under faults, that the program finds
+//! violations where nothing is promised, and that the documents name suites that exist.
 
 use harness::kind::workspace;
 use harness::resp::split;
@@ -305,7 +305,8 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a name is a prefix of tests of the client, or a folder of them. They are another binary, so this reads its source.
+/// Whether a name is a prefix of tests of the client, or a folder of them. These tests are in another binary,
+/// so this function reads their source.
 fn is_of_the_client(name: &str) -> bool {
     let Some(name) = name.strip_prefix("client::") else { return false };
     let (module, test) = name.rsplit_once("::").unwrap_or(("client", name));

@@ -5,8 +5,8 @@ use crate::asking::{LONG, acquire, arrival, release, token};
 use harness::agree::{expect_same_data, expect_unharmed, hash};
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server};
 
-/// Lengths of owners: the shortest and longest allowed, and lengths around the limits at which servers change the
-/// encoding of a hash or of a length.
+/// Lengths of owners: the shortest and longest allowed, and lengths around the limits at which servers change
+/// the encoding of a hash or of a length.
 const LENGTHS: [usize; 6] = [1, 63, 64, 65, 255, 1_024];
 
 /// A server and a replica without the module, which has caught up.
@@ -70,8 +70,8 @@ fn all(server: &Server, keys: &[String]) -> Vec<Vec<String>> {
     keys.iter().map(|key| there(&mut connection, key)).collect()
 }
 
-/// A replica has the same values, and so has a server without the module that reads the files in any format. A server
-/// with the module can continue to use the locks.
+/// A replica has the same values, and so has a server without the module that reads the files in any format.
+/// A server with the module can continue to use the locks.
 fn a_replica_and_the_files_have_the_same_locks(kind: Kind) {
     for (files, preamble, end) in [
         (true, "no", "PING"),
@@ -122,8 +122,8 @@ fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
     }
 }
 
-/// Effects are replicated as the server's own commands. If one of these is renamed, replication would fail, so
-/// the module must refuse to load.
+/// Effects are replicated as the server's own commands. If one of these is renamed, replication would fail,
+/// so the module must refuse to load.
 fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
     let path = harness::module_file::path();
     for name in

@@ -1,5 +1,5 @@
-//! Servers that read and write with I/O threads: commands and the module still run in the main thread, replies are
-//! written by others.
+//! Servers that read and write with I/O threads: commands and the module still run in the main thread,
+//! replies are written by others.
 
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,7 +1,9 @@
-//! Keys that a module temporarily cannot open for writing, as on Valkey 9.2 while it saves without a fork. The module
-//! repeats writes outside commands. No grant is lost, and none is made twice.
+//! Keys that a module temporarily cannot open for writing, as on Valkey 9.2 while it saves without a fork.
+//! The module must repeat its writes outside commands until they succeed. No grant is lost, and none is made
+//! twice.
 //!
-//! The build for tests refuses most keys at random, in each run of a timer: see `module/src/redis/refusal.rs`.
+//! The build for tests refuses most keys at random, in each run of a timer: see
+//! `module/src/redis/refusal.rs`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
 use harness::agree::expect_unharmed;
@@ -25,8 +27,8 @@ fn expect_refusals(server: &Server) {
     expect_unharmed(server);
 }
 
-/// A token is the time of the grant in microseconds. If a grant were answered but not written, the module would grant the
-/// lock again at once.
+/// A token is the time of the grant in microseconds. If a waiter were told of a grant that was not written,
+/// the module would grant the lock again at once.
 fn each_lease_ends_before_the_next_grant(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();
@@ -82,7 +84,8 @@ fn permits_of_the_dead_are_given_to_the_next(kind: Kind) {
     expect_refusals(&server);
 }
 
-/// A waiter is killed in the turn of its grant. The next waiter gets the lock at once, not when that lease ends.
+/// A waiter is killed in the turn of its grant. The next waiter gets the lock at once, and not only when the
+/// lease of the killed one ends.
 fn a_grant_to_a_killed_waiter_is_revoked(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();

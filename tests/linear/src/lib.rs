@@ -1,10 +1,10 @@
 //! A second check of histories: a model of a re-entrant, fenced mutex with leases, for a checker of
 //! linearizability that is independent of `harness::checker`.
 //!
-//! It searches for one order of all calls on a lock that explains every reply. Time does not decrease along an
-//! order: a call happens after its sending, after all earlier calls, and, if a lease
-//! prevents it, after the earliest end of that lease. A call without a reply may have happened at any time
-//! after its sending, or at the end of the history, which means never.
+//! It searches for one order of all calls on a lock that explains every reply. Time does not decrease along
+//! an order: a call happens after its sending, after all earlier calls, and, if a lease prevents it, after
+//! the earliest end of that lease. A call without a reply may have happened at any time after its sending, or
+//! at the end of the history, which means never.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,8 +67,8 @@ impl Model for Mutex {
 }
 
 impl Lock {
-    /// Applies a call. Returns false if its reply is impossible in this state. Each acquire of the holder adds one
-    /// hold, each release removes one.
+    /// Applies a call. Returns false if its reply is impossible in this state. Each acquire of the holder
+    /// adds one hold, each release removes one.
     fn take(&mut self, op: &Op) -> bool {
         let end = |lease: Duration| (self.now + lease).saturating_sub(SLACK);
         let own = self.holder.as_mut().filter(|holder| holder.owner == op.owner);

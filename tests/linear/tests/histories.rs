@@ -19,9 +19,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(300);
 const CLIENTS: u64 = 8;
 
-/// A history of clients on one lock: they wait or try, re-enter, renew, release or let the
-/// lease end, whether they hold it or not. In `breaks` percent of the calls they reset the connection before the
-/// reply.
+/// A history of clients on one lock: they wait or try, re-enter, renew, release or let the lease end, whether
+/// they hold it or not. In `breaks` percent of the calls they reset the connection before the reply.
 fn history(seed: u64, rounds: usize, breaks: u64) -> Vec<Call> {
     let (server, recorder) = (Server::start(), Recorder::new());
     thread::scope(|scope| {

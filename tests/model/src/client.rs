@@ -198,8 +198,8 @@ impl Client {
         }
     }
 
-    /// Handles the reply to a renewal. Returns the part of its length that counts. Earlier renewals on the same
-    /// connection have arrived before it.
+    /// Handles the reply to a renewal. Returns the part of its length that counts. Earlier renewals on the
+    /// same connection have arrived before it.
     fn renewed(&mut self, length: u8) -> u8 {
         self.unanswered = None;
         self.lasting.map_or(length, |lasting| lasting.min(length))

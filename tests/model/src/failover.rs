@@ -27,7 +27,8 @@ impl Node {
 }
 
 impl State {
-    /// Number of copies that each replica of a server still has to receive; empty if no confirmation is needed.
+    /// Number of copies that each replica of a server still has to receive; empty if no confirmation is
+    /// needed.
     pub(crate) fn behind(&self, world: &World, of: usize) -> Vec<Option<u8>> {
         if world.confirmed == 0 {
             return Vec::new();

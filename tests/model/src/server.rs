@@ -141,7 +141,8 @@ impl Server {
         self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });
     }
 
-    /// Takes over as the primary, with its copy of the data. Tokens start above those that may have been issued.
+    /// Takes over as the primary, with its copy of the data. Tokens start above those that may have been
+    /// issued.
     pub(crate) fn takes_over(&mut self, reserved: bool) {
         let ahead = if reserved { RESERVED } else { 0 };
         self.floor = self.lock.map_or(0, |lock| lock.token) + ahead;

@@ -59,7 +59,8 @@ pub enum Rule {
     /// A client counts a lease from before it sent the command that set it (R1). Counted
     /// from a late reply, it would outlive the server's lease.
     LeaseFromSending,
-    /// A waiter is granted a short lease, and confirms it with a renewal (R2), because its request may be old.
+    /// A waiter is granted a short lease, and confirms it with a renewal (R2), because its request may be
+    /// old.
     Offer,
     /// A client relies only on the shortest renewal that may still arrive, because that one may arrive last.
     CountsLate,
@@ -68,8 +69,8 @@ pub enum Rule {
     /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise its
     /// tokens may not be larger.
     Floor,
-    /// The resource refuses tokens that are too small, because a late write may arrive after a write of the next
-    /// holder.
+    /// The resource refuses tokens that are too small, because a late write may arrive after a write of the
+    /// next holder.
     Fencing,
     /// A client counts a session from before it sent the answered call, as with leases.
     SessionFromSending,
@@ -77,11 +78,11 @@ pub enum Rule {
     Ttl,
     /// A heartbeat extends only the session that was read, not locks bound to an earlier session.
     OwnBeats,
-    /// From the sending of a binding on, the client's belief in the lock also ends with that session. The server may have
-    /// bound the lock already, and would release it with the session.
+    /// From the sending of a binding on, the client's belief in the lock also ends with that session. The
+    /// server may have bound the lock already, and would release it with the session.
     BindsBefore,
-    /// Until the reply to a new binding, the belief also ends with the previous session, because the lock may
-    /// still be bound to the previous one.
+    /// Until the reply to a new binding, the belief also ends with the previous session. The lock may still
+    /// be bound to that session.
     KeepsTheOneBefore,
     /// A client gives up a session only when the server no longer knows it. Otherwise a late request could
     /// bind the lock to the abandoned session, whose end would release the lock.
@@ -116,15 +117,17 @@ pub struct World {
     pub restarts: u8,
     /// Whether a primary is replaced only when it is dead. Otherwise it may also be cut off.
     pub only_when_dead: bool,
-    /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants are lost with the primary.
+    /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants are lost with the
+    /// primary.
     pub confirmed: usize,
-    /// Whether only the most recent replica is promoted. Otherwise one that has not confirmed may be.
+    /// Whether only the most recent replica is promoted. Otherwise a replica that has not confirmed grants
+    /// may be promoted.
     pub freshest: bool,
     /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
     /// grants.
     pub quarantine: bool,
-    /// Whether a primary without replicas refuses writes one tick after it lost them. Otherwise a primary that is cut off
-    /// still grants.
+    /// Whether a primary without replicas refuses writes one tick after it lost them. Otherwise a primary
+    /// that is cut off still grants.
     pub min_replicas: bool,
     /// The rules that are broken.
     pub breaks: &'static [Rule],
@@ -155,8 +158,9 @@ impl World {
         !self.breaks.contains(&rule)
     }
 
-    /// Whether clients use sessions. Such worlds are kept small: a request for the lock is answered at once, which gives the
-    /// longest belief; no client releases it; and messages are lost only when clients give them up.
+    /// Whether clients use sessions. Such worlds are kept small: a request for the lock is answered at once,
+    /// which gives the longest belief; no client releases it; and messages are lost only when clients give
+    /// them up.
     pub(crate) fn has_sessions(&self) -> bool {
         self.clients.iter().any(|plan| plan.opens > 0)
     }

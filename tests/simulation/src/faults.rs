@@ -357,9 +357,9 @@ impl Sim {
         self.later(self.below(longest), move |sim| sim.follow(other));
     }
 
-    /// Longest time for which a replaced primary is cut off. If it still has a replica, it grants locks in that
-    /// time. That is harmful only after the quarantine of its successor, so with the safeguard the time
-    /// is shorter.
+    /// Longest time for which a replaced primary is cut off. If it still has a replica, it grants locks in
+    /// that time. Such grants are harmful only after the quarantine of the successor, so the time is shorter
+    /// while the safeguard is on.
     fn longest_part(&self) -> u64 {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
     }

@@ -20,11 +20,11 @@ pub enum Rule {
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
-    /// A write where the server forbids it: without a command during a pause, which crashes the server, or inside an
-    /// event.
+    /// A write where the server forbids it: without a command during a pause, which crashes the server, or
+    /// inside an event.
     Forbidden,
-    /// A session received an outcome twice or never, was granted a lock while it was away, or outlived its
-    /// time, or a lock bound to it did.
+    /// A session received an outcome twice or never, or was granted a lock while it was away. Or a session,
+    /// or a lock bound to it, outlived its time.
     Sessions,
     /// The lock table is inconsistent (see `Table::check`), or differs from the key of a lock.
     Table,

@@ -11,8 +11,8 @@ pub enum Scene {
     /// One server that keeps all data when it is killed. Connections break, clients and the server
     /// pause, and writes are paused.
     Single,
-    /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or the
-    /// state last written to disk.
+    /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or
+    /// the state last written to disk.
     Crashes,
     /// One server that is not killed, and whose date jumps by up to an hour, ahead or back.
     Dates,
@@ -23,8 +23,8 @@ pub enum Scene {
     /// One server, whose only fault is an occasional pause of up to 0.7 s. No lease may be lost: an offer of
     /// 2 s that is renewed after a third of it leaves 0.8 s.
     Stalls,
-    /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is no
-    /// result.
+    /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is
+    /// no result.
     Sets,
 }
 
@@ -46,12 +46,12 @@ pub enum Keeping {
     Quarantine,
 }
 
-/// A rule of the system that can be switched off. Then a violation is possible. Rules of the crate are switched off
-/// from outside: in its settings, its clock, its user, the network or the server.
+/// A rule of the system that can be switched off. Then a violation is possible. Rules of the crate are
+/// switched off from outside: in its settings, its clock, its user, the network or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Safeguard {
-    /// R1: a lease is counted from before its request was sent. Off, client clocks stand still while a reply is
-    /// awaited.
+    /// R1: a lease is counted from before its request was sent. Off, client clocks stand still while a reply
+    /// is awaited.
     FromSending,
     /// R2: a waiter counts its lease from the grant by the server, not from the reply.
     GrantedAt,
@@ -62,8 +62,8 @@ pub enum Safeguard {
     RateMargin,
     /// R5: a renewal without a reply does not count. Off, the network replies that it succeeded.
     UnansweredIsNothing,
-    /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the network replies
-    /// that it had no effect.
+    /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the
+    /// network replies that it had no effect.
     CountsLate,
     /// R6: repeated commands say `HOLDS`.
     Holds,
@@ -81,8 +81,8 @@ pub enum Safeguard {
     AllReplicas,
     /// With confirmation by replicas, a primary does not restart without its data before it is replaced.
     ComesBackWhole,
-    /// If tokens are ahead of the clock, the reservation is only a little above them, not a minute. So normally the
-    /// clock of the next primary decides where its tokens start.
+    /// If tokens are ahead of the clock, the reservation is only a little above them, not a minute. So
+    /// normally the clock of the next primary decides where its tokens start.
     FloorsByClock,
     /// No server loses all of its data while its tokens are ahead of its clock. Otherwise tokens
     /// may decrease.
@@ -217,8 +217,8 @@ impl Plan {
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
-        // The documented length, and 1 % for the rate of the server's clock. `min-replicas-to-write` allows a lag of a
-        // second, counted in whole seconds, once a second.
+        // The documented length, and 1 % for the rate of the server's clock. `min-replicas-to-write` allows a
+        // lag of a second, counted in whole seconds, once a second.
         let longest = lease_ms + if replicated { 3_000 } else { 0 };
         let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
         let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);
@@ -244,8 +244,8 @@ impl Plan {
             quarantine_ms,
             min_replicas: usize::from(replicated && guarded),
             replicas,
-            // A replaced primary keeps granting. It must not free a lock within two seconds of offering it, or
-            // a bound lock, while these are renewed at the new primary.
+            // A replaced primary continues to grant. Otherwise it could free an offered lock after two
+            // seconds, or a bound lock, although the holder renews it at the new primary.
             confirm: quarantined,
             reply_timeout: if stalls { Duration::from_secs(5) } else { Duration::from_millis(400) },
             session_ms: if quarantined || stalls { (5_000, 7_000) } else { (400, 3_000) },

@@ -107,7 +107,7 @@ impl Request {
         [&b"LOCK.ACQUIRE"[..], b"LOCK.RENEW"].contains(&self.name())
     }
 
-    /// Its lock and owner.
+    /// The first lock of the request, with its owner.
     pub(crate) fn place(&self) -> Option<Place> {
         let owner = Owner::read(self.words.get(2)?)?;
         Some((key_of(&self.words[1])?, owner))
@@ -118,7 +118,7 @@ impl Request {
         ["WITH", "UNDER"].iter().any(|word| self.option_at(word).is_some())
     }
 
-    /// Its locks, each with whether it is shared.
+    /// The locks of the request, and for each whether it is shared.
     pub(crate) fn locks(&self) -> Vec<(Key, bool)> {
         let shared = self.option_at("SHARED").is_some();
         let first = self.words.get(1).and_then(|name| key_of(name));
@@ -131,7 +131,7 @@ impl Request {
         locks
     }
 
-    /// Its locks, each with the owner.
+    /// The locks of the request, each with the owner.
     pub(crate) fn places(&self) -> Vec<Place> {
         let owner = self.place().map(|(_, owner)| owner);
         let keys = self.locks().into_iter().map(|(key, _)| key);
@@ -167,7 +167,7 @@ impl Request {
         }
     }
 
-    /// Its session.
+    /// The session of the request.
     pub(crate) fn session(&self) -> Option<SessionName> {
         let is_of_one = self.name().starts_with(b"SESSION.");
         let name =

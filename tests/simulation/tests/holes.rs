@@ -13,8 +13,8 @@
 use kvlock_simulation::{Counts, Keeping, Rule, Safeguard, Scene, Settings, run, shrink};
 
 const STEPS: u64 = 1_000;
-/// Largest number of seeds to try. The rarest violation shows in 4 of 1,000 seeds, and runs without `tokio_unstable`
-/// are partly random. With fewer seeds a test would sometimes fail.
+/// Largest number of seeds to try. The rarest violation shows in 4 of 1,000 seeds, and runs without
+/// `tokio_unstable` are partly random. With fewer seeds a test would sometimes fail.
 const SEEDS: u64 = 5_000;
 
 /// Finds a seed that shows the violation, and checks that the safeguard prevents it.
@@ -35,7 +35,8 @@ fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     assert_eq!(report.violation, None, "seed {seed}, with {off:?}");
 }
 
-/// Makes a test for each safeguard: the scene in which it matters, the setting that keeps grants, and the broken rule.
+/// Makes a test for each safeguard: the scene in which it matters, the setting that keeps grants, and the
+/// broken rule.
 macro_rules! holes {
     ($($name:ident: $off:ident, $scene:ident, $keeping:ident, $rule:ident;)*) => {
         $(

@@ -5,9 +5,9 @@ use harness::Connection;
 use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
 
-/// Commands that are not drawn, because they would end the server, connect to other machines, lock all clients
-/// out or wait for long. `hand.rs` contains some of them. `CLIENT PAUSE` is never sent in a transaction: after
-/// that, Redis 7.0 and 8 crash, even without modules, on any write to an expired key.
+/// Commands that are not drawn, because they would end the server, connect to other machines, lock all
+/// clients out or wait for long. `hand.rs` contains some of them. `CLIENT PAUSE` is never sent in a
+/// transaction: after that, Redis 7.0 and 8 crash, even without modules, on any write to an expired key.
 const NEVER: &str = "\
     acl|deluser acl|load acl|save acl|setuser auth client|kill client|no-touch client|pause \
     client|reply client|unblock command command|docs command|info config|resetstat config|rewrite \

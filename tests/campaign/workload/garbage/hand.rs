@@ -164,8 +164,8 @@ impl Hand {
         }
     }
 
-    /// Starts a round. It pauses clients if the last one unblocked them, and the other way round. `clients`
-    /// is the number of clients that the server has had.
+    /// Starts a round. Rounds that pause clients alternate with rounds that unblock them. `clients` is the
+    /// number of clients that the server has had.
     pub(crate) fn begin(&self, clients: i64) {
         self.clients.store(clients.cast_unsigned(), Ordering::SeqCst);
         self.pauses.fetch_xor(true, Ordering::SeqCst);

@@ -28,7 +28,7 @@ pub(crate) const GARBAGE: Work = Work {
     }),
 };
 
-/// While more commands than this have no reply, no further ones are sent.
+/// While more than this number of commands have no reply, no further commands are sent.
 const AHEAD: u64 = 64;
 
 /// Longest wait for a reply before the next command is sent.

@@ -1,6 +1,6 @@
-//! A crowd: one session with thousands of waits, besides all other clients. The waits end together: granted,
-//! timed out, closed, or expired with the session. No wait may get a second outcome, and outcomes must be
-//! numbered without a gap. A few of the crowd's locks are in the history.
+//! A crowd: one session with thousands of waits, in addition to all other clients. The waits end together:
+//! granted, timed out, closed, or expired with the session. No wait may get a second outcome, and outcomes
+//! must be numbered without a gap. A few of the crowd's locks are in the history.
 
 use super::client::{ANSWER, Client, EXPECTED};
 use super::{CALM, KeyKind, Scene};

@@ -261,8 +261,8 @@ impl<'a> Worker<'a> {
         self.give_back(lease);
     }
 
-    /// Renews, re-enters or takes more, releases a part, and repeats some of these calls. Then releases the rest or
-    /// not.
+    /// Renews, re-enters or takes more, releases a part, and repeats some of these calls. Then releases the
+    /// rest or not.
     fn use_it(&mut self, count: u64, lease: u64) {
         let mut holds = count;
         for _ in 0..self.random.below(4) {

@@ -1,6 +1,6 @@
-//! Clients with a separate lock. One holds it and another waits, or two sharers hold it, and no other client
-//! uses it. If the server forgets some work for the waiters, no command of another client makes up for it, so
-//! the mistake is noticed.
+//! Clients with a separate lock. One client holds the lock and one waits for it, or two wait to share it. No
+//! other client uses the lock. If the server forgets some work for the waiters, no command of another client
+//! makes up for it, so the mistake is noticed.
 
 use super::client::Ending;
 use super::locks::{LONG_MS, Worker};

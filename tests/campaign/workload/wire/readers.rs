@@ -1,6 +1,6 @@
 //! The readers of sessions. They disconnect and return, disconnect for good, and use connections that break.
-//! Checks their outcomes: none is skipped or repeated, no lock is granted to a session that is away, no
-//! session lives too long, and no other user can use it.
+//! Checks their outcomes: none is skipped or repeated, and no lock is granted to a session that is away. Also
+//! checks that no session lives too long, and that no other user can use it.
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
@@ -145,7 +145,7 @@ impl Reader<'_> {
                 Ok(()) => {}
                 Err(Stop::Gone) => return,
                 Err(Stop::Broken) => {
-                    // The session may have had a reader in this time.
+                    // The session may have had a reader since `left`.
                     self.left = None;
                     self.come_back();
                     if self.connection.is_none() {
@@ -304,7 +304,7 @@ impl Reader<'_> {
     }
 
     /// Checks that no lock was granted while the session had no reader. That time begins when the server has
-    /// noticed the disconnect. It ends with the next call, whose reply this outcome is part of.
+    /// noticed the disconnect. It ends with the next call; the reply to that call has this outcome.
     fn check_absence(&self, told: &Told, server_ms: u64, sent: Duration) {
         let (Some(left), Some(granted)) = (self.left, told.granted_ms) else { return };
         let away = u64::try_from(sent.saturating_sub(left).as_millis()).unwrap_or(0);

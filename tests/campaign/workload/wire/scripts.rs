@@ -1,5 +1,5 @@
-//! Clients that take locks with scripts, as Redisson does. They have no queue: a message announces a free lock,
-//! and they try again.
+//! Clients that take locks with scripts, as Redisson does. They have no queue: a message announces a free
+//! lock, and they try again.
 
 use super::client::{Client, Ending};
 use super::locks::{LEASES_MS, ms};

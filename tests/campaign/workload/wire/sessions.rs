@@ -80,8 +80,8 @@ impl Mailbox {
         mailboxes.iter().map(Self::now).find(|session| is_its(session))?.reader
     }
 
-    /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a last grant
-    /// may have been sent.
+    /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a last
+    /// grant may have been sent.
     pub(super) fn gone(&self, there: Duration, may_have_told: bool, recorder: &Recorder) {
         let mut session = self.now();
         (session.name, session.reader) = (None, None);

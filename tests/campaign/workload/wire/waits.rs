@@ -45,8 +45,8 @@ impl<'a> Worker<'a> {
             How::Queued(_) => true,
             How::Ended(ending) => return ending,
         };
-        // A queued waiter whose connection the server closes without a reply has no grant. A waiter never seen
-        // in the queue may have been granted at once.
+        // A queued waiter whose connection the server closes without a reply has no grant. A waiter never
+        // seen in the queue may have been granted at once.
         let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
         match self.random.below(100) {
             0..=9 => self.cancel(waiting, &wish.request, lost),
@@ -124,7 +124,8 @@ impl<'a> Worker<'a> {
         // A wait without an outcome stays open, and the checker reports it.
         let (outcome, at) = match place.ends() {
             None => return Ending::Unknown,
-            // A grant that was not received may already be used by another client that waits as the same owner.
+            // A grant that was not received may already be used by another client that waits as the same
+            // owner.
             Some((Outcome::Failed, _)) if lost == Outcome::Unknown => (lost, None),
             Some(arrival) => arrival,
         };

@@ -1,13 +1,13 @@
-//! The layer between clients and servers. The crate has no switches, so when a safeguard of clients is off, this
-//! layer cancels its effect.
+//! The layer between clients and servers. The crate has no switches, so when a safeguard of clients is off,
+//! this layer cancels its effect.
 
 use super::Sim;
 use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
-/// Time to live that the crate requests for its session for waits. No belief depends on it, so the simulation may
-/// shorten it.
+/// Time to live that the crate requests for its session for waits. No belief depends on it, so the simulation
+/// may shorten it.
 const WAITS_MS: u64 = 10_000;
 
 impl Sim {

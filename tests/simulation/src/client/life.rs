@@ -176,7 +176,7 @@ impl Me {
             let tenths = if sim.plan.has_short_leases() { sim.below(10) as u32 + 1 } else { 10 };
             let part = lease * tenths / 10;
             if !sim.plan.promises_leases && sim.percent(20) {
-                // The worst case for a shorter renewal: it arrives late.
+                // The worst case for a shorter renewal is that it arrives late.
                 sim.all_fall_behind(self.id);
             }
             drop(second.extend(part).await);

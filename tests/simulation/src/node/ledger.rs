@@ -101,7 +101,7 @@ pub(super) struct Ledger {
     /// The locks of each owner that has waited for several.
     sets: BTreeMap<Owner, BTreeSet<Key>>,
     bonds: BTreeMap<Place, Bond>,
-    /// Grants that were bound once.
+    /// Grants that are or were bound.
     bound: BTreeSet<(Owner, u64)>,
     /// Grants that were written to a connection.
     heard: BTreeSet<(Owner, u64)>,
@@ -164,7 +164,7 @@ impl Ledger {
         })
     }
 
-    /// Forgets the sets of owners that have lost one.
+    /// Forgets the set of each of these owners, which have lost it.
     pub(super) fn forgets_set(&mut self, places: &[Place]) {
         places.iter().for_each(|(_, owner)| drop(self.sets.remove(owner)));
     }
@@ -190,8 +190,8 @@ impl Ledger {
         }
     }
 
-    /// Checks that an earlier waiter was skipped only if its session is away or has ended, or if both want to share
-    /// and one of them waits for several locks.
+    /// Finds an earlier waiter that was skipped without a reason. Reasons are that its session is away or has
+    /// ended, or that both waiters share and one of them waits for several locks.
     pub(super) fn is_before(
         &self,
         (place, shared): (Place, bool),

@@ -85,8 +85,8 @@ impl Node {
         self.begins(sim, doubtful);
     }
 
-    /// Tokens of a new primary or a restarted server are up to a minute ahead of its clock. If all its data is lost,
-    /// the clock alone does not give larger tokens. Nothing is promised for that case.
+    /// Tokens of a new primary or a restarted server are up to a minute ahead of its clock. If all its data
+    /// is lost, the clock alone does not give larger tokens. Nothing is promised for that case.
     fn forgets_tokens(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let ahead = judge.largest_token() >= self.at(sim).unix_us;

@@ -125,8 +125,8 @@ impl Node {
         self.paused.is_some_and(|until| sim.now() < until)
     }
 
-    /// Calls the module for a client or without one, then replicates the writes. `of` are the locks, with the owner,
-    /// that the client asked about.
+    /// Calls the module for a client or without one, then replicates the writes. `of` are the locks, with the
+    /// owner, that the client asked about.
     fn call<R>(
         &mut self,
         sim: &Sim,

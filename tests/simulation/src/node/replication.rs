@@ -2,7 +2,8 @@
 //! through here.
 //!
 //! As in Redis: `min-replicas-to-write` counts the replicas whose last acknowledgement is recent enough. It
-//! compares whole seconds of the clock, and counts once a second (`refreshGoodSlavesCount` in `replication.c`).
+//! compares whole seconds of the clock, and counts once a second (`refreshGoodSlavesCount` in
+//! `replication.c`).
 
 use super::Node;
 use crate::redis::{Changed, Keyspace, Reply, ServerEvent};
