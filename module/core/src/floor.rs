@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_number_is_looked_at_once_a_second() {
+    fn the_stored_number_is_looked_at_every_100_ms() {
         let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
         assert!(!floor.is_to_be_checked(at(DATE + 99_000)));
         assert!(floor.is_to_be_checked(at(DATE + 100_000)));
