@@ -60,6 +60,8 @@ const PAGES: [(&str, &[&str]); 5] = [
     (
         "docs/operations.md",
         &[
+            "1 ms",
+            "2 ms",
             "10 s",
             "100 ms",
             "24 hours",
