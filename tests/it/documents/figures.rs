@@ -67,7 +67,6 @@ const PAGES: [(&str, &[&str]); 5] = [
             "24 hours",
             "30 seconds",
             "300 seconds",
-            "35 minutes",
             "350 MB",
             "350 bytes",
             "4,096 bytes",
