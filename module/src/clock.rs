@@ -6,7 +6,7 @@ pub(crate) use std::time::Instant;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvlock_core::{MonoMillis, Now};
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::redis::Ctx;
 
@@ -29,5 +29,5 @@ fn machine_us() -> u64 {
 /// Returns the processor time that this thread has used. Excludes time in which the kernel runs other
 /// threads.
 pub(crate) fn processor_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
