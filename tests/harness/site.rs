@@ -124,32 +124,36 @@ impl Site {
         self.wait_for_successor(before)
     }
 
-    /// Waits until all Sentinels have replaced the primary `before`. Returns the next primary.
+    /// Waits until all Sentinels have replaced the primary `before`, and the next one has its role. Returns it. The
+    /// Sentinels may change their choice once more before that.
     pub fn wait_for_successor(&self, before: usize) -> usize {
         let given_up = self.proxies[before].port();
-        wait::until("the Sentinels agree on another primary", AGREEMENT, || {
+        wait::until("the Sentinels agree on another primary", 2 * AGREEMENT, || {
             let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
             let agreed = ports.iter().all(|port| port.is_some() && *port == ports[0]);
-            if agreed && ports[0] != Some(given_up) { Ok(()) } else { Err(format!("{ports:?}")) }
-        });
-        let primary = self.primary();
-        self.wait_for_role(primary, "master");
-        primary
+            if !agreed || ports[0] == Some(given_up) {
+                return Err(format!("{ports:?}"));
+            }
+            let primary = self.primary();
+            self.has_role(primary, "master").map(|()| primary)
+        })
     }
 
     /// Waits until that server has that role.
     pub fn wait_for_role(&self, number: usize, role: &str) {
-        wait::until("it has that role", AGREEMENT, || {
-            // A server that changes its role closes connections.
-            let seen = Connection::open(self.servers[number].port()).ok().and_then(|mut server| {
-                server.send(cmd!["ROLE"]);
-                server.receive(AGREEMENT).ok()
-            });
-            match seen {
-                Some(Value::Array(seen)) if seen[0].text() == role => Ok(()),
-                seen => Err(format!("{seen:?}")),
-            }
+        wait::until("it has that role", AGREEMENT, || self.has_role(number, role));
+    }
+
+    fn has_role(&self, number: usize, role: &str) -> Result<(), String> {
+        // A server that changes its role closes connections.
+        let seen = Connection::open(self.servers[number].port()).ok().and_then(|mut server| {
+            server.send(cmd!["ROLE"]);
+            server.receive(AGREEMENT).ok()
         });
+        match seen {
+            Some(Value::Array(seen)) if seen[0].text() == role => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
     }
 
     /// Waits until there is one primary, which the first Sentinel knows, and all others follow it.
