@@ -8,7 +8,7 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const LOST: u8 = 123;
 /// The lock was not acquired. The default of `--conflict-exit-code`, and the code of `timeout(1)`.
 pub(crate) const NOT_ACQUIRED: u8 = 124;
-/// The server cannot be reached, or refuses.
+/// Any other error: the server cannot be reached or refuses a request, or the system refuses one.
 pub(crate) const TROUBLE: u8 = 125;
 /// The command exists but cannot be executed, as in the shell.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;

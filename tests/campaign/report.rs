@@ -148,7 +148,7 @@ impl Report {
         record.violations.clone_from(&seen.violations);
     }
 
-    /// Prints all results, a line for each.
+    /// Prints the counts, the spread of each measured time, and the first violations of each kind.
     pub(crate) fn print(&self) {
         let mut seen = self.seen();
         for (what, count) in &seen.counts {

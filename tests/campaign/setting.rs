@@ -17,7 +17,7 @@ pub(crate) const SESSION: Duration = Duration::from_millis(600);
 /// Leases with a quarantine. They must be longer than 1.5 times [`MAX_LAG`], plus two seconds.
 const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
 
-/// Time to live of such a session with a quarantine. The minimum for leases holds for it too.
+/// Time to live of sessions that bind locks, with a quarantine. It has the same minimum as these leases.
 const LONG_SESSION: Duration = Duration::from_millis(5500);
 
 /// A setting of servers and clients. Most are safeguards against lost grants.

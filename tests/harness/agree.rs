@@ -39,7 +39,7 @@ pub fn data(server: &Server) -> Vec<String> {
     data
 }
 
-/// Asserts that the server is alive and has reported no bug of its own.
+/// Asserts that the server is alive and that its log has no crash, failed assertion or panic.
 pub fn expect_unharmed(server: &Server) {
     server.assert_alive();
     let log = server.log();

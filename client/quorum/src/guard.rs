@@ -13,14 +13,15 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// A guard of a held lock of a [`Quorum`](crate::Quorum). The lock is held until the guard is released or
-/// dropped, or until the servers that grant the lock are no majority any more.
+/// dropped, or until the servers that grant the lock are no longer a majority.
 ///
-/// While the guard exists, the watchdog of each client renews the lease at its server, and servers that do
-/// not grant the lock are asked again. The interval of that is a tenth of the lease, at most a second.
-/// Neither is done for a [fixed lease](crate::QuorumLock::fixed_lease).
+/// While the guard exists, the watchdog of each client renews the lease at its server. Servers that do not
+/// grant the lock are asked again, with a pause of a tenth of the lease, at most a second, between attempts.
+/// With a [fixed lease](crate::QuorumLock::fixed_lease), nothing is renewed and no server is asked again.
 ///
-/// A server that has forgotten the lock counts again only if the others are a majority without it.
-/// Otherwise the lock is lost, since another client may have held it in between.
+/// If a server has forgotten the lock and grants it again, this grant counts only if the other servers are
+/// still a majority without it. Otherwise the lock is lost, since another client may have held it in
+/// between.
 ///
 /// A guard does not prove that the lock is held: see [`Guard`]. Dropping it releases the lock at all
 /// servers in the background.

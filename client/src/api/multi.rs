@@ -52,9 +52,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock is
-    /// [under](Lock::under) others and cannot be acquired in one step with the rest of its server. In the
-    /// last case two clients could wait for each other.
+    /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock alone is invalid.
+    /// Also if a lock [with](Lock::and) or [under](Lock::under) others needs a step of its own, and its names
+    /// are neither all before nor all after those of the next step on the same server. Otherwise two clients
+    /// could wait for each other.
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));

@@ -16,8 +16,8 @@
 //! doubles. Locks without a listener have no turns. Whether a process listens is checked again
 //! after 50 ms.
 //!
-//! The state is kept for a limited number of locks, apart from the queues: if two clients take
-//! turns, the queue disappears with each hand-off.
+//! The state is kept apart from the queues, and for a limited number of locks. If two clients use
+//! a lock alternately, each hand-off removes the last waiter, and with it the queue.
 
 use crate::change::Change;
 use crate::key::KeyRef;

@@ -91,8 +91,8 @@ pub(crate) trait Topology: Any + Sync {
         None
     }
 
-    /// Returns a function that waits until another server has replaced that primary. Call this before the
-    /// fault. `None` in a topology that does not fail over.
+    /// Returns a function that waits until another server has replaced that primary. Call the method before the
+    /// fault, and the function after it. `None` in a topology that does not fail over.
     fn replacement<'a>(&'a self, _primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
         None
     }
