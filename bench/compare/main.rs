@@ -1,7 +1,7 @@
 //! Measures kvlock beside common alternatives. `scripts/bench` runs it.
 //!
 //! ```text
-//! compare                     all scenarios, as many rounds as fit into 15 minutes, at most 5
+//! compare                     all scenarios: one round, and more while these end within 15 minutes, at most 5
 //! compare --quick             one short round with fewer scenarios, in two minutes
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
 //! compare --whom 'kvlock;BLPOP' only these contenders; likewise
@@ -192,8 +192,8 @@ fn measure(options: &Options) -> Results {
     results
 }
 
-/// Measures all cells of a round. Each round begins with another contender of a table, unless the table has
-/// five. Returns the expected duration of a later round.
+/// Measures all cells of a round. Each round begins with another contender of a table. Returns the expected
+/// duration of a later round.
 fn round(cells: &[Cell], results: &mut Results) -> Duration {
     let mut again = Duration::ZERO;
     let tables = cells.chunk_by(|a, b| a.scenario == b.scenario && a.name == b.name);

@@ -423,7 +423,8 @@ pub(crate) fn client(results: &Results) -> String {
             let ratio = ours
                 .zip(plain)
                 .and_then(|(ours, plain)| ratios(ours, figure, plain.figures.get(figure)?));
-            writeln!(text, "| {what}, {cell} | {} | – |", ratio.map_or_else(none, spread)).unwrap();
+            let Some(ratio) = ratio else { continue };
+            writeln!(text, "| {what}, {cell} | {} | – |", spread(ratio)).unwrap();
         }
     }
     text
