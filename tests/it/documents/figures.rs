@@ -111,6 +111,9 @@ const UNITS: [&str; 23] = [
 const RENDERED: [&str; 5] =
     ["bench:begin", "others:begin", "instructions:begin", "campaign ", "matrix"];
 
+/// Characters around a word that do not belong to it.
+const AROUND: [char; 11] = ['(', ')', '[', ']', '.', ',', ';', ':', '*', '|', '–'];
+
 /// The lines of a page that a person writes, without code.
 fn prose(page: &str) -> Vec<(usize, String)> {
     let (mut is_code, mut is_rendered) = (false, false);
@@ -128,19 +131,25 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The numbers with a unit in a line, as `10 ms`.
+/// The numbers with a unit in a line, as `10 ms`, also where no space is between both.
 fn figures(line: &str) -> Vec<String> {
-    let trimmed = |word: &str| word.trim_matches(|c: char| "()[].,;:*|–".contains(c)).to_owned();
-    let words: Vec<String> = line.split_whitespace().map(trimmed).collect();
-    let is_number = |word: &str| {
-        word.starts_with(|c: char| c.is_ascii_digit())
-            && word.chars().all(|c| c.is_ascii_digit() || ",.".contains(c))
-    };
-    let pairs = words.windows(2).filter(|pair| is_number(&pair[0]));
-    pairs
-        .filter(|pair| UNITS.contains(&pair[1].as_str()))
-        .map(|pair| format!("{} {}", pair[0], pair[1]))
-        .collect()
+    let mut found = Vec::new();
+    let mut words = line.split_whitespace().map(|word| word.trim_matches(AROUND)).peekable();
+    while let Some(word) = words.next() {
+        let digits = word.find(|c: char| !c.is_ascii_digit() && !",.".contains(c));
+        let (number, rest) = word.split_at(digits.unwrap_or(word.len()));
+        let unit = if rest.is_empty() { words.peek().copied().unwrap_or_default() } else { rest };
+        if number.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit) {
+            found.push(format!("{number} {unit}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_figure_is_a_number_with_a_unit() {
+    let line = "It takes 1,000 ms (2.25x), **80 %** of 3 and version 9.1.x of `x`: 5s, 20 times.";
+    assert_eq!(figures(line), ["1,000 ms", "2.25 x", "80 %", "5 s", "20 times"]);
 }
 
 #[test]
