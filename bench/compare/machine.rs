@@ -151,7 +151,7 @@ fn kvlock() -> String {
             .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
             .unwrap_or_default()
     };
-    let commit = git(&["rev-parse", "--short", "HEAD"]);
+    let commit = git(&["rev-parse", "--short=7", "HEAD"]);
     // Results and documents do not count, because a measurement itself changes them.
     let changed =
         git(&["status", "--porcelain", "--", "module", "client", "bench/raw", "bench/compare"]);
