@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_entry_may_belong_to_an_earlier_wait_that_broke_off() {
+    fn a_queue_entry_may_belong_to_an_earlier_interrupted_wait() {
         let recorder = Recorder::new();
         let wait = || {
             let time = Duration::from_secs(1);

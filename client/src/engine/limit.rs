@@ -172,7 +172,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn trouble_is_looked_at_again_soon_after_it_is_over_and_not_too_often() {
+    async fn an_error_is_rechecked_soon_after_it_ends_but_not_often() {
         let (begun, mut trouble, mut tries) = (Instant::now(), Trouble::new(Limit::Never), 0);
         loop {
             let before = begun.elapsed();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_end_the_pause() {
+    async fn a_success_ends_the_pause() {
         let (begun, mut trouble) = (Instant::now(), Trouble::new(Limit::Never));
         for _ in 0..3 {
             trouble.bear(Error::Timeout, PATIENCE, async {}).await.unwrap();

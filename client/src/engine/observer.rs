@@ -218,7 +218,7 @@ mod tests {
     use crate::net::address::Address;
 
     #[test]
-    fn an_observed_lock_is_forgotten_with_its_last_observer_also_if_its_runtime_has_ended() {
+    fn an_observed_lock_is_removed_with_its_last_observer_even_after_its_runtime_ended() {
         let safety = SafetyMargin { margin: Duration::ZERO };
         let policy = LeasePolicy { clock: Arc::new(Boottime), safety };
         let address = Address::try_from("redis://127.0.0.1:1/").unwrap();

@@ -348,7 +348,7 @@ mod tests {
     use redis::IntoConnectionInfo;
 
     #[test]
-    fn a_decision_that_is_older_than_the_one_that_is_known_is_not_followed() {
+    fn an_older_decision_of_a_sentinel_is_ignored() {
         let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
         let transport = Transport::default();
         let sentinels =

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_by_key() {
+    fn changes_are_read_by_key() {
         let held = [text("held"), Value::Int(17), text("a:1"), Value::Int(5), text("forced")];
         let seen = about(text("ann"), "changed", &held).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_that_are_malformed_are_errors() {
+    fn malformed_outcomes_are_errors() {
         for bad in [
             one("granted", &[]),
             one("granted", &[text("17")]),

@@ -131,7 +131,7 @@ mod tests {
     use super::may_hear_of_clients;
 
     #[test]
-    fn the_events_of_clients_are_not_subscribed_to_where_that_crashes_the_server() {
+    fn client_events_are_not_subscribed_where_they_crash_the_server() {
         for (version, may) in [
             (0x0007_0000, false),
             (0x0007_0005, false),

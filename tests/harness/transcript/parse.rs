@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_replies_are_told_apart() {
+    fn commands_and_replies_are_distinguished() {
         let text = "# c\n!> config maxmemory 1mb\n\na> INFO\n1) x\n   2) y\nbob< 1) z\n     2) u\n";
         let config = Transcript::parse("t", text).unwrap().config;
         assert_eq!(config, [("maxmemory".to_owned(), "1mb".to_owned())]);

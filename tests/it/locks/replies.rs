@@ -174,7 +174,7 @@ fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
 
 /// In RESP3 a reply with names is a map. The transcripts do not distinguish a map from an array.
 #[test]
-fn replies_with_names_are_maps_in_resp3() {
+fn replies_with_field_names_are_maps_in_resp3() {
     let server = Server::start();
     let (mut a, mut b) = (server.connect_resp(3), server.connect());
     for line in ["LOCK.ACQUIRE k alice 60000", "SEM.SET s 1", "LATCH.SET l 1", "SESSION.OPEN 60000"]
