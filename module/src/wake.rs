@@ -123,10 +123,10 @@ impl Server {
         }
         let mut case = self.case(ctx, key.db, name.lend(), now);
         case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, None);
-        if (self.table.owes_a_grant(&case.at) || self.table.must_find_the_living(&case.at))
+        if (self.table.owes_a_grant(&case.at) || self.table.must_find_live_sharers(&case.at))
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
-            if self.is_shared_by_the_living(&mut case) {
+            if self.has_live_sharers(&mut case) {
                 // They could be given nothing if the server took writes, either: the next look.
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);

@@ -281,7 +281,7 @@ impl Recorder {
     }
 
     /// Records that the server showed the owner in the queue when asked at that time.
-    pub fn seen_in_line(&self, key: &str, owner: &str, asked: Duration) {
+    pub fn seen_in_queue(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
         let latest = self.latest.lock().unwrap();
         let Some((call, clear)) = latest.get(&(key.to_owned(), owner.to_owned())) else { return };
@@ -374,7 +374,7 @@ mod tests {
             [(Outcome::Unknown, true), (Outcome::Refused, false), (Outcome::Refused, true)]
         {
             let call = wait();
-            recorder.seen_in_line("k", "a", recorder.now() + Duration::from_nanos(1));
+            recorder.seen_in_queue("k", "a", recorder.now() + Duration::from_nanos(1));
             recorder.answered(call, outcome);
             assert_eq!(recorder.calls()[call.0].queued.is_some(), seen);
         }

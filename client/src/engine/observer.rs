@@ -6,7 +6,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
-use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::engine::limit::{pause_after, sleep_until_changed};
 use crate::engine::observe;
 use crate::engine::session::observed::{Observed, Suspects, View};
 use crate::net::router::Route;
@@ -154,7 +154,7 @@ impl Running {
                 observe::trouble(&trouble, pause);
                 observed.failed(trouble);
             }
-            sleep_until_news(pause, context.router.switched()).await;
+            sleep_until_changed(pause, context.router.switched()).await;
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) fn settle(primary: &Server, replica: &Server) {
 }
 
 /// State that the replica has survives the death of the primary. State that it lacks is reported lost at once.
-pub(super) async fn what_the_replica_knows_is_kept(
+pub(super) async fn replicated_locks_are_kept(
     client: &Client,
     primary: &Server,
     replica: &Server,
@@ -57,7 +57,7 @@ pub(super) async fn what_the_replica_knows_is_kept(
 async fn after_a_primarys_death_replicated_locks_are_kept_and_others_lost_at_once() {
     let site = Site::of(2);
     let client = client(&site).await;
-    what_the_replica_knows_is_kept(&client, site.server(0), site.server(1), "k").await;
+    replicated_locks_are_kept(&client, site.server(0), site.server(1), "k").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

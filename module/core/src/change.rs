@@ -39,7 +39,7 @@ pub enum Change<P> {
     Free,
     /// A turn of Redisson is due: announce that the lock is free. If the message reaches a process,
     /// delete the key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
-    /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
+    /// [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn) what to do instead.
     GiveWay,
     /// The first waiter gets the lock. Replaces any value of the key.
     HandOff(HandOff<P>),

@@ -36,7 +36,7 @@ impl<P> Table<P> {
     /// Returns whether the caller must search for a live sharer before a look at this lock, because
     /// the first waiter wants it exclusively.
     #[must_use]
-    pub fn must_find_the_living(&self, at: &Situation<'_>) -> bool {
+    pub fn must_find_live_sharers(&self, at: &Situation<'_>) -> bool {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 

@@ -151,7 +151,7 @@ impl Outbox {
         self.kept.insert(self.last, Charged::new(outcome, charge));
     }
 
-    fn is_kept_no_more(&mut self, number: u64, outcome: &Outcome) {
+    fn note_dropped(&mut self, number: u64, outcome: &Outcome) {
         if let Some(Changed { observer, .. }) = outcome.ending.changed()
             && self.changes.get(observer) == Some(&number)
         {
@@ -221,7 +221,7 @@ impl Outbox {
                 break;
             };
             let (number, outcome) = entry.remove_entry();
-            self.is_kept_no_more(number, &outcome);
+            self.note_dropped(number, &outcome);
         }
         before.saturating_sub(self.kept.len())
     }
@@ -240,7 +240,7 @@ impl Outbox {
     /// Removes the oldest outcome. If the outcome is a grant and was never sent, returns the grant.
     pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
         let (number, outcome) = self.kept.pop_first()?;
-        self.is_kept_no_more(number, &outcome);
+        self.note_dropped(number, &outcome);
         let told = number <= self.sent;
         Some(match outcome.into_inner() {
             Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {

@@ -108,11 +108,11 @@ fn live_sharers_are_searched_only_for_exclusive_requests() {
         holders: 1,
         living: None,
     });
-    assert!(!table.must_find_the_living(&at(b"k", shared)), "nobody waits");
+    assert!(!table.must_find_live_sharers(&at(b"k", shared)), "nobody waits");
     wait(&mut table, &at(b"k", held(b"first", 0, token)), b"next", Want::Exclusive);
-    assert!(table.must_find_the_living(&at(b"k", shared)));
-    assert!(!table.must_find_the_living(&at(b"k", FREE)), "nobody shares it");
-    assert!(!table.must_find_the_living(&at(b"k", held(b"first", 0, token))));
+    assert!(table.must_find_live_sharers(&at(b"k", shared)));
+    assert!(!table.must_find_live_sharers(&at(b"k", FREE)), "nobody shares it");
+    assert!(!table.must_find_live_sharers(&at(b"k", held(b"first", 0, token))));
 }
 
 #[test]

@@ -104,7 +104,7 @@ async fn try_at(
     // If the session ends, the server may still keep the owner's place in the queue. The caller asks again.
     let told = ticket.told().await;
     if matches!(told, Err(_) | Ok(Told::Replaced | Told::Error(_))) {
-        trouble.was_in_line(in_line, session.heard());
+        trouble.was_queued(in_line, session.heard());
     }
     let told = told?;
     match &told {

@@ -1,7 +1,7 @@
 //! Masters die, and their replicas take over.
 
 use super::*;
-use crate::sentinel::what_the_replica_knows_is_kept;
+use crate::sentinel::replicated_locks_are_kept;
 use moves::{all_are_served, waiters};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -13,7 +13,7 @@ async fn after_a_masters_death_replicated_locks_are_kept_and_others_lost_at_once
     // A loss at another master does not concern this lock.
     let other = a_key_of_each(&cluster).pop().unwrap();
     let other = ok(client.lock(other).acquire()).await;
-    what_the_replica_knows_is_kept(&client, master, cluster.replica_of(master), &key).await;
+    replicated_locks_are_kept(&client, master, cluster.replica_of(master), &key).await;
     assert!(!other.is_lost());
     // The other master may hear later that the cluster is up again.
     meanwhile(|| cluster.wait_until_agreed());
