@@ -2,7 +2,7 @@
 
 use kvlock_core::{
     Cause, Change, HandOff, HeldBy, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
-    Sharing, Situation, Table, UnixMillis, Untold,
+    Sharing, Situation, Table, UnixMillis, UnsentGrant,
 };
 
 use crate::floor::Place;
@@ -338,7 +338,7 @@ impl Server {
         let Some(client) = client else { return };
         let key = case.at.key.keep();
         let reply = Reply::Pair(token.value(), 1);
-        self.answer(client, reply, Some(Untold { id, key, owner, token, permits: 0 }));
+        self.answer(client, reply, Some(UnsentGrant { id, key, owner, token, permits: 0 }));
     }
 }
 

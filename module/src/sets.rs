@@ -3,7 +3,7 @@
 
 use kvlock_core::{
     Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, ServedSet, SetKey, Table,
-    Untold, WaiterId,
+    UnsentGrant, WaiterId,
 };
 
 use crate::keyspace::Depth;
@@ -156,7 +156,7 @@ impl Server {
         }
         let HandOff { id, owner, token, client, .. } = hand_off;
         if let (Some(client), Some((first, _))) = (client, keys.all.first()) {
-            let grant = Untold { id, key: first.key.clone(), owner, token, permits: 0 };
+            let grant = UnsentGrant { id, key: first.key.clone(), owner, token, permits: 0 };
             self.answer(client, Reply::Pair(token.value(), holds), Some(grant));
         }
     }

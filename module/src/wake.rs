@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use kvlock_core::{
-    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, Untold, Work,
+    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, UnsentGrant,
+    Work,
 };
 
 use crate::clock::{self, Instant};
@@ -55,7 +56,11 @@ impl Server {
     }
 
     /// Takes a grant back. Returns the grant if its key cannot be written at this moment.
-    fn take_back_if_it_can_be_written(&mut self, ctx: &Ctx<'_>, grant: Untold) -> Option<Untold> {
+    fn take_back_if_it_can_be_written(
+        &mut self,
+        ctx: &Ctx<'_>,
+        grant: UnsentGrant,
+    ) -> Option<UnsentGrant> {
         ctx.select(grant.key.db);
         if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_none() {
             return Some(grant);
@@ -149,7 +154,7 @@ impl Server {
         self.table.look_soon(key, Cause::Outside, now);
     }
 
-    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Untold, now: Now) {
+    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &UnsentGrant, now: Now) {
         if grant.key.kind == Kind::Semaphore {
             return self.take_permits_back(ctx, grant);
         }

@@ -9,7 +9,7 @@ use crate::ids::GrantId;
 use crate::key::KeyRef;
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
-use crate::outbox::{Ending, Granted, Untold};
+use crate::outbox::{Ending, Granted, UnsentGrant};
 use crate::outcome::{Cause, count};
 use crate::situation::Situation;
 use crate::table::Table;
@@ -210,7 +210,7 @@ impl<P> Table<P> {
     }
 
     /// Records that one lock of a grant cannot be taken back.
-    pub fn stays_granted(&mut self, grant: &Untold) {
+    pub fn stays_granted(&mut self, grant: &UnsentGrant) {
         let (key, token, owner) = (grant.key.borrow(), grant.token, &*grant.owner);
         let flight = Flight { key, token, owner };
         if self.in_flight.find(flight) == Some(grant.id) {

@@ -29,7 +29,7 @@ pub enum Want {
         /// Number of permits that the owner must hold afterwards, if the request has `HOLDS`.
         holds: Option<u64>,
     },
-    /// Observe changes after the given version: see [`News`](crate::News).
+    /// Observe changes after the given version: see [`VersionedState`](crate::VersionedState).
     Changes(u64),
 }
 

@@ -76,7 +76,7 @@ impl<P> Table<P> {
             agenda: std::mem::take(&mut self.agenda),
             in_flight: std::mem::take(&mut self.in_flight),
             sweeps: std::mem::take(&mut self.sweeps),
-            untold: std::mem::take(&mut self.untold),
+            unsent: std::mem::take(&mut self.unsent),
         });
         blocked
     }

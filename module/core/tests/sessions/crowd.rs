@@ -165,7 +165,7 @@ fn a_role_change_discards_all_sessions_at_once_and_frees_them_one_by_one() {
     assert!(clients.eq(0..SESSIONS), "each blocked reader once");
     assert!(freed.len() > 20_000, "{} pieces", freed.len());
     // The grant of a session from before the role change was not sent. It is not taken back.
-    assert_eq!(table.next_untold(), None);
+    assert_eq!(table.next_unsent(), None);
     let holding =
         Holding { owner: b"granted", holds: 1, shared: 0, token: Some(unsent.token), until: None };
     let held = at(Observed::Held(holding));
