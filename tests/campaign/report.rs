@@ -35,7 +35,7 @@ impl Report {
         *self.seen().counts.entry(what.to_owned()).or_default() += count;
     }
 
-    /// The counter of that name.
+    /// The counter of the given name.
     pub(crate) fn count(&self, what: &str) -> u64 {
         self.seen().counts.get(what).copied().unwrap_or(0)
     }

@@ -202,7 +202,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Makes a call of that owner on that lock, with its request, the time of sending and the reply.
+    /// Makes a call of the given owner on the given lock, with its request, the time of sending and the reply.
     pub fn new(
         (key, owner): (&str, &str),
         request: Request,
@@ -280,7 +280,7 @@ impl Recorder {
         CallId(calls.len() - 1)
     }
 
-    /// Records that the server showed the owner in the queue when asked at that time.
+    /// Records that the server showed the owner in the queue when asked at the given time.
     pub fn seen_in_queue(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
         let latest = self.latest.lock().unwrap();

@@ -51,7 +51,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// A thread of the Redisson client with that number.
+    /// A thread of the Redisson client with the given number.
     fn of_redisson(redisson: &Server, server: &Server, client: usize) -> Self {
         let mut connection = redisson.connect();
         let server = format!("address: \"{}\", clientName: \"{client}\"", server.url());

@@ -66,7 +66,7 @@ impl Transcript {
         text.lines().filter(|line| line.starts_with("== ")).count().max(1)
     }
 
-    /// Reads the scene with that number, and the lines before the first scene.
+    /// Reads the scene with the given number, and the lines before the first scene.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).

@@ -189,7 +189,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The number of the server of a client with that name.
+    /// The number of the server of a client with the given name.
     fn home(&self, name: &str) -> usize {
         self.servers.iter().rposition(|(of, _)| name.starts_with(of)).expect("the first is for all")
     }

@@ -18,7 +18,7 @@ const THREADS: usize = 3;
 /// Number of exclusive locks, and number of shared locks.
 const LOCKS: usize = 4;
 
-/// The state after a command, and the length of the file at that time.
+/// The state after a command, and the length of the file after it.
 struct Moment {
     end: usize,
     data: Vec<String>,

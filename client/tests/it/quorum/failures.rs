@@ -153,7 +153,7 @@ async fn a_clock_jump_on_one_server_is_harmless_with_more_than_a_majority() {
         last = guard.token().value();
         ok(guard.release()).await;
         stage.assert_nothing_is_left();
-        // The next holder has the larger token, for any date of that server.
+        // The next token is larger, however far the clock of the server jumped.
         let next = ok(other.lock("k").acquire()).await;
         assert!(next.token().value() > last, "{} after {last}", next.token());
         last = next.token().value();
