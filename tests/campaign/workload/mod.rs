@@ -1,6 +1,6 @@
-//! The tasks, and their ways to the locks: a server, Sentinels or a cluster by one client, several
-//! servers by a quorum, or a pair by raw connections. Tasks that do more than acquire and hold have a file
-//! for each kind.
+//! The tasks, and how each reaches its locks: through one client of a server, of Sentinels or of a cluster,
+//! through a quorum of servers, or through raw connections to a pair. Tasks that do more than acquire and hold
+//! a lock have a file for each kind.
 
 mod bound;
 mod elections;

@@ -230,7 +230,7 @@ pub(crate) fn holding(lock: Lock) -> Holding<'static> {
     Holding { owner: OWNERS[lock.owner], holds: 1, shared: 0, token, until }
 }
 
-/// A lock with one sharer, as that client sees it.
+/// A lock with one sharer, as read for the client `asks`.
 fn sharing(asks: usize, lock: Lock) -> Sharing<'static> {
     let until = UnixMillis(lock.until.into());
     Sharing {
