@@ -1,4 +1,4 @@
-//! A test for each transcript; and with `KVLOCK_SERVER` set, `on_each_server!` makes one test on that server,
+//! A test for each transcript; and with `KVLOCK_SERVER` set, `on_each_server!` makes one test on this server,
 //! not three.
 
 use std::env::{var, var_os};

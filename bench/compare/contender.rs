@@ -399,7 +399,7 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "others, module", about: "", proto: "plain", needs: Needs::Module, ..RAW },
 ];
 
-/// The contender of that name.
+/// The contender of the given name.
 pub(crate) fn named(name: &str) -> &'static Contender {
     ALL.iter().find(|contender| contender.name == name).expect("a contender's name")
 }

@@ -128,7 +128,7 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     Ok((figures.map(|(name, value)| (name.to_owned(), value)).into(), version))
 }
 
-/// Sleeps long enough for that number of waiters to be queued, and for a random time more. So the kill has no
+/// Sleeps long enough for the given number of waiters to be queued, and for a random time more. So the kill has no
 /// fixed distance from renewals.
 fn in_line(tasks: usize) {
     let any = driver::now() % 700;

@@ -5,7 +5,7 @@
 //! compare --quick             one short round with fewer scenarios, in two minutes
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
 //! compare --whom 'kvlock;BLPOP' only these contenders; likewise
-//! compare --cells '1 waiter'  only tables with that name; likewise
+//! compare --cells '1 waiter'  only tables with the given name; likewise
 //! compare --rounds 1          one round at most
 //! compare --minutes 5         no round that would end later
 //! compare --publish           replaces these scenarios in the published results

@@ -117,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// One contender with that number of tasks, each with its own client. All of them want the same lock.
+    /// One contender with the given number of tasks, each with its own client. All of them want the same lock.
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);
@@ -193,7 +193,7 @@ impl Plan {
         self.run_on(&Backend::start(needs, self.setting))
     }
 
-    /// Measures on that server.
+    /// Measures on the given server.
     pub(crate) fn run_on(&self, backend: &Backend) -> Result<Outcome, String> {
         backend.pin();
         let idle = backend.look();

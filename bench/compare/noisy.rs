@@ -39,7 +39,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Measures until the event of the waits is complete; without waits, for that time.
+/// Measures until the event of the waits is complete; without waits, for the given time.
 fn measure(waits: usize, phase: &'static str, seconds: f64) -> Measured {
     let contender = named("kvlock, crowd");
     let backend = Backend::start(contender.needs, Setting::Memory);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_passed_on_and_no_more_than_the_limit_is_kept() {
+    fn output_is_passed_on_whole_and_kept_up_to_the_limit() {
         for (length, is_kept) in [(0, true), (1, true), (MAX, true), (MAX + 1, false)] {
             let (text, mut passed_on) = (vec![7; length], Vec::new());
             let Output { kept, printed } = copy(&*text, &mut passed_on);
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_of_stdout_that_has_gone_costs_no_result() {
+    fn a_closed_stdout_does_not_lose_the_result() {
         let Output { kept, printed } = copy(&b"made"[..], Closed);
         assert_eq!(kept, Some(b"made".to_vec()));
         assert_eq!(printed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]
-    fn output_that_nobody_gets_is_not_read() {
+    fn output_is_not_read_when_nobody_needs_it() {
         assert!(copy(io::repeat(7), Closed).kept.is_none());
     }
 }

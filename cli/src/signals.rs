@@ -129,8 +129,8 @@ pub(crate) fn take_default_action(signal: Signal) {
     let _blocked = only.thread_block();
 }
 
-/// Ends this process by a signal that it has received. The kernel does not apply the signal to process 1. As
-/// such, this process exits with the code that a shell reports for the signal.
+/// Ends this process by a signal that it has received. Process 1 of a container cannot be ended by its own signal,
+/// so it exits with the code that a shell reports for the signal.
 pub(crate) fn end_by(signal: Signal) -> ExitCode {
     messages::flush(messages::AT_EXIT);
     take_default_action(signal);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_is_harmless_and_means_the_same() {
+    fn escaped_json_is_safe_on_a_terminal_and_equal() {
         let value =
             json!({"key": "é\u{7f}\u{9b}\u{202e}\u{e0041}\u{1b}e\u{301}\"\\", "n": [1, null]});
         let line = json_line(&value);

@@ -72,7 +72,7 @@ impl Holders {
         let is_part = before.is_some();
         let mut cursor = before.map_or_else(Cursor::new, |(_, cursor)| cursor);
         let mut living = BTreeMap::new();
-        let extent = show_living(key, &mut cursor, now, LIST_STEPS, |owner, share| {
+        let extent = show_live(key, &mut cursor, now, LIST_STEPS, |owner, share| {
             if living.len() < most {
                 living.insert(owner.into(), share);
             }
@@ -101,7 +101,7 @@ enum Extent {
 
 /// Passes the live owners of a key to `show`, starting at the cursor. Stops after the step in which `show`
 /// returns `false`.
-fn show_living(
+fn show_live(
     key: &Key<'_>,
     cursor: &mut Cursor,
     now: UnixMillis,
@@ -139,7 +139,7 @@ pub(crate) enum LastEnd {
 /// Finds the lease that ends last, if the key does not have too many holders.
 pub(crate) fn last_end(key: &Key<'_>, now: UnixMillis) -> LastEnd {
     let mut last = None::<UnixMillis>;
-    let extent = show_living(key, &mut Cursor::new(), now, LAST_END_STEPS, |_, share| {
+    let extent = show_live(key, &mut Cursor::new(), now, LAST_END_STEPS, |_, share| {
         last = last.max(Some(share.until));
         true
     });

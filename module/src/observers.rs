@@ -1,7 +1,7 @@
 //! Observers: reads the state of a lock, and describes it in replies.
 
 use kvlock_core::{
-    Cause, Gone, KeyRef, News, Now, Observed, Standing as Stands, Token, UnixMillis,
+    Cause, Gone, KeyRef, Now, Observed, Standing as Stands, Token, UnixMillis, VersionedState,
 };
 
 use crate::keyspace::{self, Depth};
@@ -55,7 +55,7 @@ impl Server {
 }
 
 /// Describes the new state of a lock for its observers.
-pub(crate) fn standing(news: &News) -> Standing {
+pub(crate) fn standing(news: &VersionedState) -> Standing {
     let (state, owner, token, value) = match &news.standing {
         Stands::Vacant => ("vacant", None, None, None),
         Stands::Shared { token } => ("shared", None, *token, None),

@@ -2,7 +2,7 @@
 
 use kvlock_core::{
     Cause, Change, HandOff, HeldBy, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
-    Sharing, Situation, Table, UnixMillis, Untold,
+    Sharing, Situation, Table, UnixMillis, UnsentGrant,
 };
 
 use crate::floor::Place;
@@ -148,7 +148,7 @@ impl Server {
         if let (Need::Living, Observed::Shared(_), Some(key)) = (need, case.at.seen, &open)
             && !self.table.is_in_line(case.at.key)
         {
-            self.find_living(&mut case, key, false);
+            self.find_live(&mut case, key, false);
         }
         let (outcome, change) = operate(&mut self.table, &case.at);
         self.carry_out(&case, open, asked.unwrap_or(name), change);
@@ -172,9 +172,9 @@ impl Server {
         let open = Some(key);
         case.read(open.as_ref(), &self.words, None);
         if let Some(key) = &open
-            && self.table.must_find_the_living(&case.at)
+            && self.table.must_find_live_sharers(&case.at)
         {
-            self.find_living(&mut case, key, true);
+            self.find_live(&mut case, key, true);
         }
         let change = self.table.look(&case.at, cause);
         self.carry_out(&case, open, case.name, change);
@@ -189,7 +189,7 @@ impl Server {
         requester: Arg<'_>,
         change: Change<Waiting>,
     ) {
-        let change = self.unless_nobody_listens(case, change);
+        let change = self.hand_off_without_listeners(case, change);
         let changes = !matches!(change, Change::None);
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
@@ -224,7 +224,7 @@ impl Server {
 
     /// Announces the lock if `change` leaves it free for Redisson. If no process of Redisson listens, returns
     /// a change that hands the lock to the first waiter instead. Otherwise returns `change`.
-    fn unless_nobody_listens(
+    fn hand_off_without_listeners(
         &mut self,
         case: &Case<'_>,
         change: Change<Waiting>,
@@ -234,7 +234,7 @@ impl Server {
         }
         let listeners = self.announce(case.ctx, case.name);
         if listeners == 0 {
-            return self.table.gives_way_to_nobody(&case.at);
+            return self.table.hand_off_instead_of_turn(&case.at);
         }
         self.table.has_given_way(case.at.key, listeners, case.at.now);
         Change::GiveWay
@@ -338,7 +338,7 @@ impl Server {
         let Some(client) = client else { return };
         let key = case.at.key.keep();
         let reply = Reply::Pair(token.value(), 1);
-        self.answer(client, reply, Some(Untold { id, key, owner, token, permits: 0 }));
+        self.answer(client, reply, Some(UnsentGrant { id, key, owner, token, permits: 0 }));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use kvlock_core::{
     Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
-    SemaphoreAt, Served, Share, UnixMillis, Untold, Wanted,
+    SemaphoreAt, Served, Share, UnixMillis, UnsentGrant, Wanted,
 };
 
 use crate::clock;
@@ -299,7 +299,7 @@ impl Server {
         drop(open);
         for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
             let Some(client) = client else { continue };
-            let grant = Untold { id, key: at.keep(), owner, token, permits };
+            let grant = UnsentGrant { id, key: at.keep(), owner, token, permits };
             self.answer(client, Reply::Number(holds), Some(grant));
         }
         if !all {
@@ -308,7 +308,7 @@ impl Server {
     }
 
     /// Takes back permits whose grant did not reach its client.
-    pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Untold) {
+    pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &UnsentGrant) {
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         if ctx.refusal_to_write(name.lend()).is_some() {
             // The permits stay granted until their lease ends.

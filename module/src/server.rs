@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use kvlock_core::{Limits, Millis, Now, Table, Untold};
+use kvlock_core::{Limits, Millis, Now, Table, UnsentGrant};
 
 use crate::clock;
 use crate::config::Config;
@@ -112,7 +112,7 @@ impl Server {
         &mut self,
         waiting: impl Into<Option<Waiting>>,
         reply: Reply,
-        grant: Option<Untold>,
+        grant: Option<UnsentGrant>,
     ) {
         if let Some(waiting) = waiting.into() {
             self.parked.remove(&waiting.client.handle());
@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// Plans to take back a grant whose client disconnected before the reply was sent.
-    pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Untold) {
+    pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: UnsentGrant) {
         if self.primary {
             self.table.was_not_sent(grant);
             self.timer.arm(ctx, Duration::ZERO);
@@ -130,7 +130,7 @@ impl Server {
 
     /// Records that the reply of a grant was sent, or that the grant cannot be taken back and ends with its
     /// lease.
-    pub(crate) fn delivered(&mut self, grant: &Untold) {
+    pub(crate) fn delivered(&mut self, grant: &UnsentGrant) {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
 

@@ -3,7 +3,7 @@
 
 use kvlock_core::{
     Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, ServedSet, SetKey, Table,
-    Untold, WaiterId,
+    UnsentGrant, WaiterId,
 };
 
 use crate::keyspace::Depth;
@@ -87,7 +87,7 @@ impl Server {
                 && !part.under
                 && !self.table.is_in_line(case.at.key)
             {
-                self.find_living(case, key, false);
+                self.find_live(case, key, false);
             }
         }
         let (outcome, changes) = operate(&mut self.table, &members(&all, parts));
@@ -139,7 +139,7 @@ impl Server {
                 && alone
                 && !part.under
             {
-                self.find_living(case, key, true);
+                self.find_live(case, key, true);
             }
         }
         let GrantedSet { changes, hand_off, holds } =
@@ -156,7 +156,7 @@ impl Server {
         }
         let HandOff { id, owner, token, client, .. } = hand_off;
         if let (Some(client), Some((first, _))) = (client, keys.all.first()) {
-            let grant = Untold { id, key: first.key.clone(), owner, token, permits: 0 };
+            let grant = UnsentGrant { id, key: first.key.clone(), owner, token, permits: 0 };
             self.answer(client, Reply::Pair(token.value(), holds), Some(grant));
         }
     }
@@ -180,7 +180,7 @@ impl Server {
             if let Observed::Shared(sharing) = case.at.seen
                 && alone
                 && !part.under
-                && !self.is_shared_by_the_living(case)
+                && !self.has_live_sharers(case)
             {
                 case.at.seen = Observed::Free { stored: sharing.token };
             }

@@ -30,9 +30,9 @@ enum Outcome {
 impl Server {
     /// Searches for a live sharer of this lock, and records the result in `case`. Removes the expired sharers
     /// that it finds, so `key` must be open for writing.
-    pub(crate) fn find_living(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
+    pub(crate) fn find_live(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
         let Observed::Shared(mut sharing) = case.at.seen else { return };
-        case.at.seen = match self.search_living(case, key, &mut sharing, true, unasked) {
+        case.at.seen = match self.search_live(case, key, &mut sharing, true, unasked) {
             Outcome::Lives(until) => Observed::Shared(Sharing { living: Some(until), ..sharing }),
             Outcome::Nobody => Observed::Free { stored: sharing.token },
             Outcome::NotALock => Observed::NotALock { until: sharing.until },
@@ -41,21 +41,20 @@ impl Server {
 
     /// Returns whether a live sharer prevents an exclusive grant to the first waiter. If so, records the end
     /// of its lease in `case`. Writes nothing: expired sharers stay in the hash.
-    pub(crate) fn is_shared_by_the_living(&mut self, case: &mut Case<'_>) -> bool {
-        if !self.table.must_find_the_living(&case.at) {
+    pub(crate) fn has_live_sharers(&mut self, case: &mut Case<'_>) -> bool {
+        if !self.table.must_find_live_sharers(&case.at) {
             return false;
         }
         let Observed::Shared(mut sharing) = case.at.seen else { return false };
         let Some(key) = case.ctx.open_to_read(case.name) else { return false };
-        let Outcome::Lives(until) = self.search_living(case, &key, &mut sharing, false, true)
-        else {
+        let Outcome::Lives(until) = self.search_live(case, &key, &mut sharing, false, true) else {
             return false;
         };
         case.at.seen = Observed::Shared(Sharing { living: Some(until), ..sharing });
         true
     }
 
-    fn search_living(
+    fn search_live(
         &mut self,
         case: &Case<'_>,
         key: &Key<'_>,

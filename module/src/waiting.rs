@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use kvlock_core::{Account, Charge, Kept, Reading, Untold, WaiterId};
+use kvlock_core::{Account, Charge, Kept, Reading, UnsentGrant, WaiterId};
 
 use crate::redis::Parked;
 
@@ -52,7 +52,7 @@ pub(crate) enum WaitsFor {
 #[derive(Debug)]
 pub(crate) enum Note {
     /// A grant. It is taken back if the answer is not sent.
-    Grant(Untold),
+    Grant(UnsentGrant),
     Outcomes(Outcomes),
 }
 

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use kvlock_core::{
-    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, Untold, Work,
+    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, UnsentGrant,
+    Work,
 };
 
 use crate::clock::{self, Instant};
@@ -55,7 +56,11 @@ impl Server {
     }
 
     /// Takes a grant back. Returns the grant if its key cannot be written at this moment.
-    fn take_back_if_it_can_be_written(&mut self, ctx: &Ctx<'_>, grant: Untold) -> Option<Untold> {
+    fn take_back_if_it_can_be_written(
+        &mut self,
+        ctx: &Ctx<'_>,
+        grant: UnsentGrant,
+    ) -> Option<UnsentGrant> {
         ctx.select(grant.key.db);
         if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_none() {
             return Some(grant);
@@ -123,10 +128,10 @@ impl Server {
         }
         let mut case = self.case(ctx, key.db, name.lend(), now);
         case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, None);
-        if (self.table.owes_a_grant(&case.at) || self.table.must_find_the_living(&case.at))
+        if (self.table.owes_a_grant(&case.at) || self.table.must_find_live_sharers(&case.at))
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
-            if self.is_shared_by_the_living(&mut case) {
+            if self.has_live_sharers(&mut case) {
                 // They could be given nothing if the server took writes, either: the next look.
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);
@@ -149,7 +154,7 @@ impl Server {
         self.table.look_soon(key, Cause::Outside, now);
     }
 
-    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Untold, now: Now) {
+    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &UnsentGrant, now: Now) {
         if grant.key.kind == Kind::Semaphore {
             return self.take_permits_back(ctx, grant);
         }

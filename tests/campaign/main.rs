@@ -227,7 +227,7 @@ fn server() -> String {
 }
 
 impl Options {
-    /// A record of a run of that suite, still without results.
+    /// A record of a run of the given suite, still without results.
     fn record(&self, suite: &Suite, again: &str, wall: Duration) -> Record {
         Record {
             suite: suite.name.clone(),
@@ -246,7 +246,7 @@ impl Options {
         }
     }
 
-    /// The command line for that suite alone, with the seed.
+    /// The command line for the given suite alone, with the seed.
     fn again(&self, suite: &str) -> String {
         let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
         let given = std::env::args().skip(1).filter(|word| !self.suites.contains(word));

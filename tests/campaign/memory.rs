@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_seen_and_noise_is_not() {
+    fn a_leak_is_detected_and_noise_is_not() {
         assert!(grows(1000, |round| round * 1000));
         assert!(!grows(1000, |round| round % 7 * 20_000));
         assert!(!grows(1000, |round| round.min(100) * 20_000), "it grew at first only");

@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     Cluster,
 }
 
-/// Measures that many promotions. At least half of the first grants must be in time.
+/// Measures `count` promotions. At least half of the first grants must be in time.
 pub(crate) fn play(kind: Kind, count: u64, report: &Report) {
     match kind {
         Kind::Sentinel => of_sentinel(count, report),
@@ -97,7 +97,7 @@ fn granted_after(grants: &Grants, moment: Instant) -> Option<[Instant; CLIENTS]>
     Some(first)
 }
 
-/// Kills that server while clients keep acquiring locks whose names begin with that tag.
+/// Kills the given server while clients keep acquiring locks whose names begin with the given tag.
 fn kill<'a>(
     url: &str,
     server: &Server,

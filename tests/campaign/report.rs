@@ -35,7 +35,7 @@ impl Report {
         *self.seen().counts.entry(what.to_owned()).or_default() += count;
     }
 
-    /// The counter of that name.
+    /// The counter of the given name.
     pub(crate) fn count(&self, what: &str) -> u64 {
         self.seen().counts.get(what).copied().unwrap_or(0)
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_were_not_measured_are_not_early_enough() {
+    fn times_that_were_not_measured_do_not_pass() {
         let is_right = |times: &[i64]| {
             let report = Report::default();
             times.iter().for_each(|us| report.time("late", *us));

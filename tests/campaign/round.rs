@@ -124,7 +124,7 @@ impl Round {
     }
 }
 
-/// Plays rounds on that topology for the time in the options, and until each wanted fault has happened.
+/// Plays rounds on the given topology for the time in the options, and until each wanted fault has happened.
 /// Counts broken promises.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
     let mut random = Random::new(options.seed.number);
@@ -226,7 +226,7 @@ fn figure(report: &Report) -> String {
     )
 }
 
-/// A round on that topology, with these faults.
+/// A round on the given topology, with these faults.
 struct One<'a> {
     suite: &'a str,
     rounds: &'a Rounds,
@@ -240,7 +240,7 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// Runs the round for that time.
+    /// Runs the round for the given time.
     fn run(&self, number: u64, time: Duration, report: &Arc<Report>, coverage: &mut Coverage) {
         let runtime = Runtime::new().expect("a runtime");
         let ways = self.topology.ways(&runtime);
@@ -395,7 +395,7 @@ impl Moment<'_> {
         self.apart = true;
     }
 
-    /// Sets the span of the fault: it begins now and lasts for that time.
+    /// Sets the span of the fault: it begins now and lasts for the given time.
     pub(crate) fn lasts(&mut self, time: Duration) {
         let from = self.round.recorder.now();
         self.span = Some(Span { from, to: from + time });

@@ -76,7 +76,7 @@ impl Setting {
         if self == Self::Quarantine { LONG_SESSION } else { SESSION }
     }
 
-    /// The options of a server, for leases of at most that duration and that number of replicas of
+    /// The options of a server, for leases of at most the given duration and the given number of replicas of
     /// a primary.
     pub(crate) fn options(self, lease: Duration, replicas: u32) -> Options {
         self.extend(Server::options(), lease, replicas)
@@ -101,7 +101,7 @@ impl Setting {
         }
     }
 
-    /// The builder of a client, for that number of replicas.
+    /// The builder of a client, for the given number of replicas.
     pub(crate) fn builder(self, replicas: u32) -> Builder {
         let builder = Client::builder().session_ttl(SESSION);
         match self {

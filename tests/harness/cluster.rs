@@ -72,7 +72,7 @@ impl Cluster {
         node.connect().run("CLUSTER MYID").text()
     }
 
-    /// The replica of that master, among the nodes that run.
+    /// The replica of the given master, among the nodes that run.
     pub fn replica_of(&self, master: &Server) -> &Server {
         let follows = |node: &&Server| {
             node.is_running()
@@ -231,7 +231,7 @@ pub fn is_master(node: &Server) -> bool {
     observe::info_field(&mut node.connect(), "role").as_deref() == Some("master")
 }
 
-/// Whether a reply is the redirection of that kind, `MOVED` or `ASK`.
+/// Whether a reply is the redirection of the given kind, `MOVED` or `ASK`.
 pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
 }

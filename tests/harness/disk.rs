@@ -24,7 +24,7 @@ impl Disk {
         Self::default()
     }
 
-    /// Delays each later `fsync` by that time.
+    /// Delays each later `fsync` by the given time.
     pub fn delay_syncs(&self, by: Duration) {
         let us = i64::try_from(by.as_micros()).expect("less than ages");
         self.0.set(Number::SyncDelayUs, us);

@@ -47,7 +47,7 @@ pub fn ours(connection: &mut Connection) -> Vec<Command> {
     ours
 }
 
-/// Whether a command of that name is the module's.
+/// Returns whether the module has a command with this name.
 pub fn is_ours(name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
     [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))

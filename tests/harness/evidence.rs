@@ -56,7 +56,7 @@ impl Record {
         folder().join(format!("{}.{server}.json", self.suite.replace('/', "-")))
     }
 
-    /// Replaces the last run of that suite on that server.
+    /// Replaces the last run of the given suite on the given server.
     ///
     /// # Errors
     ///

@@ -202,7 +202,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Makes a call of that owner on that lock, with its request, the time of sending and the reply.
+    /// Makes a call of the given owner on the given lock, with its request, the time of sending and the reply.
     pub fn new(
         (key, owner): (&str, &str),
         request: Request,
@@ -280,8 +280,8 @@ impl Recorder {
         CallId(calls.len() - 1)
     }
 
-    /// Records that the server showed the owner in the queue when asked at that time.
-    pub fn seen_in_line(&self, key: &str, owner: &str, asked: Duration) {
+    /// Records that the server showed the owner in the queue when asked at the given time.
+    pub fn seen_in_queue(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
         let latest = self.latest.lock().unwrap();
         let Some((call, clear)) = latest.get(&(key.to_owned(), owner.to_owned())) else { return };
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_entry_may_belong_to_an_earlier_wait_that_broke_off() {
+    fn a_queue_entry_may_belong_to_an_earlier_interrupted_wait() {
         let recorder = Recorder::new();
         let wait = || {
             let time = Duration::from_secs(1);
@@ -374,7 +374,7 @@ mod tests {
             [(Outcome::Unknown, true), (Outcome::Refused, false), (Outcome::Refused, true)]
         {
             let call = wait();
-            recorder.seen_in_line("k", "a", recorder.now() + Duration::from_nanos(1));
+            recorder.seen_in_queue("k", "a", recorder.now() + Duration::from_nanos(1));
             recorder.answered(call, outcome);
             assert_eq!(recorder.calls()[call.0].queued.is_some(), seen);
         }

@@ -22,7 +22,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The server of that name. Starting it fails if it is not installed.
+    /// The server of the given name. Starting it fails if it is not installed.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
@@ -100,7 +100,7 @@ pub fn workspace() -> &'static Path {
 }
 
 /// Makes one `#[test]` for each of [`EACH`] out of functions that take a [`Kind`]. If `KVLOCK_SERVER` is set,
-/// makes a single test, on that server: see `tests/build.rs`.
+/// makes a single test, on the chosen server: see `tests/build.rs`.
 ///
 /// ```
 /// # use harness::{Kind, on_each_server};

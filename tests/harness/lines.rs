@@ -35,5 +35,5 @@ pub fn note(info: &Value, key: &str, asked: Duration, recorder: &Recorder) -> Ve
     // Without a holder there is no queue, and a server that does not have the key replies with an error.
     let Value::Array(_) = info else { return Vec::new() };
     let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
-    owners.inspect(|owner| recorder.seen_in_line(key, owner, asked)).collect()
+    owners.inspect(|owner| recorder.seen_in_queue(key, owner, asked)).collect()
 }

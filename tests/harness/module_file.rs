@@ -37,7 +37,7 @@ pub(crate) fn target() -> PathBuf {
     workspace().join(named.unwrap_or_else(|| PathBuf::from("target")))
 }
 
-/// The module of that name in that folder, if it was built from the sources that are there now.
+/// The module of the given name in the given folder, if it was built from the sources that are there now.
 pub fn built(target: &Path, name: &str, built_by: &str) -> PathBuf {
     let path = target.join(name);
     let Ok(module) = fs::read(&path) else {

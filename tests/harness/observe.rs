@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Longest wait of the functions here.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A field of `INFO`, such as `blocked_clients`; `None` when the server has no field of that name.
+/// A field of `INFO`, such as `blocked_clients`; `None` when the server has no field of the given name.
 pub fn info_field(connection: &mut Connection, field: &str) -> Option<String> {
     let info = connection.call(cmd!["INFO", "everything"]).text();
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
@@ -30,7 +30,7 @@ pub fn info_number(connection: &mut Connection, field: &str) -> i64 {
         .unwrap_or_else(|| panic!("INFO {field} is {text:?}"))
 }
 
-/// Waits until a field of `INFO` is that number.
+/// Waits until a field of `INFO` is the given number.
 pub fn wait_for_info(connection: &mut Connection, field: &str, number: i64) {
     wait::until_is(field, PATIENCE, number, || info_number(connection, field));
 }
@@ -41,12 +41,12 @@ pub fn client_flags(connection: &mut Connection, id: i64) -> Option<String> {
     line.split(' ').find_map(|word| word.strip_prefix("flags=").map(str::to_owned))
 }
 
-/// Whether that client is blocked in a command.
+/// Whether the given client is blocked in a command.
 pub fn is_blocked(connection: &mut Connection, id: i64) -> bool {
     client_flags(connection, id).is_some_and(|flags| flags.contains('b'))
 }
 
-/// Waits until that client is blocked in a command.
+/// Waits until the given client is blocked in a command.
 pub fn wait_until_blocked(connection: &mut Connection, id: i64) {
     wait::until("the client is blocked", PATIENCE, || match client_flags(connection, id) {
         Some(flags) if flags.contains('b') => Ok(()),

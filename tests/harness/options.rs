@@ -39,7 +39,7 @@ impl Options {
         }
     }
 
-    /// Runs the server program of that kind, instead of the one that `KVLOCK_SERVER` names.
+    /// Runs the server program of the given kind, instead of the one that `KVLOCK_SERVER` names.
     pub fn kind(mut self, kind: &Kind) -> Self {
         self.kind = kind.clone();
         self
@@ -75,7 +75,7 @@ impl Options {
         self
     }
 
-    /// Reads and writes with that number of I/O threads, instead of the number in `KVLOCK_IO_THREADS`.
+    /// Reads and writes with the given number of I/O threads, instead of the number in `KVLOCK_IO_THREADS`.
     pub fn io_threads(mut self, number: u32) -> Self {
         self.io_threads = Some(number);
         self
@@ -103,7 +103,7 @@ impl Options {
         dir.expect("a temporary folder")
     }
 
-    /// Makes it a replica of that server. It has not caught up when it starts: wait for its link.
+    /// Makes it a replica of the given server. It has not caught up when it starts: wait for its link.
     pub fn replica_of(self, primary: &Server) -> Self {
         let port = primary.port();
         self.config("replicaof", format_args!("127.0.0.1 {port}"))
@@ -120,13 +120,13 @@ impl Options {
         self.without_module()
     }
 
-    /// Listens on that port instead of a free one.
+    /// Listens on the given port instead of a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Works in that folder instead of a temporary one. The folder is not deleted afterwards.
+    /// Works in the given folder instead of a temporary one. The folder is not deleted afterwards.
     pub fn dir(mut self, dir: &Path) -> Self {
         self.dir = Some(dir.to_owned());
         self

@@ -101,7 +101,7 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// A proxy to that server.
+    /// A proxy to the given server.
     pub fn before(server: &Server) -> Self {
         let proxy = Self::default();
         proxy.lead_to(server);
@@ -118,7 +118,7 @@ impl Proxy {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Forwards new connections to that server. Connections to another server are closed.
+    /// Forwards new connections to the given server. Connections to another server are closed.
     pub fn lead_to(&self, server: &Server) {
         let before = std::mem::replace(&mut lock(&self.ways).server, server.port());
         if before != server.port() {
@@ -175,7 +175,7 @@ impl Proxy {
         ways.open.retain(|_, way| !way.cut);
     }
 
-    /// Resets the next connection that carries this command, at that moment, after the resets that are
+    /// Resets the next connection that carries this command, at the given moment, after the resets that are
     /// already planned.
     pub fn reset(&self, command: &'static str, moment: Moment) {
         self.reset_after(0, command, moment);

@@ -29,7 +29,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts a site with that number of servers.
+    /// Starts a site with the given number of servers.
     pub fn of(servers: usize) -> Self {
         Self::start(&vec![Server::options(); servers])
     }
@@ -58,7 +58,7 @@ impl Site {
         Self { servers, proxies, sentinels }
     }
 
-    /// The server with that number, reached without its proxy.
+    /// The server with the given number, reached without its proxy.
     pub fn server(&self, number: usize) -> &Server {
         &self.servers[number]
     }
@@ -68,7 +68,7 @@ impl Site {
         self.server(self.primary())
     }
 
-    /// The proxy before that server.
+    /// The proxy before the given server.
     pub fn proxy(&self, number: usize) -> &Proxy {
         &self.proxies[number]
     }
@@ -139,7 +139,7 @@ impl Site {
         })
     }
 
-    /// Waits until that server has that role.
+    /// Waits until the given server has that role.
     pub fn wait_for_role(&self, number: usize, role: &str) {
         wait::until("it has that role", AGREEMENT, || self.has_role(number, role));
     }
@@ -207,7 +207,7 @@ pub fn sentinel_of(primary: &Server) -> Options {
     sentinel_at(primary.kind(), primary.port())
 }
 
-/// Options of a Sentinel that watches the primary that is reached at that port.
+/// Options of a Sentinel that watches the primary that is reached at the given port.
 fn sentinel_at(kind: &Kind, port: u16) -> Options {
     Server::options()
         .kind(kind)

@@ -18,7 +18,7 @@ pub(crate) fn release(connection: &mut Connection, key: &str, owner: &str) -> Va
 }
 
 /// Sends a wait and returns when the client is queued, or blocked for another reason.
-pub(crate) fn wait_in_line(
+pub(crate) fn wait_in_queue(
     connection: &mut Connection,
     control: &mut Connection,
     key: &str,

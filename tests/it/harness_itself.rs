@@ -45,7 +45,7 @@ fn a_module_of_other_sources_is_not_tested() {
     assert!(text.contains("run `scripts/build`"), "{text}");
 }
 
-fn each_server_is_the_one_it_says(kind: Kind) {
+fn each_server_has_the_expected_version(kind: Kind) {
     let server = plain().kind(&kind).start();
     let connection = &mut server.connect_resp(3);
     let field = if kind.name().starts_with("valkey") { "valkey_version" } else { "redis_version" };
@@ -56,7 +56,7 @@ fn each_server_is_the_one_it_says(kind: Kind) {
     assert!(matches!(connection.run("HELLO 3"), Value::Map(_)));
 }
 
-on_each_server!(each_server_is_the_one_it_says);
+on_each_server!(each_server_has_the_expected_version);
 
 #[test]
 fn a_wrong_transcript_is_shown_with_its_line_and_both_sides() {

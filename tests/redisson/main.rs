@@ -15,17 +15,17 @@ fn told(name: &str) {
 }
 
 #[test]
-fn they_exclude_each_other() {
+fn redisson_and_kvlock_exclude_each_other() {
     told("exclusion.txt");
 }
 
 #[test]
-fn redissons_waiters_hear_of_a_free_lock() {
+fn redissons_waiters_are_notified_of_a_free_lock() {
     told("waking.txt");
 }
 
 #[test]
-fn what_must_not_be_mixed() {
+fn combinations_that_must_not_be_mixed() {
     told("mixing.txt");
 }
 
@@ -51,7 +51,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// A thread of the Redisson client with that number.
+    /// A thread of the Redisson client with the given number.
     fn of_redisson(redisson: &Server, server: &Server, client: usize) -> Self {
         let mut connection = redisson.connect();
         let server = format!("address: \"{}\", clientName: \"{client}\"", server.url());
@@ -125,7 +125,7 @@ const CLIENTS: usize = 2;
 /// Fails when two hold the lock at once, or when Redisson gets less than half of its share.
 /// Prints the rest.
 #[test]
-fn many_at_one_lock() {
+fn many_clients_at_one_lock() {
     let redisson = redisson();
     for kvlock in [1, 2, 20] {
         for turn in ["no", "share"] {
@@ -164,7 +164,7 @@ fn many_at_one_lock() {
 
 /// `unlock()` deletes the key, and the queue is served just after that. A `tryLock()` may come in between.
 #[test]
-fn a_waiter_of_ours_normally_comes_before_a_try_lock() {
+fn a_kvlock_waiter_is_usually_served_before_a_try_lock() {
     const TIMES: usize = 200;
     let (redisson, server) = (redisson(), Server::start());
     let thread = || Contender::of_redisson(&redisson, &server, 0);

@@ -33,12 +33,12 @@ impl Args {
         Self(Arc::new(std::env::args().skip(1).filter_map(named).collect()))
     }
 
-    /// The value of that name. Panics if there is none.
+    /// The value of the given name. Panics if there is none.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).unwrap_or_else(|| panic!("{name}=… is missing"))
     }
 
-    /// The value of that name, as a number.
+    /// The value of the given name, as a number.
     pub fn number<T: FromStr<Err: Debug>>(&self, name: &str) -> T {
         self.text(name).parse().unwrap()
     }

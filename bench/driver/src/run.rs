@@ -154,7 +154,7 @@ impl<S: Session> Task<S> {
     }
 }
 
-/// Sleeps until [`now`] reaches that moment. Timers of tokio are rounded up to milliseconds; this timer is
+/// Sleeps until [`now`] reaches the given moment. Timers of tokio are rounded up to milliseconds; this timer is
 /// not.
 async fn until(moment: u64) {
     let left = Duration::from_nanos(moment.saturating_sub(now()));

@@ -125,19 +125,19 @@ impl Talk {
     /// Makes all readers wait for the writer.
     pub(super) fn line_up(&self, readers: &mut [Member], probe: &mut Probe) {
         for reader in readers {
-            self.get_in_line(reader, &self.sharing(&reader.owner), probe);
+            self.join_queue(reader, &self.sharing(&reader.owner), probe);
         }
         probe.settle();
     }
 
     pub(super) fn line_up_to_write(&self, writer: &mut Member, probe: &mut Probe) {
-        self.get_in_line(writer, &self.writing(&writer.owner), probe);
+        self.join_queue(writer, &self.writing(&writer.owner), probe);
         probe.settle();
     }
 
     /// Starts to wait. With pub/sub, the member tries before and after the subscription, because the lock may
     /// become free in between.
-    fn get_in_line(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
+    fn join_queue(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         let Some(news) = &mut member.news else { return member.line.send(command) };
         let first = member.line.call(command, probe);
         news.call(&request(&["SUBSCRIBE", &channel(KEY)]), probe);

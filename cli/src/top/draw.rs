@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_the_last_interval() {
+    fn percentiles_cover_the_last_interval() {
         let at = |histogram: &str| Snapshot {
             at: std::time::Instant::now(),
             figures: Figures::read(&format!("kvlock_wait_time_ms:{histogram}\r\n")),

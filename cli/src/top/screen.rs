@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_screen_shows_the_detail_that_is_asked_for_and_drops_old_trouble() {
+    fn a_paused_screen_shows_requested_details_and_clears_old_errors() {
         let mut screen = Screen::new("server");
         screen.update(snapshot(None));
         press(&mut screen, KeyCode::Char('p'));

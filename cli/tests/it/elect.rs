@@ -136,7 +136,7 @@ fn an_observer_prints_text_or_json() {
 }
 
 #[test]
-fn a_candidate_that_never_led_reports_no_loss() {
+fn a_candidate_that_never_led_reports_no_lost_lock() {
     let mut stage = Stage::set();
     stage.take_lock();
     let candidate = stage.elect("a", "echo >ran");
@@ -150,7 +150,7 @@ fn a_candidate_that_never_led_reports_no_loss() {
 }
 
 #[test]
-fn a_program_that_is_asked_to_end_does_not_stand_for_election_again() {
+fn a_signalled_program_does_not_campaign_again() {
     let mut stage = Stage::set();
     // The command ignores SIGTERM, from the loss and from the test.
     let program = stage.elect("a", "trap '' TERM; ready; while :; do idle; done");
@@ -242,7 +242,7 @@ fn an_observer_whose_output_is_full_ends_by_a_signal() {
 
 /// A candidate at a server where it cannot lead now says so once, and leads when it can.
 #[test]
-fn a_candidate_says_why_it_cannot_stand_for_election() {
+fn a_candidate_reports_why_it_cannot_campaign() {
     let primary = Server::start();
     let mut stage = Stage::of(Server::options().replica_of(&primary).start());
     observe::wait_for_replica_link(&mut stage.control);
@@ -300,7 +300,7 @@ impl BusyScript {
 }
 
 #[test]
-fn a_candidate_reaps_what_an_earlier_command_has_left() {
+fn a_candidate_reaps_processes_of_earlier_commands() {
     let mut stage = Stage::set();
     let program = stage.elect("a", "setsid sh -c 'echo $$ >orphan; exec sleep 300' & ready; idle");
     let _command = stage.process("a");

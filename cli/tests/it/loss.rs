@@ -40,7 +40,7 @@ fn a_command_that_ignores_the_signal_is_killed_with_all_of_its_group() {
 }
 
 #[test]
-fn a_command_has_time_to_end_in_order() {
+fn a_command_has_time_to_end_after_the_signal() {
     let stage = Stage::set();
     let script = "trap 'echo cleaned >cleaned; exit 0' TERM; ready
         while :; do idle; done";
@@ -100,7 +100,7 @@ fn a_command_that_ends_before_the_loss_is_known_ends_with_the_code_for_it() {
 }
 
 #[test]
-fn a_command_that_ends_without_a_server_has_its_code_and_a_warning() {
+fn without_a_server_the_exit_code_is_returned_with_a_warning() {
     let stage = Stage::set();
     let run = stage.run(&[], "trap 'exit 4' USR1; ready; idle");
     let _command = stage.process("pid");

@@ -45,7 +45,7 @@ fn twenty_processes_run_it_once_and_print_the_same() {
 }
 
 #[test]
-fn any_bytes_and_none_are_a_result() {
+fn a_result_can_be_any_bytes_or_empty() {
     let mut stage = Stage::set();
     for (script, stored) in [(r"printf '\0\377\n\n'", &b"\0\xff\n\n"[..]), ("true", b"")] {
         for _ in 0..2 {
@@ -71,7 +71,7 @@ fn a_command_that_fails_is_run_by_the_next_one() {
 }
 
 #[test]
-fn a_failure_lets_a_waiter_work() {
+fn after_a_failure_a_waiter_runs_the_command() {
     let mut stage = Stage::set();
     let first = stage.once(&[], "ready; trap 'exit 1' USR1; idle");
     let command = stage.process("pid");
@@ -85,7 +85,7 @@ fn a_failure_lets_a_waiter_work() {
 }
 
 #[test]
-fn output_that_is_too_long_is_passed_on_and_not_kept() {
+fn output_that_is_too_long_is_printed_and_not_stored() {
     let mut stage = Stage::set();
     for (length, is_kept) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let done = stage.once(&[], &format!("head -c {length} /dev/zero")).done();
@@ -99,7 +99,7 @@ fn output_that_is_too_long_is_passed_on_and_not_kept() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_stored_and_told() {
+fn a_write_error_on_stdout_is_reported_and_the_result_stored() {
     let mut stage = Stage::set();
     let once = |stage: &Stage, script: &str| {
         let mut command = stage.kvlock(&["once", "report", "--", "sh", "-c", script]);
@@ -132,7 +132,7 @@ fn output_that_cannot_be_written_is_stored_and_told() {
 
 /// As it would without this program.
 #[test]
-fn a_command_ends_when_its_output_can_be_neither_printed_nor_kept() {
+fn a_command_ends_when_its_output_can_be_neither_printed_nor_stored() {
     let mut stage = Stage::set();
     let (program, pipe) = stage.with_full_stdout(&["once", "report", "--", "yes"]);
     program.wait_until_blocked(Signal::SIGTERM);
@@ -149,7 +149,7 @@ fn the_output_of_processes_in_the_background_counts() {
 }
 
 #[test]
-fn it_waits_no_longer_than_it_may() {
+fn the_wait_ends_at_its_timeout() {
     let mut stage = Stage::set();
     stage.control.call(cmd!["LOCK.ACQUIRE", LOCK, "another", 600_000]);
     for wait in ["0s", "200ms"] {
@@ -218,7 +218,7 @@ impl Stage {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_the_command_runs() {
+fn invalid_options_are_refused_before_the_command_runs() {
     let mut stage = Stage::set();
     stage.control.run("LPUSH report x");
     let done = stage.once(&[], "touch ran").done();

@@ -39,7 +39,7 @@ fn no_session_is_left_after_a_wait_or_a_bound_lock() {
 
 /// The lock of the stage is `k`.
 #[test]
-fn several_locks_are_taken_in_one_step() {
+fn several_locks_are_acquired_in_one_command() {
     let mut stage = Stage::set();
     let holder = stage.run(&["--with", "b", "--with", "c", "--under", "top"], "ready; idle");
     let _command = stage.process("pid");
@@ -148,7 +148,7 @@ fn hold_at_least_keeps_the_lock_after_a_command_that_ends_early() {
 
 /// Ten seconds after the program was killed, not after the lease of ten minutes.
 #[test]
-fn a_bound_lock_goes_to_the_next_soon_after_the_program_was_killed() {
+fn a_bound_lock_is_handed_on_soon_after_the_program_is_killed() {
     let mut stage = Stage::set();
     let running = stage.run(&["--bound", "--lease", "10m"], "ready; idle");
     let _command = stage.process("pid");
@@ -218,7 +218,7 @@ fn no_process_is_left_of_the_program() {
 }
 
 #[test]
-fn commands_that_share_the_lock_run_together_and_others_do_not() {
+fn only_commands_that_share_the_lock_run_together() {
     let stage = Stage::set();
     for pipe in ["one", "two"] {
         let made = Command::new("mkfifo").arg(stage.path(pipe)).status().unwrap();
@@ -238,7 +238,7 @@ fn commands_that_share_the_lock_run_together_and_others_do_not() {
 }
 
 #[test]
-fn no_more_commands_than_there_are_permits_run_at_a_time() {
+fn permits_limit_how_many_commands_run_at_once() {
     let mut stage = Stage::set();
     let one = stage.run(&["--permits", "1/2", "--lease", "2s"], "ready one; idle");
     let one_process = stage.process("one");

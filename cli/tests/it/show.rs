@@ -122,7 +122,7 @@ fn a_lock_whose_waiters_are_all_away_has_no_longest_wait() {
 }
 
 #[test]
-fn what_else_keeps_a_waiter_for_several_locks_waiting() {
+fn the_locks_that_a_waiter_for_several_waits_for() {
     let mut stage = Stage::set();
     stage.take_lock();
     let mut next = stage.server.connect();
@@ -194,7 +194,7 @@ fn the_help_names_every_exit_code() {
 }
 
 #[test]
-fn names_change_nothing_on_a_terminal() {
+fn control_characters_in_names_are_escaped() {
     let stage = Stage::set();
     let name = "a\u{7f}\u{9b}\u{202e}b";
     let done = stage.start(&["info", name]).done();

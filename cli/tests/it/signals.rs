@@ -56,7 +56,7 @@ fn a_signal_at_the_very_end_leaves_no_lock() {
 }
 
 #[test]
-fn a_signal_while_the_lock_is_released_does_no_harm() {
+fn a_signal_during_the_release_is_harmless() {
     let mut stage = Stage::set();
     let run = stage.run(&[], "trap 'exit 0' USR1; ready; idle");
     let command = stage.process("pid");
@@ -85,7 +85,7 @@ fn a_command_that_survives_a_signal_keeps_the_lock() {
 }
 
 #[test]
-fn a_signal_ends_a_wait_and_its_place_in_line() {
+fn a_signal_ends_a_wait_and_its_place_in_the_queue() {
     let mut stage = Stage::set();
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         stage.take_lock();
@@ -128,7 +128,7 @@ fn the_command_is_reaped_where_sigchld_is_ignored() {
 }
 
 #[test]
-fn the_command_begins_with_nothing_blocked() {
+fn the_command_starts_with_no_signal_blocked() {
     let stage = Stage::set();
     let done = stage.start(&["run", "k", "grep", "SigBlk", "/proc/self/status"]).done();
     assert_eq!(done.out, "SigBlk:\t0000000000000000\n");

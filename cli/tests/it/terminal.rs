@@ -74,7 +74,7 @@ fn the_interrupt_key_ends_a_command_that_does_not_read_and_the_script_that_start
 }
 
 #[test]
-fn the_stop_key_stops_and_fg_continues() {
+fn ctrl_z_stops_and_fg_continues() {
     let stage = Stage::set();
     let mut terminal = Terminal::of(&stage, "bash --norc --noediting -i");
     terminal.press(

@@ -79,7 +79,7 @@ fn the_right_password() {
 }
 
 #[test]
-fn no_right_to_a_command() {
+fn a_command_that_the_acl_forbids() {
     let mut stage = Stage::set();
     assert!(!stage.control.run("ACL SETUSER default -lock.forcerelease").is_error());
     let done = ends(&stage.server.url(), &["release", "--force", "k"]);
@@ -145,7 +145,7 @@ fn a_name_that_is_too_long_is_not_repeated() {
 }
 
 #[test]
-fn a_failed_start_of_a_process_leaves_nothing_behind() {
+fn a_failed_start_of_a_process_leaves_no_lock_behind() {
     let mut stage = Stage::set();
     // Orphans of the program become children of this process.
     nix::sys::prctl::set_child_subreaper(true).unwrap();

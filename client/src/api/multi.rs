@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_has_the_locks_of_one_server() {
+    async fn one_command_has_locks_of_one_server_only() {
         let (one, other) = (context("redis://127.0.0.1:1/"), context("redis://127.0.0.1:2/"));
         let locks = [lock(&one, "b"), lock(&other, "a"), lock(&one, "a").shared()];
         assert_eq!(steps(locks).unwrap(), [vec!["b", "a"], vec!["a"]]);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_has_64_locks_at_most() {
+    async fn one_command_has_at_most_64_locks() {
         let one = context("redis://127.0.0.1:1/");
         let many = (0..130).map(|number| lock(&one, &format!("{number:03}")));
         let lengths: Vec<_> = steps(many).unwrap().iter().map(Vec::len).collect();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_slots_of_a_cluster_have_a_step_each() {
+    async fn in_a_cluster_each_slot_has_its_own_command() {
         let cluster = context("redis-cluster://127.0.0.1:1/");
         let locks = ["{x}1", "{y}1", "{x}2"].map(|name| lock(&cluster, name));
         let mut steps = steps(locks).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn locks_under_others_are_in_one_step_or_refused() {
+    async fn locks_under_a_parent_must_fit_into_one_command() {
         let one = context("redis://127.0.0.1:1/");
         let both = [lock(&one, "r/a").under(["r"]), lock(&one, "r/b").under(["r", "q"])];
         assert_eq!(steps(both).unwrap(), [["r/a", "r/b", "q", "r"]]);

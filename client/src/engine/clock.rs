@@ -123,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_of_the_machine_goes_on() {
+    fn the_clock_advances() {
         let before = Moment::of(&Boottime);
         std::thread::sleep(Duration::from_millis(2));
         assert!(Moment::of(&Boottime) >= before.after(Duration::from_millis(2)));
     }
 
     #[test]
-    fn a_holder_believes_in_less_than_the_server_grants() {
+    fn a_holder_counts_on_less_time_than_the_server_grants() {
         let safety = SafetyMargin { margin: Duration::from_millis(500) };
         let until = |lease| safety.until(Moment(0), Duration::from_millis(lease));
         assert_eq!(until(30_000), Moment(0).after(Duration::from_millis(30_000 - 300 - 2 - 500)));

@@ -109,7 +109,7 @@ impl Trouble {
     /// Records the failure of a wait that was in the queue since `since`. The errors count from `heard`,
     /// when the server last answered. If that was right after the start of the wait, earlier errors count
     /// too.
-    pub(crate) fn was_in_line(&mut self, since: Instant, heard: Instant) {
+    pub(crate) fn was_queued(&mut self, since: Instant, heard: Instant) {
         if heard.saturating_duration_since(since) >= REACHED {
             self.over();
         }
@@ -139,7 +139,7 @@ impl Trouble {
         if !first {
             let pause = pause_after(lasts);
             observe::trouble(&error, pause);
-            self.limit.wait_for(sleep_until_news(pause, news)).await;
+            self.limit.wait_for(sleep_until_changed(pause, news)).await;
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ pub(crate) fn pause_after(lasts: Duration) -> Duration {
 }
 
 /// Sleeps for `pause`, or until `news` completes.
-pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output = ()>) {
+pub(crate) async fn sleep_until_changed(pause: Duration, news: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         () = sleep(pause) => {}
@@ -172,7 +172,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn trouble_is_looked_at_again_soon_after_it_is_over_and_not_too_often() {
+    async fn an_error_is_rechecked_soon_after_it_ends_but_not_often() {
         let (begun, mut trouble, mut tries) = (Instant::now(), Trouble::new(Limit::Never), 0);
         loop {
             let before = begun.elapsed();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_end_the_pause() {
+    async fn a_success_ends_the_pause() {
         let (begun, mut trouble) = (Instant::now(), Trouble::new(Limit::Never));
         for _ in 0..3 {
             trouble.bear(Error::Timeout, PATIENCE, async {}).await.unwrap();

@@ -6,7 +6,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
-use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::engine::limit::{pause_after, sleep_until_changed};
 use crate::engine::observe;
 use crate::engine::session::observed::{Observed, Suspects, View};
 use crate::net::router::Route;
@@ -154,7 +154,7 @@ impl Running {
                 observe::trouble(&trouble, pause);
                 observed.failed(trouble);
             }
-            sleep_until_news(pause, context.router.switched()).await;
+            sleep_until_changed(pause, context.router.switched()).await;
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     use crate::net::address::Address;
 
     #[test]
-    fn an_observed_lock_is_forgotten_with_its_last_observer_also_if_its_runtime_has_ended() {
+    fn an_observed_lock_is_removed_with_its_last_observer_even_after_its_runtime_ended() {
         let safety = SafetyMargin { margin: Duration::ZERO };
         let policy = LeasePolicy { clock: Arc::new(Boottime), safety };
         let address = Address::try_from("redis://127.0.0.1:1/").unwrap();

@@ -1,7 +1,7 @@
 //! Cleanup after an abandoned command: cancels its wait and releases what it may have been granted.
 
 use crate::engine::context::Context;
-use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::engine::limit::{pause_after, sleep_until_changed};
 use crate::net::link::after;
 use crate::net::live::Live;
 use redis::Cmd;
@@ -84,7 +84,7 @@ async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Ins
                 break;
             }
             // Other clients may wait for the lock, so a new primary ends the pause.
-            sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
+            sleep_until_changed(pause_after(begun.elapsed()), inner.router.switched()).await;
         }
     }
 }

@@ -76,7 +76,7 @@ mod tests {
     use crate::{Client, Error};
 
     #[tokio::test]
-    async fn an_address_of_what_is_not_built_is_refused() {
+    async fn an_address_that_needs_a_disabled_feature_is_refused() {
         let sentinels = "redis-sentinel://h/?sentinelServiceName=m";
         let addresses = [
             ("redis-cluster://h", cfg!(feature = "cluster")),

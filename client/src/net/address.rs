@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_sentinels_says_all_there_is_to_know() {
+    fn an_address_can_hold_all_settings_of_sentinels() {
         let (at, name, server) = sentinels(
             "redis-sentinel://me:p%40ss@a,b:5,[::1],[::1]:7/3?sentinelServiceName=mymaster",
         );
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_login_of_the_server_is_not_that_of_the_sentinels() {
+    fn server_and_sentinels_have_separate_logins() {
         let address = "redis-sentinel://:a@h/?sentinelServiceName=m&sentinelPassword=b";
         let Place::Sentinels { sentinels, server, .. } = Address::parse(address).unwrap().0 else {
             panic!("sentinels")
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_lacks_something_is_refused() {
+    fn an_incomplete_address_is_refused() {
         for text in [
             "redis-sentinel://h",
             "redis-sentinel://h?sentinelServiceName=",

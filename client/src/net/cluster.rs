@@ -134,7 +134,7 @@ impl Cluster {
         {
             return Ok(node.clone());
         }
-        let looked = self.look_to_the_end(FRESH).await;
+        let looked = self.refresh_map(FRESH).await;
         let state = self.state();
         match (state.owner_of(slot), looked) {
             (Some(node), _) => Ok(node),
@@ -146,7 +146,7 @@ impl Cluster {
     /// Refreshes the map, and returns all nodes that have slots. If the refresh fails, uses the previous map.
     /// Fails only if the previous map has no nodes.
     pub(crate) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
-        let looked = self.look_to_the_end(FRESH).await;
+        let looked = self.refresh_map(FRESH).await;
         let owners = self.state().owners.clone();
         if owners.is_empty() {
             looked?;
@@ -235,7 +235,7 @@ impl Cluster {
 
     /// Refreshes the map. The refresh is completed even if the caller is cancelled, since other calls need it
     /// too.
-    async fn look_to_the_end(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
+    async fn refresh_map(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let (me, asked) = (self.clone(), Instant::now());
         let looking = runtime.spawn(async move { me.look(asked, fresh).await });
@@ -290,7 +290,7 @@ impl Cluster {
                 return Ok(view);
             }
         }
-        asked.nobody_knows()
+        asked.no_node_knows()
     }
 
     async fn ask_at(&self, info: ConnectionInfo) -> Result<View, Error> {
@@ -405,7 +405,7 @@ impl Asked {
 
     /// Returns the outcome after all nodes have been asked. Uses the outdated view with the highest epoch, if
     /// there is one: the cluster was probably created anew.
-    fn nobody_knows(self) -> Result<View, Error> {
+    fn no_node_knows(self) -> Result<View, Error> {
         if let Some(view) = self.outdated {
             return Ok(view);
         }

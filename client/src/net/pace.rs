@@ -92,7 +92,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn attempts_that_fail_are_few_and_soon_after_a_short_outage() {
+    async fn attempts_are_rare_during_an_outage_and_soon_after_a_short_one() {
         let (pace, begun, mut attempts) = (Pace::default(), Instant::now(), 0);
         while begun.elapsed() < MINUTE {
             let before = begun.elapsed();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_makes_no_more_attempts_than_one() {
+    async fn many_callers_make_no_more_attempts_than_one() {
         let (pace, attempts) = (Arc::new(Pace::default()), Arc::<AtomicUsize>::default());
         for _ in 0..100 {
             let (pace, attempts) = (pace.clone(), attempts.clone());

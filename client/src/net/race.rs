@@ -41,7 +41,7 @@ mod tests {
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_hangs_delays_the_next_by_its_head_start() {
+    async fn a_hanging_attempt_delays_the_next_by_its_head_start() {
         let begun = Instant::now();
         let attempts = [true, true, false]
             .map(|hangs| async move { if hangs { pending().await } else { Ok::<_, ()>(7) } });
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_fails_is_followed_at_once_and_the_last_error_is_told() {
+    async fn a_failed_attempt_starts_the_next_and_the_last_error_is_returned() {
         let (begun, runs) = (Instant::now(), Cell::new(0));
         let attempts = (0..4).map(|number| {
             let runs = &runs;

@@ -106,7 +106,7 @@ impl Sentinels {
         let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };
         let mut outcome = Err(Error::Timeout);
         for _ in 0..tries.max(1) {
-            match timeout_at(end, self.dial_whom_it_names()).await {
+            match timeout_at(end, self.dial_primary()).await {
                 Ok(done) => outcome = done,
                 Err(_) => outcome = outcome.or(Err(Error::Timeout)),
             }
@@ -124,9 +124,7 @@ impl Sentinels {
         outcome
     }
 
-    async fn dial_whom_it_names(
-        self: &Arc<Self>,
-    ) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
+    async fn dial_primary(self: &Arc<Self>) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
         let (at, primary_epoch) = match self.known() {
             Some(known) => known,
             None => {
@@ -138,7 +136,7 @@ impl Sentinels {
         self.keep_watching();
         let info = self.server.clone().set_addr(address(self.server.addr(), at));
         let connection = Server::new(info, self.patience, &self.transport)?.connect().await?;
-        let is_primary = connection.beside(says_it_is_primary(&connection));
+        let is_primary = connection.beside(reports_primary(&connection));
         let is_primary = timeout(self.patience, is_primary);
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
@@ -329,7 +327,7 @@ fn read_primary(decision: Value, address: Value) -> Result<(At, u64), Error> {
 }
 
 /// Asks the server whether it is a primary. Uses `HELLO`, which every user may send, unlike `ROLE`.
-async fn says_it_is_primary(connection: &Connection) -> Result<bool, Error> {
+async fn reports_primary(connection: &Connection) -> Result<bool, Error> {
     let answer = connection.send(&redis::cmd("HELLO")).await?;
     let fields: HashMap<String, Value> = redis::from_redis_value(answer.extract_error()?)
         .map_err(|error| Error::Protocol(format!("to HELLO: {error}")))?;
@@ -348,7 +346,7 @@ mod tests {
     use redis::IntoConnectionInfo;
 
     #[test]
-    fn a_decision_that_is_older_than_the_one_that_is_known_is_not_followed() {
+    fn an_older_decision_of_a_sentinel_is_ignored() {
         let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
         let transport = Transport::default();
         let sentinels =

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_the_slot_that_servers_say() {
+    fn a_key_has_the_same_slot_as_on_servers() {
         // CLUSTER KEYSLOT of each.
         for (key, slot) in [
             ("123456789", 12739),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_read_with_and_without_names() {
+    fn a_slot_map_is_read_with_and_without_host_names() {
         let slots = parsed(
             "*2\n*4\n:0\n:5460\n*3\n$9\n10.0.0.10\n:7000\n$2\nid\n*4\n$1\n?\n:7003\n$2\nid\n*2\n$2\nip\n$8\n10.0.0.9\n\
              *3\n:5461\n:16383\n*3\n$-1\n:7001\n$2\nid\n",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_is_refused() {
+    fn an_invalid_slot_map_is_an_error() {
         let info = || Value::SimpleString("cluster_current_epoch:6\r\n".to_owned());
         for slots in [
             "+OK\n",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_says_where_to() {
+    fn a_redirect_names_its_target() {
         for (to, place) in [
             ("10.0.0.1:7000", Some(at("10.0.0.1", 7000))),
             ("::1:7000", Some(at("::1", 7000))),

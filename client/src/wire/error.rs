@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_server_become_what_they_mean() {
+    fn errors_of_the_server_are_classified() {
         for (text, what) in [
             ("WRONGTYPE the key holds something else", "NotALock"),
             ("QUEUEFULL", "QueueFull"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_itself_is_retryable() {
+    fn temporary_errors_are_retryable() {
         for text in
             ["TRYAGAIN x", "LOADING x", "READONLY x", "NOREPLICAS x", "QUEUEFULL x", "BUSY x"]
         {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_module_says_what_to_do() {
+    fn the_error_for_a_missing_module_says_what_to_do() {
         let error = answered("ERR unknown command 'LOCK.WAIT', with args beginning with: 'k' ");
         let text = error.to_string();
         let parts = ["loadmodule", "kvlock.so", "LOCK.WAIT"];

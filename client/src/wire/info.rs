@@ -238,7 +238,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
-    fn what_is_known_of_a_lock_can_be_written_down() {
+    fn lock_info_can_be_serialized() {
         let longest_wait = Some(Duration::from_secs(1));
         let waiting = LockSummary {
             key: b"k".to_vec(),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn info_has_what_the_holder_says_of_itself() {
+    fn info_has_the_holders_value() {
         let fields = [held(), vec![("value", text("a:1"))]].concat();
         assert_eq!(info(map(fields)).unwrap().value.as_deref(), Some(&b"a:1"[..]));
         assert!(
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn info_that_is_malformed_is_an_error() {
+    fn malformed_info_is_an_error() {
         let entry = |fields: Vec<Value>| {
             let mut info = held();
             info.push(("queue", Value::Array(vec![Value::Array(fields)])));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_what_was_wrong() {
+    fn an_error_describes_the_invalid_reply() {
         let error = info(but(held(), "holds", Value::Nil)).unwrap_err();
         assert!(error.to_string().ends_with("holds"), "{error}");
     }

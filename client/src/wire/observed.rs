@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error() {
+    fn an_invalid_state_is_an_error() {
         let vacant = |version| vec![text("vacant"), Value::Nil, Value::Nil, Value::Nil, version];
         for bad in [
             vec![],

@@ -53,19 +53,19 @@ pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seq: u64,
-    pub(crate) news: News,
+    pub(crate) news: Event,
 }
 
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Event {
     /// The outcome of the wait of this owner.
-    Of(String, Told),
+    Wait(String, WaitOutcome),
     /// A change of the observed lock with this key. An error ends the observation.
-    About(Vec<u8>, Result<Seen, RedisError>),
+    Observed(Vec<u8>, Result<Seen, RedisError>),
 }
 
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum WaitOutcome {
     Granted {
         grant: Grant,
         /// Time of the grant on the server's monotonic clock.
@@ -96,33 +96,34 @@ impl Read for Outcome {
         let word: Vec<u8> = parts.next(what)?;
         let news = match (&*word, owner) {
             (b"changed", owner) => {
-                News::About(Read::read(key, "key")?, Ok(changed(owner, &mut parts)?))
+                Event::Observed(Read::read(key, "key")?, Ok(changed(owner, &mut parts)?))
             }
-            (b"error", None) => {
-                News::About(Read::read(key, "key")?, Err(said(&parts.next::<Vec<u8>>("error")?)))
-            }
+            (b"error", None) => Event::Observed(
+                Read::read(key, "key")?,
+                Err(said(&parts.next::<Vec<u8>>("error")?)),
+            ),
             (word, owner) => {
                 let owner = owner.ok_or_else(|| malformed("owner"))?;
-                News::Of(String::from_utf8_lossy(&owner).into_owned(), told(word, &mut parts)?)
+                Event::Wait(String::from_utf8_lossy(&owner).into_owned(), told(word, &mut parts)?)
             }
         };
         Ok(Self { seq, news })
     }
 }
 
-fn told(word: &[u8], parts: &mut Parts) -> Result<Told, ParsingError> {
+fn told(word: &[u8], parts: &mut Parts) -> Result<WaitOutcome, ParsingError> {
     Ok(match word {
         b"granted" => {
             let token: Option<u64> = parts.next("token")?;
             let grant = Grant { token: token.unwrap_or(0).into(), holds: parts.next("holds")? };
-            Told::Granted { grant, at: parts.next("moment")? }
+            WaitOutcome::Granted { grant, at: parts.next("moment")? }
         }
-        b"open" => Told::Open,
-        b"ready" => Told::Ready,
-        b"timeout" => Told::Timeout,
-        b"cancelled" => Told::Cancelled,
-        b"replaced" => Told::Replaced,
-        b"error" => Told::Error(said(&parts.next::<Vec<u8>>("error")?)),
+        b"open" => WaitOutcome::Open,
+        b"ready" => WaitOutcome::Ready,
+        b"timeout" => WaitOutcome::Timeout,
+        b"cancelled" => WaitOutcome::Cancelled,
+        b"replaced" => WaitOutcome::Replaced,
+        b"error" => WaitOutcome::Error(said(&parts.next::<Vec<u8>>("error")?)),
         _ => return Err(malformed("outcome")),
     })
 }
@@ -154,23 +155,23 @@ mod tests {
         [&head, more].concat()
     }
 
-    fn one(word: &str, more: &[Value]) -> Result<Told, ParsingError> {
+    fn one(word: &str, more: &[Value]) -> Result<WaitOutcome, ParsingError> {
         match outcomes(next(vec![of(word, more)]))?.remove(0).news {
-            News::Of(owner, told) if owner == "ann" => Ok(told),
-            other @ (News::Of(..) | News::About(..)) => panic!("{other:?}"),
+            Event::Wait(owner, told) if owner == "ann" => Ok(told),
+            other @ (Event::Wait(..) | Event::Observed(..)) => panic!("{other:?}"),
         }
     }
 
     fn about(owner: Value, word: &str, more: &[Value]) -> Result<Seen, RedisError> {
         let head = [Value::Int(7), text("lock"), text("k"), owner, text(word)];
         match outcomes(next(vec![[&head, more].concat()]))?.remove(0).news {
-            News::About(key, seen) if key == b"k" => seen,
-            other @ (News::Of(..) | News::About(..)) => panic!("{other:?}"),
+            Event::Observed(key, seen) if key == b"k" => seen,
+            other @ (Event::Wait(..) | Event::Observed(..)) => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn changes_are_told_by_key() {
+    fn changes_are_read_by_key() {
         let held = [text("held"), Value::Int(17), text("a:1"), Value::Int(5), text("forced")];
         let seen = about(text("ann"), "changed", &held).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
@@ -190,27 +191,27 @@ mod tests {
         let grant = [Value::Int(17), Value::Int(1), Value::Int(250)];
         let read = outcomes(next(vec![of("granted", &grant), of("timeout", &[])])).unwrap();
         assert_eq!(read.iter().map(|o| o.seq).collect::<Vec<_>>(), [7; 2]);
-        let [News::Of(_, first), News::Of(_, second)] = [&read[0].news, &read[1].news] else {
+        let [Event::Wait(_, first), Event::Wait(_, second)] = [&read[0].news, &read[1].news] else {
             panic!("{read:?}")
         };
-        let Told::Granted { grant, at } = first else { panic!("{read:?}") };
+        let WaitOutcome::Granted { grant, at } = first else { panic!("{read:?}") };
         assert_eq!((grant.token.value(), grant.holds, at.as_millis()), (17, 1, 250));
-        assert!(matches!(second, Told::Timeout));
-        let Ok(Told::Granted { grant, .. }) =
+        assert!(matches!(second, WaitOutcome::Timeout));
+        let Ok(WaitOutcome::Granted { grant, .. }) =
             one("granted", &[Value::Nil, Value::Int(3), Value::Int(0)])
         else {
             panic!("permits have no token")
         };
         assert_eq!((grant.token.value(), grant.holds), (0, 3));
-        assert!(matches!(one("ready", &[]), Ok(Told::Ready)));
-        let Ok(Told::Error(error)) = one("error", &[text("MOVED 5 h:1")]) else {
+        assert!(matches!(one("ready", &[]), Ok(WaitOutcome::Ready)));
+        let Ok(WaitOutcome::Error(error)) = one("error", &[text("MOVED 5 h:1")]) else {
             panic!("an error")
         };
         assert!(error.to_string().contains('5'), "{error}");
     }
 
     #[test]
-    fn outcomes_that_are_malformed_are_errors() {
+    fn malformed_outcomes_are_errors() {
         for bad in [
             one("granted", &[]),
             one("granted", &[text("17")]),

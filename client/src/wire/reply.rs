@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_is_none_is_an_error() {
+    fn an_invalid_grant_is_an_error() {
         for bad in [
             Value::Okay,
             Value::Int(1),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn small_replies_that_are_wrong_are_errors() {
+    fn wrong_small_replies_are_errors() {
         for bad in [Value::Int(-1), Value::Okay, text("1"), Value::Array(vec![])] {
             assert!(holds_left(bad.clone()).is_err(), "{bad:?}");
             assert!(lease(bad.clone()).is_err(), "{bad:?}");

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_in_the_order_of_the_command() {
+    fn arguments_have_the_order_of_the_syntax() {
         assert_eq!(
             typed(acquire(Mode::Alone, "k", "alice", SECOND, None)),
             "LOCK.ACQUIRE k alice 1000"
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_semaphores_latches_and_sessions_too() {
+    fn arguments_of_semaphores_latches_and_sessions() {
         let two = Mode::Permits(2);
         assert_eq!(
             typed(acquire(two, "s", "a", SECOND, Some(2))),

@@ -25,7 +25,7 @@ impl Stage {
 
 /// A broken connection does not lose the lock either.
 #[tokio::test(flavor = "multi_thread")]
-async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
+async fn a_bound_lock_is_kept_without_renewals_while_its_client_lives() {
     let mut stage = Stage::with(ttl(3_000)).await;
     let guard = ok(stage.client.lock("k").bound().acquire()).await;
     observe::let_pass(&mut stage.control, Duration::from_secs(5));
@@ -44,7 +44,7 @@ async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
 
 /// A late heartbeat, over an old connection, takes over the session from the current reader.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
+async fn a_session_that_another_reader_reads_is_not_replaced() {
     // No heartbeat is answered during the test, so there is always a reader to take over from.
     let mut stage = Stage::with(ttl(60_000)).await;
     let mut monitor = stage.server.connect();
@@ -69,7 +69,7 @@ async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
 
 /// A restarted server has no sessions. The client binds the lock to a new one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_server_has_the_locks_bound_to_it_again() {
+async fn after_a_restart_of_the_server_locks_are_bound_again() {
     let server = Server::options().append_only("always").start();
     let mut stage = Stage::of(server, ttl(20_000)).await;
     let mut guards = Vec::new();
@@ -87,7 +87,7 @@ async fn a_restarted_server_has_the_locks_bound_to_it_again() {
 
 /// If an owner also shares its own lock, all its holds are bound, and the last release frees the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_enters_again_is_bound_once() {
+async fn a_reentry_binds_once() {
     let mut stage = Stage::with(ttl(20_000)).await;
     let owner = stage.client.owner();
     let lock = stage.client.lock("k").owner(&owner);
@@ -105,7 +105,7 @@ async fn who_enters_again_is_bound_once() {
 /// A holder that keeps sharing after a downgrade keeps its heartbeat. It learns of a loss before the lock is
 /// free.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
+async fn granted_waits_are_bound_too_and_stay_bound_after_a_downgrade() {
     let (mut stage, proxy) = Stage::behind(ttl(2_000)).await;
     stage.taken("k");
     let writer = stage.in_line(stage.client.lock("k").bound());
@@ -123,7 +123,7 @@ async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
 
 /// A lock that cannot be bound may nevertheless be held. The client releases it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_bound_since_others_meddled_is_released() {
+async fn a_lock_that_cannot_be_bound_because_its_key_was_changed_is_released() {
     let mut stage = Stage::with(ttl(20_000)).await;
     let lock = stage.client.lock("k").owner(&stage.client.owner());
     let first = ok(lock.acquire()).await;
@@ -136,7 +136,7 @@ async fn what_cannot_be_bound_since_others_meddled_is_released() {
 
 /// A request to bind that arrives late takes nothing for an owner that has released.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binding_that_arrives_after_the_release_takes_nothing() {
+async fn a_binding_that_arrives_after_the_release_acquires_nothing() {
     let (mut stage, proxy) = Stage::behind(ttl(20_000)).await;
     stage.control.run("SEM.SET s 3");
     for kind in ["lock", "permits"] {
@@ -159,7 +159,7 @@ async fn a_binding_that_arrives_after_the_release_takes_nothing() {
 /// If they expired, the server would treat them as sessions of a dead client. It would free locks
 /// that another session of the client still uses.
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_which_nothing_is_wanted_are_closed_and_what_is_bound_does_not_outlive_them() {
+async fn unused_sessions_are_closed_with_their_bound_locks() {
     let mut stage = Stage::with(ttl(3_000).session_idle(Duration::ZERO)).await;
     let lock = stage.client.lock("k").bound();
     assert_matches!(soon(ok(lock.acquire()).await.detach()).await, Err(Error::Invalid(_)));
@@ -173,7 +173,7 @@ async fn sessions_of_which_nothing_is_wanted_are_closed_and_what_is_bound_does_n
 
 /// Waits, observations and bound locks share one session, which is read over one connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_has_one_session_for_all_that_it_does_at_a_server() {
+async fn a_client_uses_one_session_per_server() {
     let mut stage = Stage::with(ttl(3_000)).await;
     let guard = ok(stage.client.lock("k").bound().observed().acquire()).await;
     let waiter = super::waits(&stage.client.lock("k"));
@@ -187,7 +187,7 @@ async fn a_client_has_one_session_for_all_that_it_does_at_a_server() {
 
 /// A silent server costs waits the client's patience, and bound locks the ttl of the session.
 #[tokio::test(flavor = "multi_thread")]
-async fn bound_locks_outlast_the_patience_of_waits_in_the_same_session() {
+async fn bound_locks_outlast_the_retry_limit_of_waits_in_the_same_session() {
     let mut stage = Stage::with(ttl(10_000).patience(Duration::from_secs(1))).await;
     let guard = ok(stage.client.lock("k").bound().acquire()).await;
     let session = stage.bound_to("k");

@@ -115,7 +115,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_dropped_at_any_point_leaves_nothing() {
+async fn a_future_dropped_at_any_point_leaves_nothing() {
     let (mut stage, majority) = (Stage::set().await, quorum::Stage::set(3).await);
     ok(stage.client.semaphore("s").set(1)).await;
     for what in WAITS.into_iter().chain(OTHERS) {
@@ -138,7 +138,7 @@ async fn whatever_is_dropped_at_any_point_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_dropped_in_line_is_in_line_no_more() {
+async fn a_dropped_wait_leaves_the_queue() {
     let (mut stage, majority) = (Stage::set().await, quorum::Stage::set(3).await);
     stage.taken("k");
     majority.taken_at([0, 1]);
@@ -158,7 +158,7 @@ async fn whoever_is_dropped_in_line_is_in_line_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_who_settles_waits_for_those_in_line() {
+async fn settled_does_not_wait_for_queued_waits() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
@@ -185,7 +185,7 @@ fn a_guard_can_be_dropped_outside_the_runtime() {
 }
 
 #[test]
-fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
+fn acquires_dropped_by_the_end_of_the_runtime_are_harmless() {
     let server = Server::start();
     let mut control = server.connect();
     control.run("LOCK.ACQUIRE k somebody 600000");
@@ -221,7 +221,7 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
 
 /// A user without the right to cancel a wait may release a granted lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_granted_is_released_though_the_wait_may_not_be_withdrawn() {
+async fn a_grant_is_released_even_if_the_wait_cannot_be_cancelled() {
     let mut stage =
         Stage::with(Client::builder().confirm(true).lease(Duration::from_secs(600))).await;
     stage.control.run("ACL SETUSER default -lock.cancel");

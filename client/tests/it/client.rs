@@ -236,7 +236,7 @@ fn wait_for_renewals(control: &mut Connection, more: usize) {
     wait_for_more(before + more - 1, || calls(control, "lock.renew"));
 }
 
-/// Waits until the rest of a lock's lease on that server is longer, in milliseconds.
+/// Waits until the rest of a lock's lease on the given server is longer, in milliseconds.
 fn wait_for_lease(server: &Server, key: &[u8], more_than: i64) {
     let mut there = server.connect();
     wait_for_more(more_than, || there.call(cmd!["PTTL", key]).integer());

@@ -92,7 +92,7 @@ fn crowd(client: &Client) -> JoinSet<Result<kvlock::Guard, Error>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_at_a_port_that_closes_at_once_connects_a_few_times_a_second() {
+async fn many_tasks_connect_rarely_to_a_port_that_closes_at_once() {
     let liar = Liar::new(|_| Answer::Close);
     let client = Client::builder().patience(LONG).connect_lazy(liar.url()).unwrap();
     let _crowd = crowd(&client);
@@ -101,7 +101,7 @@ async fn a_crowd_at_a_port_that_closes_at_once_connects_a_few_times_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_at_a_server_that_loads_logs_in_a_few_times_a_second() {
+async fn many_tasks_log_in_rarely_to_a_loading_server() {
     let liar = Liar::new(|_| Answer::Bytes("-LOADING Redis is loading the dataset in memory\r\n"));
     let client = Client::builder().patience(LONG).connect_lazy(liar.url()).unwrap();
     let _crowd = crowd(&client);
@@ -121,7 +121,7 @@ fn taken(command: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_whose_reader_is_always_cut_connects_seldom_and_ends() {
+async fn a_wait_whose_reader_always_disconnects_connects_rarely_and_ends() {
     let liar = Liar::new(taken);
     let patience = Duration::from_secs(3);
     let client = Client::builder().patience(patience).connect_lazy(liar.url()).unwrap();
@@ -134,7 +134,7 @@ async fn a_wait_whose_reader_is_always_cut_connects_seldom_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_whose_reader_is_never_answered_ends() {
+async fn a_wait_whose_reader_gets_no_reply_ends() {
     let liar = Liar::new(|command| match command {
         "SESSION.NEXT" => Answer::Silence,
         other => taken(other),
@@ -145,7 +145,7 @@ async fn a_wait_whose_reader_is_never_answered_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_outlives_a_server_that_cannot_be_reached_for_a_moment() {
+async fn a_session_survives_a_short_network_failure() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     stage.taken("k");
     let waiter = waits(&stage.client.lock("k"));
@@ -224,7 +224,7 @@ async fn a_connection_that_was_closed_while_idle_is_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_full_says_so() {
+async fn the_error_for_a_server_without_free_connections_says_so() {
     let server = Server::start();
     let mut control = server.connect();
     control.run("CONFIG SET maxclients 1");
@@ -238,7 +238,7 @@ async fn a_server_that_is_full_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_of_the_wrong_kind_says_so() {
+async fn the_error_for_an_address_of_the_wrong_kind_says_so() {
     let server = Server::start();
     let address = format!("redis-sentinel://127.0.0.1:{}/?sentinelServiceName=m", server.port());
     let refused = soon(Client::connect(address)).await.unwrap_err();
@@ -257,7 +257,7 @@ async fn an_address_of_the_wrong_kind_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_silent_sentinels_do_not_add_up() {
+async fn the_timeouts_of_three_silent_sentinels_do_not_add_up() {
     let silent: Vec<Liar> = (0..3).map(|_| Liar::new(|_| Answer::Silence)).collect();
     let hosts: Vec<_> = silent.iter().map(|liar| format!("127.0.0.1:{}", liar.port)).collect();
     let address = format!("redis-sentinel://{}/?sentinelServiceName=m", hosts.join(","));
@@ -289,7 +289,7 @@ impl AsyncDNSResolver for Slow {
 }
 
 #[test]
-fn a_blocking_client_does_not_wait_for_a_name_that_is_not_resolved() {
+fn a_blocking_client_does_not_wait_for_an_unresolved_name() {
     let builder = Client::builder().reply_timeout(MOMENT).dns_resolver(Slow);
     let client = kvlock::blocking::Client::of(builder, "redis://slow.test/").unwrap();
     assert_matches!(client.lock("k").try_acquire(), Err(Error::Timeout));

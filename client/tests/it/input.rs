@@ -12,7 +12,7 @@ fn is_invalid<T>(outcome: Result<T, Error>, about: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_out_of_range_is_refused_at_the_call() {
+async fn values_out_of_range_are_refused_by_the_call() {
     let mut stage = Stage::set().await;
     let client = stage.client.clone();
     for name in [Vec::new(), vec![b'x'; 65_537]] {
@@ -67,7 +67,7 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_leads_to_no_locks_is_told_and_what_is_wrong_with_it() {
+async fn the_error_for_a_useless_address_says_what_is_wrong() {
     let (alone, nothing) = (Server::start(), Server::options().without_module());
     let (without, empty) = (nothing.clone().start(), Server::options().cluster().start());
     let nodes = Cluster::start_with(&nothing, 3, 0);
@@ -104,7 +104,7 @@ async fn an_address_that_leads_to_no_locks_is_told_and_what_is_wrong_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_told_and_none_is_shown() {
+async fn the_error_for_a_wrong_password_shows_no_password() {
     let mut stage = Stage::set().await;
     stage.control.run("ACL SETUSER alice on >secret ~* +@all");
     let port = stage.server.port();
@@ -117,7 +117,7 @@ async fn a_wrong_password_is_told_and_none_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_something_else_is_told_and_left_alone() {
+async fn a_key_of_another_type_is_reported_and_not_changed() {
     let mut stage = Stage::set().await;
     stage.control.call(cmd!["SET", "k", "precious"]);
     stage.taken("lock");

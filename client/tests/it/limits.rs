@@ -31,7 +31,7 @@ fn unconnected(url: &str, reply: Duration) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in_time() {
+async fn all_requests_to_a_stopped_server_fail_in_time() {
     let mut stage = set();
     stage.taken("k");
     let mut tries = JoinSet::new();
@@ -54,7 +54,7 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dial_goes_on_when_those_who_need_it_give_up() {
+async fn connecting_continues_when_its_callers_give_up() {
     let server = Server::start();
     let (proxy, mut control) = (Proxy::before(&server), server.connect());
     let client = unconnected(&proxy.url(), SOON);

@@ -6,7 +6,7 @@ use kvlock::{Address, Client, Error, Token};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
+async fn concurrent_acquires_of_one_owner_all_succeed() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let lock = stage.client.lock("k").owner(&stage.client.owner());
@@ -25,7 +25,7 @@ async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn re_entering_a_lost_lock_is_told() {
+async fn re_entering_a_lost_lock_is_an_error() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").owner(&stage.client.owner());
     let outer = ok(lock.acquire()).await;
@@ -42,7 +42,7 @@ async fn re_entering_a_lost_lock_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_nested_lease_never_shortens_and_may_lengthen() {
+async fn a_nested_lease_can_lengthen_but_not_shorten() {
     let mut stage = Stage::set().await;
     let me = stage.client.owner();
     let lock = |seconds| {
@@ -97,7 +97,7 @@ async fn long_leases_are_set_by_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_over() {
+async fn a_detached_lock_is_renewed_and_released_by_its_adopter() {
     let mut stage = Stage::set().await;
     let lease = Duration::from_secs(3);
     let guard = ok(stage.client.lock("k").lease(lease).acquire()).await;
@@ -142,7 +142,7 @@ async fn a_lock_that_is_being_acquired_again_is_neither_detached_nor_given_a_sho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
+async fn a_detached_lock_that_nobody_adopts_ends_with_its_lease() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").lease(Duration::from_secs(2));
     let guard = ok(lock.acquire()).await;

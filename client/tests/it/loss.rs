@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_runs() {
+async fn after_a_suspend_a_guard_is_renewed_or_lost_before_the_work_continues() {
     let clock = Suspended::new();
     let mut stage = Stage::with(Client::builder().clock(clock.clone())).await;
     let guard = Arc::new(stage.client.lock("k").acquire().await.unwrap());
@@ -40,7 +40,7 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_ru
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
+async fn every_kind_of_loss_is_noticed_with_the_next_renewal() {
     let all = ["DEL k", "FLUSHALL", "SET k something", "RENAME k other", "LOCK.FORCERELEASE k"];
     for how in all {
         let clock = Suspended::new();
@@ -59,7 +59,7 @@ async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
+async fn an_abandoned_lock_stays_held_until_its_lease_ends() {
     let mut stage = Stage::set().await;
     let guard = stage.client.lock("k").acquire().await.unwrap();
     let owner = guard.owner().to_owned();
@@ -79,7 +79,7 @@ async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
 
 /// A permanent refusal of the server is not retried repeatedly.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_may_not_be_observed_is_held_all_the_same_and_seldom_asked_for() {
+async fn a_lock_that_cannot_be_observed_is_held_and_rarely_checked() {
     let mut stage = Stage::set().await;
     stage.control.run("ACL SETUSER default -lock.observe");
     let guard = ok(stage.client.lock("k").observed().acquire()).await;
@@ -94,7 +94,7 @@ async fn a_lock_that_may_not_be_observed_is_held_all_the_same_and_seldom_asked_f
 
 /// The renewal finds out, also of a lease that is not renewed otherwise.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fixed_lease_that_is_observed_is_lost_at_once_when_it_is_taken_away() {
+async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     let mut stage = Stage::set().await;
     let guard = ok(stage.client.lock("k").fixed_lease(LONG).observed().acquire()).await;
     observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
@@ -104,7 +104,7 @@ async fn a_fixed_lease_that_is_observed_is_lost_at_once_when_it_is_taken_away() 
 
 /// A handle of the loss goes into tasks, which need not outlive anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn spawned_tasks_hear_of_a_loss_and_of_the_end_of_the_guard() {
+async fn spawned_tasks_are_notified_of_a_loss_and_of_the_end_of_the_guard() {
     let clock = Suspended::new();
     let mut stage = Stage::with(clock.renewing()).await;
     let guard = stage.client.lock("k").acquire().await.unwrap();

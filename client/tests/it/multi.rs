@@ -12,7 +12,7 @@ fn all_of(client: &Client, keys: &[&str]) -> MultiLock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_held_if_one_cannot_be_had() {
+async fn no_lock_is_held_if_one_cannot_be_acquired() {
     let mut stage = Stage::set().await;
     stage.taken("b");
     let all = all_of(&stage.client, &["a", "b", "c"]);
@@ -30,7 +30,7 @@ async fn nothing_is_held_if_one_cannot_be_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_locks_of_a_server_are_acquired_in_one_step() {
+async fn the_locks_of_a_server_are_acquired_in_one_command() {
     let mut stage = Stage::set().await;
     stage.taken("b");
     let all = all_of(&stage.client, &["c", "a", "b"]);
@@ -50,7 +50,7 @@ async fn the_locks_of_a_server_are_acquired_in_one_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_databases_of_a_server_have_two_locks_of_one_name() {
+async fn two_databases_have_separate_locks_of_the_same_name() {
     let stage = Stage::set().await;
     let other = Client::connect(format!("{}1", stage.server.url())).await.unwrap();
     let locks = || [&other, &stage.client].map(|client| client.lock("k"));
@@ -69,7 +69,7 @@ async fn two_databases_of_a_server_have_two_locks_of_one_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_of_one_step_may_be_shared() {
+async fn locks_of_one_command_can_be_shared() {
     let mut stage = Stage::set().await;
     let (client, other) = (&stage.client, stage.other().await);
     let mixed = |client: &Client, own: &str| {
@@ -91,7 +91,7 @@ async fn locks_of_one_step_may_be_shared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_locks_of_a_step_are_renewed_together() {
+async fn the_locks_of_a_set_are_renewed_together() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
     let locks = [stage.client.lock("a"), stage.client.lock("b"), stage.client.lock("c").shared()];
     let guard = ok(MultiLock::new(locks).unwrap().acquire()).await;
@@ -125,7 +125,7 @@ async fn a_dropped_wait_for_several_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_under_others_shares_them() {
+async fn a_lock_under_parents_shares_the_parents() {
     let mut stage = Stage::set().await;
     let (client, other) = (&stage.client, stage.other().await);
     let file = |client: &Client, name: &str| client.lock(name).under(["src", "repo", "src"]);
@@ -146,7 +146,7 @@ async fn a_lock_under_others_shares_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_holds_several_locks_under_one() {
+async fn an_owner_can_hold_several_locks_under_one_parent() {
     let mut stage = Stage::set().await;
     let me = stage.client.owner();
     let file = |name: &str| stage.client.lock(name).owner(&me).under(["dir"]);
@@ -164,7 +164,7 @@ async fn an_owner_holds_several_locks_under_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_a_lock_above_is_a_loss() {
+async fn the_loss_of_a_parent_is_a_loss() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
     let guard = ok(stage.client.lock("a").under(["dir"]).acquire()).await;
     stage.control.run("LOCK.FORCERELEASE dir");
@@ -187,7 +187,7 @@ async fn several_bound_locks_are_free_when_the_client_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_lost_is_the_loss_of_all() {
+async fn the_loss_of_one_lock_is_the_loss_of_all() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
     let guard = ok(all_of(&stage.client, &["a", "b", "c"]).acquire()).await;
     let work = guard.run_until_lost(std::future::pending::<()>());
@@ -216,7 +216,7 @@ async fn one_that_is_lost_is_the_loss_of_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_of_different_servers_are_one() {
+async fn locks_of_different_servers_form_one_guard() {
     let mut stage = Stage::set().await;
     let elsewhere = Server::start();
     let other = Client::connect(elsewhere.url()).await.unwrap();
@@ -234,7 +234,7 @@ async fn locks_of_different_servers_are_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn none_and_the_same_twice_are_refused() {
+async fn no_lock_and_repeated_locks_are_refused() {
     let stage = Stage::set().await;
     assert_matches!(MultiLock::new([]), Err(Error::Invalid(_)));
     let same = stage.other().await;
@@ -247,7 +247,7 @@ async fn none_and_the_same_twice_are_refused() {
 
 /// Each task acquires three of five locks, in a random order.
 #[tokio::test(flavor = "multi_thread")]
-async fn philosophers_all_eat() {
+async fn all_dining_philosophers_eat() {
     let stage = Stage::set().await;
     let forks: Arc<[AtomicUsize; 5]> = Arc::default();
     let mut tasks = tokio::task::JoinSet::new();

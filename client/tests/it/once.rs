@@ -43,7 +43,7 @@ fn forget(stage: &mut Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_works_and_all_get_the_result_with_one_get_more() {
+async fn one_task_works_and_all_get_the_result_with_one_more_get() {
     let mut stage = Stage::set().await;
     let once = stage.client.once("report").ttl(Duration::from_secs(60));
     let works = Arc::<AtomicU32>::default();
@@ -137,7 +137,7 @@ async fn a_result_of_a_lost_lock_is_returned_and_not_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_that_is_gone_before_it_is_read_is_made_again() {
+async fn a_result_that_expired_before_it_was_read_is_made_again() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     let once = stage.client.once("report");
     let works = Arc::<AtomicU32>::default();
@@ -162,7 +162,7 @@ async fn a_result_that_is_gone_before_it_is_read_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_to_the_release_is_no_lost_result() {
+async fn a_lost_reply_to_the_release_does_not_lose_the_result() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     let once = stage.client.once("report");
     for moment in [
@@ -181,7 +181,7 @@ async fn a_lost_answer_to_the_release_is_no_lost_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_any_command_costs_no_result() {
+async fn a_reset_around_any_command_does_not_lose_the_result() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     for command in ["GET", "LOCK.WAIT", "SESSION.NEXT"] {
         for moment in [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer] {
@@ -221,7 +221,7 @@ async fn a_result_that_is_too_large_is_returned_and_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_no_longer_than_it_may() {
+async fn the_wait_ends_at_its_timeout() {
     let mut stage = Stage::set().await;
     stage.taken(LOCK);
     for time in [Duration::ZERO, MOMENT] {
@@ -237,7 +237,7 @@ async fn it_waits_no_longer_than_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropped_at_any_point_it_leaves_nothing() {
+async fn a_call_dropped_at_any_point_leaves_nothing() {
     let mut stage = Stage::set().await;
     let once = stage.client.once("report");
     let works = Arc::<AtomicU32>::default();
@@ -255,7 +255,7 @@ async fn dropped_at_any_point_it_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_is_refused_before_the_work() {
+async fn invalid_settings_are_refused_before_the_work() {
     let mut stage = Stage::set().await;
     let client = &stage.client;
     stage.control.run("LPUSH list x");
@@ -273,7 +273,7 @@ async fn what_cannot_be_is_refused_before_the_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_can_be_json() {
+async fn a_result_can_be_json() {
     let mut stage = Stage::set().await;
     let once = stage.client.once("report");
     let work = async |_: &Guard| vec![1_u32, 2];

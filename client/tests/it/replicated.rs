@@ -29,7 +29,7 @@ async fn client(server: &Server, lease: Duration, patience: Duration) -> Client 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_no_replica_confirms_is_undone_and_told() {
+async fn a_grant_that_no_replica_confirms_is_released_and_reported() {
     let (mut stage, replica) = set(Duration::from_secs(60), PATIENCE).await;
     replica.signal(Signal::SIGSTOP);
     assert_short(soon(stage.client.lock("k").acquire()).await, 0, 1);
@@ -68,7 +68,7 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
 
 /// The server has replied that the lock is lost. This needs no confirmation by replicas.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_gone_is_lost_at_once_though_no_replica_confirms_anything() {
+async fn a_deleted_lock_is_lost_at_once_even_without_confirming_replicas() {
     let (mut stage, replica) = set(Duration::from_secs(12), PATIENCE).await;
     let all = strict(&stage.server, 1, Duration::from_secs(12), PATIENCE).await;
     for client in [stage.client.clone(), all] {
@@ -112,7 +112,7 @@ fn assert_short(told: Result<impl std::fmt::Debug, Error>, confirmed: u32, wante
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
+async fn all_replicas_are_the_configured_and_the_connected_ones() {
     let server = Server::start();
     let first = add_replica(&server);
     wait_until_told_of(&server, 1);
@@ -149,7 +149,7 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
 
 /// Only the replica's end of the connection breaks, so the primary lists the replica twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
+async fn a_replica_that_reconnects_soon_still_counts() {
     let server = Server::start();
     let proxy = Proxy::before(&server);
     let at = format_args!("127.0.0.1 {}", proxy.port()).to_string();
@@ -170,7 +170,7 @@ async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
 
 /// `WAIT` has a separate error for this case, which does not help the caller.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_that_was_deposed_says_so_and_not_that_it_cannot_wait() {
+async fn a_demoted_primary_returns_the_error_for_its_role() {
     let (mut stage, replica) = set(Duration::from_secs(60), AMPLE).await;
     let all = strict(&stage.server, 1, Duration::from_secs(60), AMPLE).await;
     for client in [stage.client.clone(), all] {

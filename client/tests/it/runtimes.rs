@@ -15,7 +15,7 @@ fn quiet() -> Runtime {
 }
 
 #[test]
-fn a_guard_that_its_runtime_had_no_time_to_release_is_not_renewed_by_another() {
+fn a_guard_whose_runtime_ended_is_not_renewed_by_another_runtime() {
     let server = Server::start();
     let mut control = server.connect();
     let (first, second) = (quiet(), Runtime::new().unwrap());
@@ -36,7 +36,7 @@ fn a_guard_that_its_runtime_had_no_time_to_release_is_not_renewed_by_another() {
 }
 
 #[test]
-fn who_lives_on_another_runtime_than_the_watchdog_is_renewed_and_told() {
+fn a_guard_on_another_runtime_than_the_watchdog_is_renewed_and_notified() {
     let server = Server::start();
     let mut control = server.connect();
     let (first, second) = (quiet(), Runtime::new().unwrap());
@@ -55,7 +55,7 @@ fn who_lives_on_another_runtime_than_the_watchdog_is_renewed_and_told() {
 }
 
 #[test]
-fn a_runtime_that_stops_with_a_renewal_under_way_keeps_no_guard_from_letting_go() {
+fn a_runtime_that_stops_during_a_renewal_does_not_block_a_release() {
     for (ends, detaches) in [(true, true), (true, false), (false, true), (false, false)] {
         let server = Server::start();
         let (first, second) = (quiet(), Runtime::new().unwrap());
@@ -84,7 +84,7 @@ fn a_runtime_that_stops_with_a_renewal_under_way_keeps_no_guard_from_letting_go(
 }
 
 #[test]
-fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dropped() {
+fn a_blocking_lock_is_kept_while_its_thread_works_and_released_on_drop() {
     let server = Server::start();
     let mut control = server.connect();
     let client = blocking::Client::connect(server.url()).unwrap();

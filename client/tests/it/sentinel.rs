@@ -18,7 +18,7 @@ pub(super) fn settle(primary: &Server, replica: &Server) {
 }
 
 /// State that the replica has survives the death of the primary. State that it lacks is reported lost at once.
-pub(super) async fn what_the_replica_knows_is_kept(
+pub(super) async fn replicated_locks_are_kept(
     client: &Client,
     primary: &Server,
     replica: &Server,
@@ -54,14 +54,14 @@ pub(super) async fn what_the_replica_knows_is_kept(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_replica_of_a_primary_that_dies_knows_is_kept_and_the_rest_is_lost_at_once() {
+async fn after_a_primarys_death_replicated_locks_are_kept_and_others_lost_at_once() {
     let site = Site::of(2);
     let client = client(&site).await;
-    what_the_replica_knows_is_kept(&client, site.server(0), site.server(1), "k").await;
+    replicated_locks_are_kept(&client, site.server(0), site.server(1), "k").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels_are_asked_over_one_connection_however_many_wait() {
+async fn many_waiters_share_one_connection_to_a_sentinel() {
     let site = Site::of(2);
     let client = client(&site).await;
     let mut eye = site.primary_server().connect();
@@ -90,7 +90,7 @@ async fn sentinels_are_asked_over_one_connection_however_many_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
+async fn all_requests_to_a_hanging_primary_move_to_the_new_one() {
     let site = Site::of(2);
     let client = client(&site).await;
     let mut eye = site.primary_server().connect();
@@ -117,7 +117,7 @@ async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels_that_are_gone_or_name_a_server_that_is_gone_are_passed_over() {
+async fn dead_sentinels_and_ones_that_name_a_dead_server_are_skipped() {
     let gone = Server::start();
     let outdated = sentinel_of(&gone).start();
     let named = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", site::NAME);

@@ -25,7 +25,7 @@ async fn a_share_that_is_taken_away_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be() {
+async fn a_downgrade_keeps_lease_and_owner_and_a_failed_one_leaves_no_hold() {
     let clock = Suspended::new();
     let mut stage = Stage::with(clock.renewing()).await;
     let client = stage.client.clone();
@@ -61,7 +61,7 @@ async fn patient(server: &Server) -> redis::aio::MultiplexedConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_of_locks_do_what_they_say() {
+async fn the_methods_for_locks_send_the_right_commands() {
     let server = Server::start();
     let (mut con, mut control) = (patient(&server).await, server.connect());
     let lease = Duration::from_secs(60);
@@ -141,7 +141,7 @@ async fn replies_about_waiters_may_contain_nil() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
+async fn the_methods_for_semaphores_and_latches_send_the_right_commands() {
     let server = Server::start();
     let mut con = patient(&server).await;
     let lease = Duration::from_secs(60);
@@ -172,7 +172,7 @@ async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_dies() {
+async fn permits_are_kept_while_held_and_freed_when_their_holder_dies() {
     let clock = Suspended::new();
     let mut stage = Stage::with(clock.renewing()).await;
     let pool = stage.client.semaphore("s");

@@ -63,7 +63,7 @@ async fn a_dead_connection_loses_nothing_while_a_call_waits_for_an_answer_over_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_not_polled_any_more_does_not_stop_the_renewals() {
+async fn a_call_that_is_no_longer_polled_does_not_stop_renewals() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(2))).await;
     let leader = ok(stage.client.election("e").campaign()).await;
     {
@@ -82,7 +82,7 @@ async fn a_call_that_is_not_polled_any_more_does_not_stop_the_renewals() {
 
 /// A heartbeat may be unanswered for most of the time for which the server keeps the session.
 #[tokio::test(flavor = "multi_thread")]
-async fn bound_locks_outlast_a_stall_of_half_the_time_of_their_session() {
+async fn bound_locks_survive_a_stall_of_half_their_sessions_time() {
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(10));
     let mut stage = Stage::with(builder.margin(Duration::from_millis(2_500))).await;
     let guard = ok(stage.client.lock("k").bound().acquire()).await;
@@ -107,7 +107,7 @@ fn script(ms: u64) -> String {
 
 /// The server answers `BUSY` to every command while a script runs for too long.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_that_takes_long_is_sat_out_and_nothing_is_left_behind() {
+async fn a_long_script_is_waited_for_and_nothing_is_left_behind() {
     let mut stage = Stage::with(Client::builder().lease(LONG)).await;
     stage.control.run("CONFIG SET busy-reply-threshold 100");
     let (client, lock) = (stage.client.clone(), |name| stage.client.lock(name));
@@ -152,7 +152,7 @@ async fn a_script_that_takes_long_is_sat_out_and_nothing_is_left_behind() {
 
 /// The server has no room for the connection that would replace the one that was silent.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_silent_for_short_serves_on_while_no_other_is_taken() {
+async fn a_connection_after_a_short_silence_is_used_if_there_is_no_other() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(6))).await;
     let guard = ok(stage.client.lock("k").acquire()).await;
     stage.control.run("CONFIG SET maxclients 1");
@@ -170,7 +170,7 @@ async fn a_connection_that_was_silent_for_short_serves_on_while_no_other_is_take
 
 /// Each stall replaces the connection on which the previous waiter was queued.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_replaced_is_closed_however_long_the_waits_over_it_last() {
+async fn a_replaced_connection_is_closed_even_during_long_waits() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_millis(1_500))).await;
     let guard = ok(stage.client.lock("held").acquire()).await;
     let opened = observe::info_number(&mut stage.control, "total_connections_received");

@@ -26,7 +26,7 @@ fn times(snapshotter: &Snapshotter) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
+fn wait_and_hold_times_are_recorded_in_histograms() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || {
@@ -70,7 +70,7 @@ fn attribute(span: &SpanData, key: &'static str) -> Option<Value> {
 }
 
 #[test]
-fn open_telemetry_shows_acquires_and_releases_inside_the_spans_of_the_program() {
+fn open_telemetry_nests_acquires_and_releases_in_the_programs_spans() {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));

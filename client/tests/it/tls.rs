@@ -69,7 +69,7 @@ pub(super) fn of_the_documents(begin: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
+async fn the_documented_acl_allows_everything_a_client_does() {
     let stage = Stage::set();
     let redis = login(&stage.address, &stage.shop, &stage.own);
     let builder = Client::builder().lease(Duration::from_secs(3));
@@ -96,7 +96,7 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_trusts_somebody_else_is_not_connected() {
+async fn a_client_that_trusts_another_authority_does_not_connect() {
     let stage = Stage::set();
     let (at, Stage { own, shop, .. }) = (&*stage.address, &stage);
     for redis in [
@@ -114,7 +114,7 @@ async fn who_trusts_somebody_else_is_not_connected() {
 
 /// The nodes report each other's TLS port to clients that connect with TLS.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_nodes_of_a_cluster_are_talked_to_with_tls() {
+async fn all_nodes_of_a_cluster_use_tls() {
     let (own, shop) = (identity("127.0.0.1"), identity("shop"));
     let files = TempDir::with_prefix("kvlock-tls-").unwrap();
     // Redis 7.0 names one port only.

@@ -35,7 +35,7 @@ const REPEATED: [(&str, &str); 10] = [
 
 /// At its first occurrence, at its second, and so on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_any_command_changes_nothing() {
+async fn a_reset_around_any_command_is_harmless() {
     let server = Server::start();
     let mut stories = JoinSet::new();
     for (command, chapter) in REPEATED {
@@ -61,7 +61,7 @@ async fn a_reset_around_any_command_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
+async fn try_acquire_survives_a_connection_that_was_closed_while_idle() {
     let mut stage = Stage::set().await;
     visit(&stage.client.lock("k")).await;
     stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
@@ -69,7 +69,7 @@ async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
+async fn an_acquire_that_arrives_after_the_release_is_released_again() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     proxy.reset("LOCK.ACQUIRE", Moment::OnItsWay);
     visit(&stage.client.lock("k")).await;
@@ -96,7 +96,7 @@ async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
+async fn a_repeated_release_of_one_hold_does_not_remove_a_later_hold() {
     let (stage, proxy) = Stage::behind(Client::builder()).await;
     let me = stage.client.owner();
     let lock = stage.client.lock("k").owner(&me);
@@ -114,7 +114,7 @@ async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
 
 /// The work was done while the lock was held, and the caller has to know that.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_result_of_the_work_is_kept_when_the_answers_to_the_release_are_lost() {
+async fn lost_replies_to_the_release_do_not_lose_the_works_result() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     (0..2).for_each(|_| proxy.reset("LOCK.RELEASE", Moment::BeforeTheAnswer));
     let done = ok(stage.client.lock("k").with(async |_| 42)).await;
@@ -174,7 +174,7 @@ async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
+async fn validity_never_exceeds_what_a_late_shorter_renewal_leaves() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     let mut guard = ok(stage.client.lock("k").acquire()).await;
     proxy.reset("LOCK.RENEW", Moment::OnItsWay);
@@ -210,7 +210,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
 
 /// Or the server sleeps for longer than the lease, with the renewals in its socket.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
+async fn a_disconnected_holder_is_notified_before_the_server_frees_the_lock() {
     let builder = Client::builder().lease(Duration::from_secs(8)).margin(Duration::from_secs(2));
     let (mut stage, proxy) = Stage::behind(builder).await;
     let other = stage.other().await;
@@ -239,7 +239,7 @@ async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_is_sat_out_with_the_lock_if_the_server_knows_it() {
+async fn a_lock_survives_a_restart_if_the_server_saved_it() {
     for knows in [true, false] {
         let server = Server::options();
         let server = if knows { server.append_only("always") } else { server }.start();
@@ -260,7 +260,7 @@ async fn a_restart_is_sat_out_with_the_lock_if_the_server_knows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_is_cut_now_and_then_outlasts_the_patience() {
+async fn a_wait_with_occasional_disconnects_outlasts_the_retry_limit() {
     let mut stage = Stage::with(Client::builder().patience(Duration::from_secs(3))).await;
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
@@ -275,7 +275,7 @@ async fn a_wait_that_is_cut_now_and_then_outlasts_the_patience() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resets_all_the_time_leak_nothing_and_never_count_twice() {
+async fn constant_resets_leak_nothing_and_count_nothing_twice() {
     // On a slow machine it may take long until a command succeeds between two resets: longer than
     // the two seconds of an unconfirmed lease.
     let patient = Client::builder().patience(Duration::from_secs(600)).confirm(true);

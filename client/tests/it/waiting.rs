@@ -35,7 +35,7 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_to_wait_of_more_than_ten_years_is_no_limit() {
+async fn a_timeout_of_more_than_ten_years_is_no_limit() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let more = Duration::from_millis(315_360_000_001);
@@ -61,7 +61,7 @@ impl Clock for Stopped {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
+async fn a_hand_off_costs_three_commands() {
     const ROUNDS: usize = 20;
     // The clock is stopped, so no offer is renewed.
     let mut stage = Stage::with(Client::builder().clock(Stopped)).await;
@@ -92,7 +92,7 @@ async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
 
 /// At once if the margin is too long for an offer. A dead waiter costs no more than an offer.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_offer_becomes_the_full_lease_before_it_is_over() {
+async fn an_offer_is_renewed_to_the_full_lease_before_it_ends() {
     for (builder, at_once) in [
         (Client::builder(), false),
         (Client::builder().margin(Duration::from_secs(1)), true),
@@ -116,7 +116,7 @@ async fn an_offer_becomes_the_full_lease_before_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn places_in_line_outlive_the_connection_that_hears_of_them() {
+async fn places_in_a_queue_survive_the_readers_connection() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let first = stage.in_line(stage.client.lock("k"));
@@ -138,7 +138,7 @@ async fn places_in_line_outlive_the_connection_that_hears_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_gone_is_opened_again() {
+async fn a_session_that_has_ended_is_opened_again() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     for _ in 0..3 {

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_counts_for_its_user_and_for_all_until_it_is_dropped() {
+    fn an_entry_counts_for_its_user_and_in_total_until_it_is_dropped() {
         let mut accounts = Accounts::default();
         let (alice, bob) = (accounts.of(b"alice"), accounts.of(b"bob"));
         let first = alice.charge(Kept::Waits, 100);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_users_for_which_nothing_is_kept_are_removed() {
+    fn accounts_of_users_without_entries_are_removed() {
         let mut accounts = Accounts::default();
         let kept = accounts.of(b"kept").charge(Kept::Sessions, 0);
         for number in 0..10 * ROOM {

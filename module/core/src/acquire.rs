@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_is_known_by_the_token_and_one_in_eight_counts_for_eight() {
+    fn hold_times_are_computed_from_the_token_for_one_release_in_eight() {
         let mut table = table();
         let release = |table: &mut Table<()>, held_us: u64| {
             let token = Token::from_stored(AT.now.unix_us - held_us);

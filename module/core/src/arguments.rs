@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_each_range_are_in_it() {
+    fn ranges_include_their_ends() {
         assert_eq!(lease(b"1", 9), Ok(Millis(1)));
         assert_eq!(lease(b"9", 9), Ok(Millis(9)));
         let refusal = Err(Refusal::Number { name: "lease-ms", least: 1, most: 9 });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_than_those_that_are_known_are_refused() {
+    fn unknown_words_are_refused() {
         assert_eq!(holds(&["HOLDS", "2"]), Ok(Some(2)));
         assert_eq!(holds(&["TIMES", "2"]), Err(Refusal::Syntax));
         assert_eq!(amount(&[""; 0]), Ok(Release::One));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn all_permits_are_no_number() {
+    fn all_permits_is_not_a_number() {
         let read = |permits| permits_or_all(b"a", permits, b"5", &[""; 0], 9).map(|(n, _)| n);
         assert_eq!([read(b"all"), read(b"3")], [Ok(None), Ok(Some(3))]);
         assert!(read(b"0").is_err() && read(b"ALLL").is_err());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_short_and_of_one_holder() {
+    fn a_value_is_short_and_belongs_to_one_holder() {
         let long = [0; VALUE_BYTES_MAX + 1];
         let read = |said: &[u8], want| value(Some(&said), want).map(|said| said.map(<[u8]>::len));
         assert_eq!(read(&long[1..], Want::Exclusive), Ok(Some(VALUE_BYTES_MAX)));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_says_what_it_knows_how_long_it_waits_and_how_much_it_takes() {
+    fn a_read_has_acknowledgement_timeout_and_count() {
         assert_eq!(next(b"0", b"0", &[""; 0]), Ok((0, Millis(0), 1_000)));
         assert_eq!(next(b"7", b"60000", &["count", "3"]), Ok((7, Millis(60_000), 3)));
         assert!(next(b"-1", b"0", &[""; 0]).is_err() && next(b"0", b"60001", &[""; 0]).is_err());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latch_is_read_in_any_order() {
+    fn options_of_a_latch_come_in_any_order() {
         let all = Ok((3, Some(Millis(9)), true));
         assert_eq!(latch(b"3", &["REPLACE", "PX", "9"]), all);
         assert_eq!(latch(b"3", &["PX", "9", "REPLACE"]), all);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_would_do_and_not_what_was_sent() {
+    fn an_error_names_the_valid_range_and_not_the_argument() {
         let refusal = name("participant", b"\r\nfencing-token\r\n".trim_ascii());
         let text = refusal.err().map(|refusal| refusal.to_string()).unwrap_or_default();
         let text_of =

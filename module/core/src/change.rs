@@ -39,7 +39,7 @@ pub enum Change<P> {
     Free,
     /// A turn of Redisson is due: announce that the lock is free. If the message reaches a process,
     /// delete the key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
-    /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
+    /// [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn) what to do instead.
     GiveWay,
     /// The first waiter gets the lock. Replaces any value of the key.
     HandOff(HandOff<P>),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_tells_the_token_that_was_issued_for_it() {
+    fn a_change_has_the_token_that_was_issued_for_it() {
         let (token, until) = (Token::from_stored(7), UnixMillis(9));
         let take = Change::<()>::Take { token: token.expect("it is one"), until, value: None };
         assert_eq!(take.issued(), token);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_says_something_or_takes_it_back() {
+    fn a_holder_sets_a_value_or_removes_it() {
         let (token, until) = (Token::from_stored(7).expect("it is one"), UnixMillis(9));
         let take = || Change::<()>::Take { token, until, value: None };
         let said = |change: Change<()>| {

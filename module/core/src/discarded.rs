@@ -6,7 +6,7 @@ use crate::agenda::{Agenda, Sweep};
 use crate::bindings::Bindings;
 use crate::flight::Flights;
 use crate::free::Free as _;
-use crate::outbox::Untold;
+use crate::outbox::UnsentGrant;
 use crate::queue::Queues;
 use crate::sessions::Sessions;
 
@@ -19,7 +19,7 @@ pub(crate) struct Discarded<P> {
     pub(crate) agenda: Agenda,
     pub(crate) in_flight: Flights,
     pub(crate) sweeps: VecDeque<Sweep>,
-    pub(crate) untold: VecDeque<Untold>,
+    pub(crate) unsent: VecDeque<UnsentGrant>,
 }
 
 impl<P> Discarded<P> {
@@ -34,7 +34,7 @@ impl<P> Discarded<P> {
             || self.agenda.free_one()
             || self.in_flight.free_one()
             || self.sweeps.free_one()
-            || self.untold.free_one();
+            || self.unsent.free_one();
         more.then_some(None)
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     const CROWD: Account = Some(SessionId(1));
 
     #[test]
-    fn a_crowd_of_one_account_does_not_stand_before_another_accounts_only_entry() {
+    fn many_entries_of_one_account_do_not_delay_another_account() {
         let mut fair = Fair::default();
         (0..100_000_u64).for_each(|item| fair.insert(CROWD, (1, item)));
         fair.insert(Some(SessionId(2)), (5, 7));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_account_is_served_in_the_order_of_its_moments_and_nothing_early() {
+    fn each_account_is_served_in_order_of_time_and_never_early() {
         let mut fair = Fair::default();
         for (account, moment) in [(CROWD, 3), (None, 1), (CROWD, 2), (None, 9), (CROWD, 8)] {
             fair.insert(account, (moment, moment));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_ahead_of_the_clock_is_below_the_reservation() {
+    fn a_token_ahead_of_the_clock_is_below_the_reservation() {
         let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
         floor.reserved(DATE + AHEAD_US);
         let far = DATE + 10 * AHEAD_US;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_is_never_larger_than_what_is_believed_when_it_is_read() {
+    fn a_reservation_is_never_larger_than_readers_accept() {
         let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
         for value in [TOKEN_STORED_MAX - AHEAD_TOKENS + 1, TOKEN_STORED_MAX, TOKEN_STORED_MAX + 9] {
             let reserved = floor.reservation(token(value), at(DATE));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_in_a_row_begin_higher_each_also_when_some_leave_no_trace() {
+    fn each_start_begins_higher_even_if_earlier_ones_saved_nothing() {
         let (mut last, mut stored) = (0, DATE + AHEAD_US);
         for start in 1..100_u64 {
             // The shortest time in which a server can start.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_took_over_first_begins_lower_whoever_grants_first() {
+    fn the_earlier_promotion_begins_lower_whichever_grants_first() {
         let (one, other) = (at(DATE), at(DATE + 10_000));
         for found in [0, DATE - AHEAD_US / 2, DATE + AHEAD_US / 2] {
             let late = at(DATE + AHEAD_US / 2);
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lifts_a_first_start_and_nothing_is_beyond_the_end_of_numbers() {
+    fn a_first_start_begins_at_the_clock_and_tokens_stay_in_range() {
         assert_eq!(Floor::found(0, at(DATE), Reign::started(at(DATE))).others(), 0);
         let end = at(u64::MAX);
         assert_eq!(Floor::found(0, end, Reign::promoted(end)).others(), TOKEN_STORED_MAX);
     }
 
     #[test]
-    fn the_stored_number_is_looked_at_every_100_ms() {
+    fn the_stored_floor_is_checked_every_100_ms() {
         let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
         assert!(!floor.is_to_be_checked(at(DATE + 99_000)));
         assert!(floor.is_to_be_checked(at(DATE + 100_000)));

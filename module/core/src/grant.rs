@@ -9,7 +9,7 @@ use crate::ids::GrantId;
 use crate::key::KeyRef;
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
-use crate::outbox::{Ending, Granted, Untold};
+use crate::outbox::{Ending, Granted, UnsentGrant};
 use crate::outcome::{Cause, count};
 use crate::situation::Situation;
 use crate::table::Table;
@@ -36,7 +36,7 @@ impl<P> Table<P> {
     /// Returns whether the caller must search for a live sharer before a look at this lock, because
     /// the first waiter wants it exclusively.
     #[must_use]
-    pub fn must_find_the_living(&self, at: &Situation<'_>) -> bool {
+    pub fn must_find_live_sharers(&self, at: &Situation<'_>) -> bool {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 
@@ -210,7 +210,7 @@ impl<P> Table<P> {
     }
 
     /// Records that one lock of a grant cannot be taken back.
-    pub fn stays_granted(&mut self, grant: &Untold) {
+    pub fn stays_granted(&mut self, grant: &UnsentGrant) {
         let (key, token, owner) = (grant.key.borrow(), grant.token, &*grant.owner);
         let flight = Flight { key, token, owner };
         if self.in_flight.find(flight) == Some(grant.id) {

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_in_the_first_bucket_that_reaches_it() {
+    fn each_value_is_in_its_first_matching_bucket() {
         let millis = [0, 1, 2, 3, 4, 5, 1 << 21, (1 << 21) + 1].map(|millis| millis * 1000);
         let found: Vec<_> = of(&millis).buckets().collect();
         let minutes = Some(1 << 21);
@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_each_bucket_says_how_many_it_reached(
+        fn buckets_are_cumulative_and_lose_nothing(
             micros in prop::collection::vec(0..10_000_000_000_u64, 0..50)
         ) {
             let histogram = of(&micros);

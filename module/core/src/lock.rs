@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_are_limited_but_a_repeat_at_the_limit_is_fine() {
+    fn holds_are_limited_but_a_repeat_at_the_limit_succeeds() {
         let now = UnixMillis(0);
         let full = held(HOLDS_MAX, Some(9));
         assert_eq!(full.reenter(&again(1, None), now), Err(AcquireReply::TooManyHolds));

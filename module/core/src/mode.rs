@@ -29,7 +29,7 @@ pub enum Want {
         /// Number of permits that the owner must hold afterwards, if the request has `HOLDS`.
         holds: Option<u64>,
     },
-    /// Observe changes after the given version: see [`News`](crate::News).
+    /// Observe changes after the given version: see [`VersionedState`](crate::VersionedState).
     Changes(u64),
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_read_as_they_are_written() {
+    fn a_mode_is_read_as_it_is_written() {
         for mode in [Mode::Shared, Mode::Exclusive(1), Mode::Exclusive(HOLDS_MAX)] {
             assert_eq!(Mode::read(mode.text().as_bytes()), Some(mode));
         }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_read_as_they_are_written() {
+    fn a_share_is_read_as_it_is_written() {
         for share in [
             Share { holds: 1, until: UnixMillis(0) },
             Share { holds: HOLDS_MAX, until: Share::ENDLESS },

@@ -43,14 +43,14 @@ impl Standing {
 
 /// State of a lock, and its version.
 #[derive(Debug, PartialEq, Eq)]
-pub struct News {
+pub struct VersionedState {
     /// The state.
     pub standing: Standing,
     /// Version of this state. Newer states have larger versions, across all locks.
     pub version: u64,
 }
 
-impl News {
+impl VersionedState {
     /// Length of the holder's name and value, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let Standing::Held { owner, value, .. } = &self.standing else { return 0 };

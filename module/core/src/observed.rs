@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_ours_is_read() {
+    fn a_kvlock_lock_is_read() {
         let Observed::Held(holding) = fields(&[("alice", "2"), ("fencing-token", "t17")]) else {
             panic!("held");
         };
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_redisson_has_no_token() {
+    fn a_redisson_lock_has_no_token() {
         let Observed::Held(holding) = fields(&[("uuid:52", "1")]) else { panic!("held") };
         assert_eq!(holding.token, None);
     }
 
     #[test]
-    fn a_remnant_is_free() {
+    fn a_hash_without_a_holder_is_free() {
         assert_eq!(fields(&[]), Observed::Free { stored: None });
         let seen = fields(&[("fencing-token", "t9")]);
         assert_eq!(seen, Observed::Free { stored: Token::from_stored(9) });
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_lock_is_not_one() {
+    fn an_invalid_hash_is_not_a_lock() {
         for other in [
             &[("a", "1"), ("b", "1")][..],
             &[("a", "0")],
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_cannot_be_ours_is_ignored() {
+    fn an_invalid_token_is_ignored() {
         for token in ["", "x", "t", "tt5", "T5", "17", "t-5", "t9007199254740993", "t0", "t05"] {
             let Observed::Held(holding) = fields(&[("a", "1"), ("fencing-token", token)]) else {
                 panic!("held");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_without_an_end_is_never_due() {
+    fn a_share_without_expiry_is_never_due() {
         let due = |living: Option<u64>, until: Option<u64>| {
             let [living, until] = [living, until].map(|end| end.map(UnixMillis));
             let (own, token) = (None, None);

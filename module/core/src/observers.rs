@@ -16,7 +16,7 @@ use std::rc::Rc;
 use crate::ids::{QueueId, SessionId};
 use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
-use crate::news::{Gone, News, Standing};
+use crate::news::{Gone, Standing, VersionedState};
 use crate::outbox::Changed;
 use crate::outcome::{Cause, Full, WaitReply, count};
 use crate::table::Table;
@@ -72,7 +72,7 @@ impl<P> Table<P> {
         now: Now,
         (standing, until): (Standing, Option<UnixMillis>),
         session: SessionId,
-    ) -> Result<Rc<News>, NotObserved> {
+    ) -> Result<Rc<VersionedState>, NotObserved> {
         let key = key.of_kind(Kind::Changes);
         let observer = session.0.to_be_bytes();
         match self.room_for::<()>(key, &observer, &Caller::Session(session)) {
@@ -92,7 +92,7 @@ impl<P> Table<P> {
         let queue = self.queues.find(key).unwrap_or_default();
         let version = self.watches.next_version();
         let watched = self.watches.all.entry(queue).or_insert_with(|| {
-            let news = Rc::new(News { standing, version });
+            let news = Rc::new(VersionedState { standing, version });
             Watched { news, until, gone: None, round: None }
         });
         let news = Rc::clone(&watched.news);
@@ -144,7 +144,7 @@ impl<P> Table<P> {
                 let was_over = was_until.is_some_and(|until| until < now.unix());
                 watched.gone = Some((version, Gone::by(cause, was_over)));
             }
-            watched.news = Rc::new(News { standing, version });
+            watched.news = Rc::new(VersionedState { standing, version });
             match &mut watched.round {
                 Some(round) => round.again = true,
                 None => {

@@ -9,7 +9,7 @@ use crate::free::Free as _;
 use crate::ids::{GrantId, WaiterId};
 use crate::key::LockKey;
 use crate::lock::AcquireReply;
-use crate::news::{Gone, News};
+use crate::news::{Gone, VersionedState};
 use crate::token::Token;
 use crate::types::MonoMillis;
 
@@ -57,7 +57,7 @@ impl Ending {
 pub struct Changed {
     pub(crate) observer: WaiterId,
     /// State of the lock now.
-    pub news: Rc<News>,
+    pub news: Rc<VersionedState>,
     /// Reason for which a holder last lost the lock, since the change that the observer
     /// acknowledged last.
     pub why: Option<Gone>,
@@ -98,7 +98,7 @@ pub enum Dismissal {
 
 /// A grant that was never sent to its client and must be taken back.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Untold {
+pub struct UnsentGrant {
     /// The lock or semaphore that was granted.
     pub key: LockKey,
     /// Its owner.
@@ -151,7 +151,7 @@ impl Outbox {
         self.kept.insert(self.last, Charged::new(outcome, charge));
     }
 
-    fn is_kept_no_more(&mut self, number: u64, outcome: &Outcome) {
+    fn note_dropped(&mut self, number: u64, outcome: &Outcome) {
         if let Some(Changed { observer, .. }) = outcome.ending.changed()
             && self.changes.get(observer) == Some(&number)
         {
@@ -160,7 +160,7 @@ impl Outbox {
     }
 
     /// The change that is kept for an observer.
-    pub(crate) fn change_of(&self, observer: WaiterId) -> Option<&News> {
+    pub(crate) fn change_of(&self, observer: WaiterId) -> Option<&VersionedState> {
         let outcome = self.kept.get(self.changes.get(&observer)?)?;
         outcome.ending.changed().map(|changed| &*changed.news)
     }
@@ -221,7 +221,7 @@ impl Outbox {
                 break;
             };
             let (number, outcome) = entry.remove_entry();
-            self.is_kept_no_more(number, &outcome);
+            self.note_dropped(number, &outcome);
         }
         before.saturating_sub(self.kept.len())
     }
@@ -238,14 +238,14 @@ impl Outbox {
     }
 
     /// Removes the oldest outcome. If the outcome is a grant and was never sent, returns the grant.
-    pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
+    pub(crate) fn take_first(&mut self) -> Option<Option<UnsentGrant>> {
         let (number, outcome) = self.kept.pop_first()?;
-        self.is_kept_no_more(number, &outcome);
+        self.note_dropped(number, &outcome);
         let told = number <= self.sent;
         Some(match outcome.into_inner() {
             Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {
                 let Granted { id, token, permits, .. } = granted;
-                Some(Untold { key, owner, id, token, permits })
+                Some(UnsentGrant { key, owner, id, token, permits })
             }
             _ => None,
         })

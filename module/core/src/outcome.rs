@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_its_share_of_a_limit_and_one_at_least() {
+    fn a_users_share_of_a_limit_is_at_least_one() {
         let of = |user_share, limit| Limits { user_share, ..Limits::UNLIMITED }.of_user(limit);
         assert_eq!([of(50, 1_000_000), of(50, 3), of(50, 2), of(50, 1)], [500_000, 1, 1, 1]);
         assert_eq!([of(1, 250), of(99, 101), of(100, 7)], [2, 99, 7]);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_one_way_only() {
+    fn numbers_have_one_valid_notation() {
         assert_eq!(strict_decimal(b"0"), Some(0));
         assert_eq!(strict_decimal(b"10"), Some(10));
         assert_eq!(strict_decimal(b"18446744073709551615"), Some(u64::MAX));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_any_bytes_but_bounded_and_unreserved() {
+    fn owners_are_any_bytes_of_limited_length_except_reserved_names() {
         assert!(is_owner(b"a"));
         assert!(is_owner(b"\0\xff\r\n"));
         assert!(is_owner(&[b'x'; OWNER_BYTES_MAX]));

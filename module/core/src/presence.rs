@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
-use crate::outbox::{Dismissal, Ending, Outcome, Untold};
+use crate::outbox::{Dismissal, Ending, Outcome, UnsentGrant};
 use crate::outcome::Cause;
 use crate::table::Table;
 use crate::token::Token;
@@ -166,9 +166,9 @@ impl<P> Table<P> {
         for _ in 0..STEPS {
             if let Some(id) = waits.pop_first() {
                 drop(self.withdraw(id));
-            } else if let Some(untold) = outbox.take_first() {
-                if let Some(untold) = untold {
-                    self.was_not_sent(untold);
+            } else if let Some(unsent) = outbox.take_first() {
+                if let Some(unsent) = unsent {
+                    self.was_not_sent(unsent);
                 }
                 self.sessions.outcomes = self.sessions.outcomes.saturating_sub(1);
             } else {
@@ -180,30 +180,30 @@ impl<P> Table<P> {
     }
 
     /// Removes and returns the next grant to take back.
-    pub fn next_untold(&mut self) -> Option<Untold> {
-        self.untold.pop_front()
+    pub fn next_unsent(&mut self) -> Option<UnsentGrant> {
+        self.unsent.pop_front()
     }
 
     /// Marks a grant, with all its locks, as never sent. It is taken back as soon as writing is allowed.
-    pub fn was_not_sent(&mut self, grant: Untold) {
+    pub fn was_not_sent(&mut self, grant: UnsentGrant) {
         let Some(locks) = self.in_flight.locks_of(grant.id) else {
-            return self.untold.push_back(grant);
+            return self.unsent.push_back(grant);
         };
         let of_one = |(key, token): &(LockKey, Token)| {
             let (key, owner) = (key.clone(), Rc::clone(&grant.owner));
-            Untold { key, owner, id: grant.id, token: *token, permits: 0 }
+            UnsentGrant { key, owner, id: grant.id, token: *token, permits: 0 }
         };
-        self.untold.extend(locks.iter().map(of_one));
+        self.unsent.extend(locks.iter().map(of_one));
     }
 
     /// Puts a grant back on the list because it could not be taken back yet.
-    pub fn not_taken_back(&mut self, grant: Untold) {
-        self.untold.push_back(grant);
+    pub fn not_taken_back(&mut self, grant: UnsentGrant) {
+        self.unsent.push_back(grant);
     }
 
     /// Returns the grants to take back.
-    pub fn untold(&self) -> impl Iterator<Item = &Untold> {
-        self.untold.iter()
+    pub fn unsent(&self) -> impl Iterator<Item = &UnsentGrant> {
+        self.unsent.iter()
     }
 
     /// Removes one waiter if the module is being drained. Returns `None` if there is none,

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn few_locks_are_known_exactly_and_the_costliest_is_first() {
+    fn with_few_locks_the_profile_is_exact_and_sorted() {
         let mut profile = Profile::default();
         for (name, waited) in [(1, 5), (2, 9), (1, 2), (3, 0)] {
             record(&mut profile, name, waited);
@@ -176,7 +176,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn no_costly_lock_is_missed_and_what_is_missed_is_told(
+        fn no_costly_lock_is_missing_and_the_error_is_reported(
             // Many rare names, and some frequent ones.
             events in prop::collection::vec((prop_oneof![0..400_u64, 0..10_u64], 0..50_u64), 0..2000)
         ) {

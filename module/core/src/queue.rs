@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_steps_out_of_the_line_and_in_again_stands_where_it_stood() {
+    fn a_waiter_that_leaves_for_a_while_keeps_its_place() {
         let mut table = table();
         let [first, second, third] = [b"a", b"b", b"c"].map(|owner| wait(&mut table, owner));
         let queue = table.queues.find(KEY).expect("somebody waits");
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_locks_and_of_places_are_told_apart() {
+    fn hundreds_of_locks_and_places_are_distinguished() {
         let mut table =
             Table::new(Limits { waiters: 999, waiters_per_key: 9, ..Limits::UNLIMITED });
         let names: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_somebody_who_was_dismissed_finds_nobody() {
+    fn the_id_of_a_removed_waiter_finds_nothing() {
         let mut table = table();
         let (first, second) = (wait(&mut table, b"a"), wait(&mut table, b"b"));
         assert_eq!(table.dismiss_all().len(), 2);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_come_after_a_release_stand_in_a_line_of_their_own() {
+    fn waiters_after_a_release_are_in_a_queue_of_their_own() {
         let mut table = table();
         let first = wait(&mut table, b"a");
         let old = table.queues.find(KEY).expect("somebody waits");

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_sees_a_waiter_that_stands_elsewhere() {
+    fn the_check_finds_a_waiter_at_the_wrong_place() {
         let (mut table, [.., third], queue) = three();
         table.queues.waiter_mut(third).expect("it waits").queue = queue;
         assert_eq!(broken(&table), "I1");
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn the_check_sees_a_waiter_without_a_place_of_its_own() {
+    fn the_check_finds_a_waiter_without_its_own_place() {
         let (mut table, [_, second, _], _) = three();
         table.queues.waiter_mut(second).expect("it waits").owner = b"a".as_slice().into();
         assert_eq!(broken(&table), "I2");
     }
 
     #[test]
-    fn the_check_sees_what_is_not_planned_and_what_is_planned_for_nobody() {
+    fn the_check_finds_missing_and_superfluous_plans() {
         let (mut table, ..) = three();
         table.agenda = Agenda::default();
         assert_eq!(broken(&table), "I5");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_sees_more_in_line_than_there_may_be() {
+    fn the_check_finds_more_waiters_than_allowed() {
         let (mut table, ..) = three();
         table.limits.waiters_per_key = 1;
         assert_eq!(table.check(), Ok(()), "the limit was lowered meanwhile");

@@ -76,7 +76,7 @@ impl<P> Table<P> {
             agenda: std::mem::take(&mut self.agenda),
             in_flight: std::mem::take(&mut self.in_flight),
             sweeps: std::mem::take(&mut self.sweeps),
-            untold: std::mem::take(&mut self.untold),
+            unsent: std::mem::take(&mut self.unsent),
         });
         blocked
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_as_long_as_was_set_whatever_the_date() {
+    fn a_quarantine_lasts_its_duration_whatever_the_clock() {
         let mut table = table(100);
         assert_eq!(left(&table, 5), None, "nothing has begun");
         table.begin_quarantine(at(5));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_length_there_is_none_and_none_comes_later() {
+    fn without_a_duration_there_is_no_quarantine_then_or_later() {
         let mut table = table(0);
         table.begin_quarantine(at(5));
         assert_eq!(left(&table, 5), None);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn another_length_moves_its_end() {
+    fn another_duration_moves_the_end() {
         let mut table = table(100);
         table.begin_quarantine(at(0));
         table.set_quarantine(Millis(300), at(50));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_ends_it_and_a_new_beginning_begins_it_anew() {
+    fn zero_ends_a_quarantine_and_a_promotion_begins_another() {
         let mut table = table(100);
         table.begin_quarantine(at(0));
         table.set_quarantine(Millis(0), at(10));

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permits_are_read_as_they_are_written() {
+    fn permits_are_read_as_written() {
         for (limit, used) in [(0, 0), (5, 3), (Permits::MAX, Permits::MAX)] {
             assert_eq!(Permits::read(Permits::text(limit, used).as_bytes()), Some((limit, used)));
         }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn many_locks_are_planned_to_be_looked_at_some_at_a_time() {
+    fn looks_at_many_locks_are_planned_in_batches() {
         let mut table = crowd();
         table.look_at_all_soon(None, NOW);
         assert!((1..500).contains(&planned(&table)), "{}", planned(&table));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_locks_are_looked_at_without_a_reason_and_not_more() {
+    fn regular_looks_are_limited_in_number() {
         let mut table = crowd();
         assert_eq!(table.stretched(Millis(1_000)), Millis(2_000));
         table.dismiss_all();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_left_is_due_at_once_as_long_as_somebody_waits() {
+    fn all_remaining_looks_are_due_at_once_while_anyone_waits() {
         let mut table = crowd();
         table.look_at_all_soon(None, NOW);
         for _ in 0..AT_ONCE / 2 {

@@ -11,7 +11,7 @@ use crate::bindings::Bindings;
 use crate::discarded::Discarded;
 use crate::flight::Flights;
 use crate::histogram::Histogram;
-use crate::outbox::Untold;
+use crate::outbox::UnsentGrant;
 use crate::outcome::{Counters, Limits};
 use crate::profile::Profile;
 use crate::quarantine::Quarantine;
@@ -41,7 +41,7 @@ pub struct Table<P> {
     pub(crate) watches: Watches,
     pub(crate) rotation: Rotation,
     /// Grants that were never sent. They are taken back as soon as writing is allowed.
-    pub(crate) untold: VecDeque<Untold>,
+    pub(crate) unsent: VecDeque<UnsentGrant>,
     /// Data that no decision uses any more, freed in small steps.
     pub(crate) discarded: VecDeque<Discarded<P>>,
     /// Blocked clients to answer with `ready`.
@@ -79,7 +79,7 @@ impl<P> Table<P> {
             turns: Turns::default(),
             watches: Watches::default(),
             rotation: Rotation::default(),
-            untold: VecDeque::new(),
+            unsent: VecDeque::new(),
             discarded: VecDeque::new(),
             ready_clients: VecDeque::new(),
             limits,

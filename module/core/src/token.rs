@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_follow_the_clock_and_never_go_back() {
+    fn tokens_follow_the_clock_and_never_decrease() {
         let mut source = TokenSource::default();
         let first = source.issue(None, None, 1_000);
         assert_eq!(first.value(), 1_000);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_in_the_hash_or_a_floor_lifts_the_next_one() {
+    fn a_token_in_the_hash_or_a_floor_raises_the_next_one() {
         let mut source = TokenSource::default();
         let stored = Token::from_stored(5_000);
         assert_eq!(source.issue(stored, None, 1_000).value(), 5_001);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_floor_neither_other_locks_nor_the_clock_lift_a_token() {
+    fn without_a_floor_neither_other_locks_nor_the_clock_raise_a_token() {
         let mut source = TokenSource::default();
         source.raise(Token(90_000));
         assert_eq!(source.issue(Token::from_stored(5_000), None, 7_000).value(), 5_001);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_token_lifts_the_next_one_and_never_lowers_it() {
+    fn a_raised_token_raises_the_next_one_and_never_lowers_it() {
         let mut source = TokenSource::default();
         source.raise(Token(5_000));
         assert_eq!(source.issue(None, None, 1_000).value(), 5_001);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn poisoned_values_are_not_believed() {
+    fn poisoned_values_are_ignored() {
         assert_eq!(Token::from_stored(0), None);
         assert_eq!(Token::from_stored(u64::MAX), None);
         assert_eq!(Token::from_stored(1 << 53), None);

@@ -66,7 +66,7 @@ impl<P> Table<P> {
 
     /// Hands the lock to the first waiter after [`Change::GiveWay`], because the message reached no
     /// process.
-    pub fn gives_way_to_nobody(&mut self, at: &Situation<'_>) -> Change<P> {
+    pub fn hand_off_instead_of_turn(&mut self, at: &Situation<'_>) -> Change<P> {
         self.turns.begin(at.key, 0, at.now.mono);
         let stored = match &at.seen {
             Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {

@@ -430,7 +430,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
-        let left = !self.untold.is_empty()
+        let left = !self.unsent.is_empty()
             || !self.discarded.is_empty()
             || !self.sessions.closed.is_empty()
             || !self.sessions.bells.is_empty()

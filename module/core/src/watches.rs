@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use crate::ids::{QueueId, WaiterId};
 use crate::key::Kind;
-use crate::news::{Gone, News};
+use crate::news::{Gone, VersionedState};
 use crate::types::UnixMillis;
 use crate::waiter::Leaver;
 
 /// A lock with observers.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    pub(crate) news: Rc<News>,
+    pub(crate) news: Rc<VersionedState>,
     /// Expiry time of its key, as last seen.
     pub(crate) until: Option<UnixMillis>,
     /// Reason for which a holder last lost the lock, and the version of that change.

@@ -15,7 +15,7 @@
 use crate::bound::Bound;
 use crate::ids::{SessionName, WaiterId};
 use crate::key::LockKey;
-use crate::outbox::Untold;
+use crate::outbox::UnsentGrant;
 use crate::outcome::Cause;
 use crate::reading::Reading;
 use crate::ready::Group;
@@ -40,7 +40,7 @@ pub enum Work<P> {
     /// Read this key and call the function that looks at its kind.
     Look(LockKey, Cause),
     /// Take back this grant.
-    TakeBack(Untold),
+    TakeBack(UnsentGrant),
     /// Look at this binding: see [`Table::next_bound`].
     Bound(Bound),
     /// Check whether the result of this group exists: see [`Table::looked_at_group`].
@@ -70,7 +70,7 @@ enum Kind {
     Connections,
     Sessions,
     Remains,
-    News,
+    VersionedState,
     Drain,
     Unbound,
     Bindings,
@@ -99,7 +99,7 @@ const REST: [Kind; 9] = [
     Kind::Connections,
     Kind::Sessions,
     Kind::Remains,
-    Kind::News,
+    Kind::VersionedState,
     Kind::Drain,
     Kind::Unbound,
     Kind::Bindings,
@@ -179,7 +179,7 @@ impl<P> Table<P> {
             Kind::Sets if may_write => self.next_set(None).map(Work::Set),
             Kind::Orphans if may_write => self.next_orphan(now).map(Work::Bound),
             Kind::Bindings if may_write => self.next_binding(now).map(Work::Bound),
-            Kind::TakeBacks if may_write => self.next_untold().map(Work::TakeBack),
+            Kind::TakeBacks if may_write => self.next_unsent().map(Work::TakeBack),
             Kind::Sets
             | Kind::Looks
             | Kind::Checks
@@ -189,7 +189,7 @@ impl<P> Table<P> {
             Kind::Connections => self.close_on(now).then_some(Work::Done),
             Kind::Sessions => self.settle_on().then_some(Work::Done),
             Kind::Remains => self.clear_remains().then_some(Work::Done),
-            Kind::News => self.tell_next().then_some(Work::Done),
+            Kind::VersionedState => self.tell_next().then_some(Work::Done),
             Kind::Drain => self.drain_one().map(|it| answer(it, Work::Drained)),
             Kind::Unbound => self.has_forgotten().then(|| {
                 self.forget_some(FREED);

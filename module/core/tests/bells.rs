@@ -91,7 +91,7 @@ fn a_bell_rings_again_if_a_reply_leaves_outcomes() {
 }
 
 #[test]
-fn a_bell_stays_quiet_about_what_was_read_before_it_could_ring() {
+fn a_bell_does_not_ring_for_outcomes_that_were_already_read() {
     let (mut table, session) = with_bell();
     post(&mut table, session);
     read(&mut table, session, 1);

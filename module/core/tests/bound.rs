@@ -36,7 +36,7 @@ fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
 }
 
 #[test]
-fn what_is_released_for_a_session_that_is_gone_says_nothing_of_how_long_owners_hold() {
+fn releases_by_the_end_of_a_session_are_not_in_hold_times() {
     let mut table = Table::new(Limits::UNLIMITED);
     let (at, bound) = orphan(&mut table);
     let now = Now { unix_us: NOW.unix_us + 5_000, ..NOW };
@@ -45,7 +45,7 @@ fn what_is_released_for_a_session_that_is_gone_says_nothing_of_how_long_owners_h
 }
 
 #[test]
-fn what_one_slot_refuses_is_tried_again_in_a_second_and_what_all_do_sooner() {
+fn a_release_refused_by_one_slot_is_retried_later_than_one_refused_by_all() {
     for (all, pause) in [(true, 100), (false, 1_000)] {
         let mut table = Table::new(Limits::UNLIMITED);
         let (_, bound) = orphan(&mut table);
@@ -59,12 +59,12 @@ fn what_one_slot_refuses_is_tried_again_in_a_second_and_what_all_do_sooner() {
 }
 
 #[test]
-fn what_is_bound_does_what_the_contract_says() {
+fn bound_locks_follow_the_contract() {
     check::<World>();
 }
 
 #[test]
-fn a_thousand_walks_see_everything_happen_often() {
+fn a_thousand_walks_meet_every_case_often() {
     let seen = counted(1_000, |world: &World| {
         let counters = world.table.counters();
         let [one, two, three, four] = world.seen;

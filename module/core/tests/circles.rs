@@ -85,7 +85,7 @@ fn held_by_another() -> Observed<'static> {
 }
 
 #[test]
-fn a_long_circle_is_told_link_by_link() {
+fn a_long_circle_is_reported_link_by_link() {
     let links = World::new().close_circle(60).unwrap_or_else(|| panic!("it is not too long"));
     let named: Vec<_> = links.iter().map(|link| (&*link.key.name, &*link.owner)).collect();
     let expected: Vec<_> = (0..=60).map(|n| (format!("k{n}"), format!("o{n}"))).collect();
@@ -102,7 +102,7 @@ fn a_circle_that_is_too_long_is_allowed_after_a_limited_search() {
 }
 
 #[test]
-fn the_waits_of_one_owner_are_not_all_looked_at() {
+fn only_some_waits_of_one_owner_are_searched() {
     let mut world = World::new();
     for lock in 2..2_000 {
         assert_eq!(world.wait(1, lock, lock), None);
@@ -114,7 +114,7 @@ fn the_waits_of_one_owner_are_not_all_looked_at() {
 }
 
 #[test]
-fn without_other_waits_nothing_is_looked_at() {
+fn without_other_waits_nothing_is_searched() {
     let mut world = World::new();
     assert_eq!(world.wait(5, 1, 5_usize), None);
     assert_eq!(world.wait(6, 1, 6_usize), None);
@@ -122,7 +122,7 @@ fn without_other_waits_nothing_is_looked_at() {
 }
 
 #[test]
-fn a_circle_is_found_however_many_wait_for_its_locks() {
+fn a_circle_is_found_among_any_number_of_waiters() {
     let mut world = World::new();
     for waiter in 1_000..3_000 {
         assert_eq!(world.wait(waiter, 1, waiter), None);

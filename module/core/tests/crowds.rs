@@ -66,7 +66,7 @@ fn work_off(table: &mut Table<u32>, now: Now) {
 }
 
 #[test]
-fn a_timeout_does_not_wait_for_the_timeouts_of_a_crowd() {
+fn a_timeout_is_not_delayed_by_many_other_timeouts() {
     let mut table = table();
     crowd(&mut table, 50);
     wait(&mut table, &held(KeyRef::lock(0, b"v"), 600_000), "v", Via::Client(7), 50);
@@ -77,7 +77,7 @@ fn a_timeout_does_not_wait_for_the_timeouts_of_a_crowd() {
 }
 
 #[test]
-fn a_timeout_does_not_wait_for_a_latch_that_has_opened_for_a_crowd() {
+fn a_timeout_is_not_delayed_by_a_latch_that_opens_for_many() {
     let mut table = table();
     let session = open(&mut table, b'c');
     let key = KeyRef::latch(0, b"gate");
@@ -107,7 +107,7 @@ fn a_timeout_does_not_wait_for_a_latch_that_has_opened_for_a_crowd() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_looked_at_before_those_of_a_crowd() {
+fn an_ended_lease_is_not_delayed_by_many_ended_leases_of_another_user() {
     let mut table = table();
     let session = open(&mut table, b'c');
     for number in 0..MANY {
@@ -122,7 +122,7 @@ fn the_end_of_a_lease_is_looked_at_before_those_of_a_crowd() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_looked_at_before_regular_looks_and_those_follow() {
+fn ended_leases_come_before_regular_looks_which_follow() {
     let mut table = table();
     let session = open(&mut table, b'c');
     for number in 0..10_000 {
@@ -140,7 +140,7 @@ fn the_end_of_a_lease_is_looked_at_before_regular_looks_and_those_follow() {
 }
 
 #[test]
-fn a_grant_that_was_not_sent_does_not_wait_for_what_a_crowd_has_left() {
+fn taking_back_a_grant_is_not_delayed_by_the_work_of_many() {
     let mut table = table();
     let crowd = crowd(&mut table, 0);
     let session = open(&mut table, b's');
@@ -158,7 +158,7 @@ fn a_grant_that_was_not_sent_does_not_wait_for_what_a_crowd_has_left() {
 }
 
 #[test]
-fn a_bound_lock_does_not_wait_for_those_of_a_crowd() {
+fn releasing_a_bound_lock_is_not_delayed_by_many_others() {
     let mut table = table();
     let (crowd, session) = (open(&mut table, b'c'), open(&mut table, b's'));
     let lease = Millis(600_000);
@@ -176,7 +176,7 @@ fn a_bound_lock_does_not_wait_for_those_of_a_crowd() {
 }
 
 #[test]
-fn an_observer_does_not_wait_for_those_of_a_lock_that_changes_all_the_time() {
+fn an_observer_is_not_delayed_by_a_constantly_changing_lock() {
     let mut table = table();
     let busy = KeyRef::lock(0, b"busy");
     let stands = |owner: usize| Standing::Held {
@@ -205,7 +205,7 @@ fn an_observer_does_not_wait_for_those_of_a_lock_that_changes_all_the_time() {
 }
 
 #[test]
-fn a_closed_connection_puts_its_sessions_away_a_few_at_a_time() {
+fn a_closed_connection_sets_its_sessions_away_in_batches() {
     let mut table = table();
     for number in 0..10_000_u32 {
         let mut name = [b'0'; 32];

@@ -57,7 +57,7 @@ fn hand_over(table: &mut Table<u32>, name: &[u8]) -> HandOff<u32> {
 }
 
 #[test]
-fn hundreds_of_grants_under_way_are_told_apart() {
+fn hundreds_of_grants_in_flight_are_distinguished() {
     let mut table = table();
     let names: Vec<String> = (0..300).map(|n| format!("k{n}")).collect();
     let grants: Vec<_> = names.iter().map(|name| hand_over(&mut table, name.as_bytes())).collect();
@@ -81,7 +81,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
 
 /// Before the grant is taken back, the lock is deleted and its owner acquires it again.
 #[test]
-fn what_is_bound_anew_stays_so_when_the_grant_before_is_taken_back() {
+fn a_new_binding_stays_when_an_earlier_grant_is_taken_back() {
     let mut table = table();
     let lost = hand_over(&mut table, b"k");
     let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
@@ -96,7 +96,7 @@ fn what_is_bound_anew_stays_so_when_the_grant_before_is_taken_back() {
 }
 
 #[test]
-fn the_living_are_looked_for_only_where_a_shared_lock_is_wanted_alone() {
+fn live_sharers_are_searched_only_for_exclusive_requests() {
     let mut table = table();
     let token = take(&mut table, b"k", b"first");
     let until = UnixMillis(1_050);
@@ -108,15 +108,15 @@ fn the_living_are_looked_for_only_where_a_shared_lock_is_wanted_alone() {
         holders: 1,
         living: None,
     });
-    assert!(!table.must_find_the_living(&at(b"k", shared)), "nobody waits");
+    assert!(!table.must_find_live_sharers(&at(b"k", shared)), "nobody waits");
     wait(&mut table, &at(b"k", held(b"first", 0, token)), b"next", Want::Exclusive);
-    assert!(table.must_find_the_living(&at(b"k", shared)));
-    assert!(!table.must_find_the_living(&at(b"k", FREE)), "nobody shares it");
-    assert!(!table.must_find_the_living(&at(b"k", held(b"first", 0, token))));
+    assert!(table.must_find_live_sharers(&at(b"k", shared)));
+    assert!(!table.must_find_live_sharers(&at(b"k", FREE)), "nobody shares it");
+    assert!(!table.must_find_live_sharers(&at(b"k", held(b"first", 0, token))));
 }
 
 #[test]
-fn a_repeated_release_beside_is_counted_and_changes_nothing() {
+fn a_repeated_release_of_a_sharing_holder_is_counted_and_changes_nothing() {
     let mut table = table();
     let token = take(&mut table, b"k", b"a");
     let both = at(b"k", held(b"a", 2, token));
@@ -126,7 +126,7 @@ fn a_repeated_release_beside_is_counted_and_changes_nothing() {
 }
 
 #[test]
-fn a_look_that_is_planned_keeps_its_cause_when_another_comes_at_the_same_moment() {
+fn a_planned_look_keeps_its_cause_when_another_is_planned_for_the_same_time() {
     let mut table = table();
     let token = take(&mut table, b"k", b"a");
     let seen = at(b"k", held(b"a", 0, token));
@@ -158,7 +158,7 @@ fn hand_permit(table: &mut Table<u32>, name: &[u8]) -> (GrantId, Share) {
 }
 
 #[test]
-fn grants_of_several_semaphores_to_one_owner_are_told_apart() {
+fn grants_of_several_semaphores_to_one_owner_are_distinguished() {
     let mut table = table();
     let names: Vec<String> = (0..300).map(|n| format!("k{n}")).collect();
     let grants: Vec<_> =

@@ -9,12 +9,12 @@ use kvlock_core_reference::latches::world::KEY;
 use kvlock_core_reference::{check, counted};
 
 #[test]
-fn a_latch_does_what_the_contract_says() {
+fn latches_follow_the_contract() {
     check::<World>();
 }
 
 #[test]
-fn five_hundred_walks_see_everything_happen_often() {
+fn five_hundred_walks_meet_every_case_often() {
     let counted = counted(500, |world: &World| {
         let counters = world.counters();
         [
@@ -30,7 +30,7 @@ fn five_hundred_walks_see_everything_happen_often() {
 }
 
 #[test]
-fn a_count_is_read_as_it_is_written_and_a_latch_at_zero_is_none() {
+fn a_count_is_read_as_written_and_zero_is_not_a_latch() {
     for left in [1, 7, Latch::COUNT_MAX] {
         assert_eq!(Latch::read_left(Latch::text(left).as_bytes()), Some(left));
     }

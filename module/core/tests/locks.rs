@@ -5,12 +5,12 @@ use kvlock_core_reference::locks::World;
 use kvlock_core_reference::{check, counted};
 
 #[test]
-fn whatever_happens_the_table_does_what_the_contract_says() {
+fn locks_follow_the_contract() {
     check::<World>();
 }
 
 #[test]
-fn a_thousand_walks_see_everything_happen_often() {
+fn a_thousand_walks_meet_every_case_often() {
     let counted = counted(1_000, |world: &World| {
         let counters = world.table.counters();
         [

@@ -58,7 +58,7 @@ fn a_regular_look_at_the_very_end_of_a_lease_counts_as_its_end() {
 }
 
 #[test]
-fn whatever_is_waited_for_at_a_key_is_looked_at_when_something_befalls_it() {
+fn every_kind_of_waiter_is_looked_at_when_its_key_changes() {
     let mut table = table();
     wait(&mut table, b"k", b"a");
     wait(&mut table, b"other", b"a");
@@ -82,7 +82,7 @@ fn whatever_is_waited_for_at_a_key_is_looked_at_when_something_befalls_it() {
 }
 
 #[test]
-fn a_look_at_a_semaphore_that_nobody_has_searched_is_due_at_once() {
+fn a_look_at_an_unsearched_semaphore_is_due_at_once() {
     let mut table = table();
     let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest: None });
     let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
@@ -91,7 +91,7 @@ fn a_look_at_a_semaphore_that_nobody_has_searched_is_due_at_once() {
 }
 
 #[test]
-fn who_changes_its_mind_again_and_again_does_not_get_ahead_of_leases_that_ended() {
+fn repeated_new_waits_do_not_overtake_ended_leases() {
     let mut table = table();
     let shared = Situation { key: KeyRef::lock(0, b"busy"), ..held(b"k") };
     table.enqueue(&shared, &join(b"a", Want::Shared), 0);
@@ -110,7 +110,7 @@ fn who_changes_its_mind_again_and_again_does_not_get_ahead_of_leases_that_ended(
 }
 
 #[test]
-fn who_could_not_be_served_in_one_go_is_served_in_the_next() {
+fn waiters_beyond_one_batch_are_served_in_the_next() {
     let mut table = table();
     let earliest = Some(UnixMillis(2_000));
     let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest });
@@ -123,7 +123,7 @@ fn who_could_not_be_served_in_one_go_is_served_in_the_next() {
 }
 
 #[test]
-fn who_waits_in_a_quarantine_is_looked_at_when_it_is_over() {
+fn waiters_in_a_quarantine_are_looked_at_when_it_ends() {
     let mut table = table();
     table.set_quarantine(Millis(100), NOW);
     table.begin_quarantine(NOW);

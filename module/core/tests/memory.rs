@@ -72,7 +72,7 @@ fn assert_empty(table: &Table<usize>) {
 }
 
 #[test]
-fn a_million_waits_one_after_the_other_leave_nothing_behind() {
+fn a_million_consecutive_waits_leave_nothing_behind() {
     let mut table = Table::new(Limits::UNLIMITED);
     for number in 0..1_000_000 {
         enqueue(&mut table, ORDERS, number);
@@ -83,7 +83,7 @@ fn a_million_waits_one_after_the_other_leave_nothing_behind() {
 }
 
 #[test]
-fn waits_at_the_same_time_leave_nothing_behind_when_all_have_ended() {
+fn concurrent_waits_leave_nothing_behind() {
     let (mut table, _) = full_queue();
     let most = table.capacity();
     assert!(most >= MANY);
@@ -94,7 +94,7 @@ fn waits_at_the_same_time_leave_nothing_behind_when_all_have_ended() {
 }
 
 #[test]
-fn stragglers_keep_no_more_room_than_they_need() {
+fn a_few_remaining_waiters_use_little_memory() {
     let (mut table, _) = full_queue();
     for number in all_over().filter(|number| number % 1_000 != 0) {
         table.cancel(ORDERS, &owner(number));
@@ -144,7 +144,7 @@ fn hand_offs_are_forgotten_when_they_are_answered() {
 }
 
 #[test]
-fn whoever_leaves_the_middle_of_a_long_queue_walks_past_nobody() {
+fn leaving_the_middle_of_a_long_queue_visits_no_other_waiter() {
     let (mut table, ids) = full_queue();
     for (step, number) in all_over().enumerate() {
         assert_eq!(table.disconnected(ids[number]), Some(number));
@@ -157,7 +157,7 @@ fn whoever_leaves_the_middle_of_a_long_queue_walks_past_nobody() {
 }
 
 #[test]
-fn whoever_waits_again_in_a_long_queue_walks_past_nobody() {
+fn waiting_again_in_a_long_queue_visits_no_other_waiter() {
     let (mut table, ids) = full_queue();
     for number in all_over() {
         let (owner, want) = (&owner(number)[..], Want::Exclusive);
@@ -171,7 +171,7 @@ fn whoever_waits_again_in_a_long_queue_walks_past_nobody() {
 }
 
 #[test]
-fn a_release_to_a_long_queue_wakes_the_first_and_walks_past_nobody() {
+fn a_release_to_a_long_queue_visits_only_the_first_waiter() {
     let (mut table, _) = full_queue();
     let (mut holder, mut token) = (b"holder".to_vec(), None);
     for number in 0..MANY {

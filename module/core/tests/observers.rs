@@ -62,7 +62,7 @@ fn becomes(table: &mut Table<u32>, standing: Standing, cause: Cause) {
 }
 
 #[test]
-fn of_what_was_not_sent_yet_the_newest_counts_and_keeps_its_place() {
+fn unsent_changes_are_replaced_by_the_newest_in_their_place() {
     let (mut table, session) = observed();
     becomes(&mut table, held(b"a"), Cause::Outside);
     becomes(&mut table, Standing::Vacant, Cause::Release);
@@ -74,7 +74,7 @@ fn of_what_was_not_sent_yet_the_newest_counts_and_keeps_its_place() {
 }
 
 #[test]
-fn what_was_sent_and_not_acknowledged_goes_when_something_newer_comes() {
+fn an_unacknowledged_change_is_replaced_by_a_newer_one() {
     let (mut table, session) = observed();
     for number in 1..=50 {
         becomes(&mut table, held(&[number]), Cause::Outside);
@@ -91,7 +91,7 @@ fn what_was_sent_and_not_acknowledged_goes_when_something_newer_comes() {
 }
 
 #[test]
-fn what_an_observer_knows_it_is_not_told() {
+fn an_observer_is_not_sent_what_it_knows() {
     let (mut table, session) = observed();
     becomes(&mut table, Standing::Vacant, Cause::Outside);
     becomes(&mut table, held(b"a"), Cause::Outside);
@@ -106,7 +106,7 @@ fn what_an_observer_knows_it_is_not_told() {
 }
 
 #[test]
-fn a_thousand_observers_are_told_some_at_a_time_and_each_the_newest() {
+fn a_thousand_observers_are_notified_in_batches_of_the_newest_change() {
     let (mut table, _) = observed();
     let many: Vec<_> = (0..1_000_u32)
         .map(|number| {
@@ -149,7 +149,7 @@ fn a_thousand_observers_are_told_some_at_a_time_and_each_the_newest() {
 }
 
 #[test]
-fn a_change_tells_a_few_observers_at_once_and_the_others_follow_one_by_one() {
+fn a_change_notifies_a_few_observers_at_once_and_the_others_later() {
     const AT_ONCE: u64 = 16;
     let mut table = Table::new(Limits::UNLIMITED);
     let observers: Vec<_> = (0..100).map(|name| session(&mut table, name)).collect();
@@ -178,7 +178,7 @@ fn a_change_tells_a_few_observers_at_once_and_the_others_follow_one_by_one() {
 }
 
 #[test]
-fn a_session_that_is_gone_leaves_nothing_behind() {
+fn an_ended_session_leaves_nothing_behind() {
     let (mut table, session) = observed();
     becomes(&mut table, held(b"a"), Cause::Outside);
     assert_eq!(table.close_session(session), None);
@@ -192,7 +192,7 @@ fn a_session_that_is_gone_leaves_nothing_behind() {
 }
 
 #[test]
-fn how_a_holder_went_is_what_it_went_by() {
+fn each_end_of_a_hold_has_its_reason() {
     let early = Some(UnixMillis(900));
     for (until, cause, why) in [
         (None, Cause::Outside, Gone::Deleted),
@@ -216,7 +216,7 @@ fn how_a_holder_went_is_what_it_went_by() {
 /// The last live sharer of a lock leaves. The key may still have fields of owners whose leases have
 /// expired.
 #[test]
-fn why_the_last_one_shares_a_lock_no_more_is_told() {
+fn the_end_of_the_last_share_has_its_reason() {
     for (is_bound, fields, why) in [
         (false, 1, Gone::Released),
         (false, 2, Gone::Released),
@@ -253,7 +253,7 @@ fn why_the_last_one_shares_a_lock_no_more_is_told() {
 }
 
 #[test]
-fn nobody_goes_when_a_period_gets_its_token() {
+fn adding_a_token_to_a_lock_ends_no_hold() {
     let (mut table, session) = observed();
     becomes(&mut table, Standing::Shared { token: None }, Cause::Outside);
     let token = Token::from_stored(7);
@@ -263,6 +263,6 @@ fn nobody_goes_when_a_period_gets_its_token() {
 }
 
 #[test]
-fn observers_hear_what_the_contract_says() {
+fn observers_follow_the_contract() {
     check::<world::World>();
 }

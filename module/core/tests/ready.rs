@@ -113,7 +113,7 @@ fn granted(change: Change<u32>) -> Vec<String> {
 }
 
 #[test]
-fn one_release_tells_a_long_line_and_grants_the_first_of_the_others() {
+fn one_release_answers_a_long_group_and_grants_the_next_waiter() {
     let mut world = World::new();
     for client in 0..1_000 {
         world.wait(client, Want::Exclusive, (client != 500).then_some("r"));
@@ -132,7 +132,7 @@ fn one_release_tells_a_long_line_and_grants_the_first_of_the_others() {
 }
 
 #[test]
-fn a_release_without_a_result_looks_at_each_ready_key_once_and_at_that_in_front_twice() {
+fn a_release_reads_each_ready_key_once_and_the_first_one_twice() {
     let mut world = World::new();
     for client in 0..300 {
         let ready_key = format!("r{client}");
@@ -152,7 +152,7 @@ fn a_release_without_a_result_looks_at_each_ready_key_once_and_at_that_in_front_
 }
 
 #[test]
-fn readers_whose_result_exists_do_not_come_in_with_the_others() {
+fn waiting_sharers_whose_result_exists_are_not_granted() {
     let mut world = World::new();
     for (client, ready_key) in [(1, None), (2, Some("r")), (3, Some("other")), (4, None)] {
         world.wait(client, Want::Shared, ready_key);
@@ -163,7 +163,7 @@ fn readers_whose_result_exists_do_not_come_in_with_the_others() {
 }
 
 #[test]
-fn the_waiter_behind_a_reader_that_is_told_is_looked_at_at_once() {
+fn the_waiter_behind_a_ready_sharer_is_looked_at_at_once() {
     let mut world = World::new();
     world.wait(1, Want::Exclusive, None);
     world.wait(2, Want::Exclusive, None);
@@ -181,7 +181,7 @@ fn the_waiter_behind_a_reader_that_is_told_is_looked_at_at_once() {
 }
 
 #[test]
-fn a_result_that_goes_while_its_group_is_told_is_told_no_more() {
+fn a_result_deleted_while_its_group_is_answered_is_no_longer_reported() {
     let mut world = World::new();
     for client in 0..200 {
         world.wait(client, Want::Exclusive, (client > 0).then_some("r"));
@@ -198,7 +198,7 @@ fn a_result_that_goes_while_its_group_is_told_is_told_no_more() {
 }
 
 #[test]
-fn a_group_is_told_even_if_its_lock_has_no_waiter_in_front() {
+fn a_group_is_answered_even_if_no_waiter_can_be_served() {
     let mut world = World::new();
     let first = world.wait(1, Want::Exclusive, None);
     world.wait(2, Want::Exclusive, Some("r"));
@@ -209,7 +209,7 @@ fn a_group_is_told_even_if_its_lock_has_no_waiter_in_front() {
 }
 
 #[test]
-fn whoever_leaves_the_line_leaves_its_group() {
+fn leaving_the_queue_leaves_the_group() {
     let mut world = World::new();
     let first = world.wait(1, Want::Exclusive, Some("r"));
     world.wait(2, Want::Exclusive, Some("r"));
@@ -231,7 +231,7 @@ fn an_owner_that_is_answered_at_once_loses_its_place() {
 }
 
 #[test]
-fn who_waits_behind_any_number_of_ready_ones_is_granted_the_lock() {
+fn a_waiter_behind_any_number_of_ready_ones_gets_the_lock() {
     for ready in [31, 32, 33, 64, 96, 97, 200] {
         for by_release in [false, true] {
             let mut world = World::new();

@@ -71,7 +71,7 @@ impl Hash {
 }
 
 #[test]
-fn each_key_is_searched_from_its_own_place() {
+fn each_key_is_searched_from_its_own_cursor() {
     let (mut searches, mut large) = (Searches::default(), Hash::new(20_000, 5));
     let mut small = Hash::new(3, 0);
     for _ in 0..20_005 {
@@ -84,7 +84,7 @@ fn each_key_is_searched_from_its_own_place() {
 }
 
 #[test]
-fn what_a_pass_found_is_believed_until_it_may_be_otherwise() {
+fn the_result_of_a_search_is_used_until_it_may_have_changed() {
     let mut hash = Hash::new(30, 3);
     let fields = hash.count() - 3;
     let known = |searches: &mut Searches<usize>, now| searches.earliest(key("k"), fields, now);
@@ -130,7 +130,7 @@ fn owners_that_come_and_go_are_known() {
 }
 
 #[test]
-fn a_change_in_the_middle_of_a_pass_makes_it_worthless_and_the_next_counts() {
+fn a_change_during_a_search_discards_it_and_the_next_counts() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(3_000, 0));
     assert_eq!(hash.find(&mut searches, "k", NOW).passed, None);
     hash.fields[7].1 = "1 1000005".to_owned();
@@ -144,7 +144,7 @@ fn a_change_in_the_middle_of_a_pass_makes_it_worthless_and_the_next_counts() {
 }
 
 #[test]
-fn the_dead_who_were_not_removed_are_counted_and_found_again() {
+fn dead_owners_that_were_not_removed_are_found_again() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(4_000, 200));
     let go = Go { removes: false, unasked: true, ..hash.asked() };
     let last = (0..9).map(|_| hash.go(&mut searches, "k", go, NOW)).find(|it| it.passed.is_some());
@@ -155,7 +155,7 @@ fn the_dead_who_were_not_removed_are_counted_and_found_again() {
 }
 
 #[test]
-fn what_was_seen_in_one_go_is_all_that_is_held() {
+fn a_search_in_one_step_sees_all_holders() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(40, 2));
     // Another client deleted three of the owners.
     assert_eq!(hash.find(&mut searches, "k", NOW).left_of(45), 40);
@@ -164,7 +164,7 @@ fn what_was_seen_in_one_go_is_all_that_is_held() {
 }
 
 #[test]
-fn a_hash_whose_fields_do_not_show_is_gone_through_once() {
+fn a_hash_with_hidden_fields_is_searched_once() {
     let (mut searches, hash) = (Searches::default(), Hash { hidden: 200, ..Hash::default() });
     let go = Go { wanted: Wanted::Anybody, ..hash.asked() };
     let found = hash.go(&mut searches, "k", go, NOW);
@@ -173,7 +173,7 @@ fn a_hash_whose_fields_do_not_show_is_gone_through_once() {
 }
 
 #[test]
-fn anybody_is_enough_and_is_asked_first_the_next_time() {
+fn one_live_owner_is_enough_and_is_checked_first_next_time() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(9_000, 0));
     hash.fields.insert(0, ("long".repeat(1_000), format!("1 {ALIVE}")));
     let go = Go { wanted: Wanted::Anybody, ..hash.asked() };
@@ -186,7 +186,7 @@ fn anybody_is_enough_and_is_asked_first_the_next_time() {
 }
 
 #[test]
-fn searches_that_nobody_asks_for_take_their_part_of_the_time_and_each_its_turn() {
+fn background_searches_share_a_limited_part_of_the_time() {
     let mut searches = Searches::default();
     let names: Vec<_> = (0..100).map(|n| format!("large-{n}")).collect();
     let hash = Hash::new(5_000, 0);
@@ -211,7 +211,7 @@ fn searches_that_nobody_asks_for_take_their_part_of_the_time_and_each_its_turn()
 }
 
 #[test]
-fn a_small_hash_waits_for_no_search_of_another() {
+fn searching_a_small_hash_is_not_delayed_by_another() {
     let (mut searches, now) = (Searches::default(), later(0));
     let hash = Hash::new(5_000, 0);
     let go = Go { unasked: true, ..hash.asked() };
@@ -223,7 +223,7 @@ fn a_small_hash_waits_for_no_search_of_another() {
 }
 
 #[test]
-fn what_nobody_asks_for_any_more_is_forgotten_if_there_is_no_room() {
+fn unused_results_are_dropped_when_there_is_no_room() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(2, 0));
     for n in 0..5_000 {
         hash.find(&mut searches, &format!("k-{n}"), later(n));

@@ -11,12 +11,12 @@ fn at(seen: Semaphore) -> SemaphoreAt<'static> {
 }
 
 #[test]
-fn a_semaphore_does_what_the_contract_says() {
+fn semaphores_follow_the_contract() {
     check::<World>();
 }
 
 #[test]
-fn the_dead_are_looked_for_only_where_permits_are_missing() {
+fn dead_holders_are_searched_only_when_permits_are_missing() {
     let table = Table::<()>::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED });
     let lacks = |limit, used, permits| {
         let seen = Semaphore::Set(Permits { limit, used, own: None, earliest: None });
@@ -30,7 +30,7 @@ fn the_dead_are_looked_for_only_where_permits_are_missing() {
 }
 
 #[test]
-fn five_hundred_walks_see_everything_happen_often() {
+fn five_hundred_walks_meet_every_case_often() {
     let counted = counted(500, |world: &World| {
         let counters = world.counters();
         [

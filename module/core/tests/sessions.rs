@@ -15,12 +15,12 @@ use kvlock_core_reference::{check, counted};
 const DEPTH: u32 = 4;
 
 #[test]
-fn sessions_do_what_the_contract_says() {
+fn sessions_follow_the_contract() {
     check::<World>();
 }
 
 #[test]
-fn a_thousand_walks_see_everything_happen_often() {
+fn a_thousand_walks_meet_every_case_often() {
     let of = |world: &World| {
         let counters = world.table.counters();
         let of_table = [
@@ -43,7 +43,7 @@ fn a_thousand_walks_see_everything_happen_often() {
 /// Runs every sequence of a few steps on a session with two waits for a lock. Replies arrive late,
 /// are lost or are requested twice, on the same connection or another.
 #[test]
-fn every_order_of_late_and_lost_replies_is_as_the_contract_says() {
+fn every_order_of_late_and_lost_replies_follows_the_contract() {
     let wait = |owner, through| Op::Wait { key: 0, owner, through, timeout: None };
     let next = |connection, ack| Op::Next { session: 0, user: 0, connection, ack, timeout: None };
     let begin = [

@@ -4,12 +4,12 @@ use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
 
 #[test]
-fn waits_for_sets_do_what_the_contract_says() {
+fn waits_for_sets_follow_the_contract() {
     check::<World>();
 }
 
 #[test]
-fn every_short_walk_does_what_the_contract_says() {
+fn every_short_walk_follows_the_contract() {
     // In optimised builds the walks are longer.
     let steps = if cfg!(debug_assertions) { 4 } else { 5 };
     let walks = exhaust(steps);
@@ -17,7 +17,7 @@ fn every_short_walk_does_what_the_contract_says() {
 }
 
 #[test]
-fn a_thousand_walks_of_sets_see_everything_happen_often() {
+fn a_thousand_walks_of_sets_meet_every_case_often() {
     let counted = counted(1_000, |world: &World| {
         let counters = world.table.counters();
         [
@@ -36,7 +36,7 @@ fn a_thousand_walks_of_sets_see_everything_happen_often() {
 }
 
 #[test]
-fn a_sharer_that_comes_when_a_lease_is_over_and_before_a_look_forgets_no_set() {
+fn a_sharer_that_arrives_after_a_lease_ended_and_before_the_look_delays_no_set() {
     const LONG: u64 = 100_000;
     let [a, top] = [0, 2];
     let of = |keys: &[(usize, bool)], shared| Set { keys: keys.to_vec(), shared };

@@ -43,7 +43,7 @@ macro_rules! transcripts {
         )*
 
         #[test]
-        fn no_transcript_is_forgotten() {
+        fn every_transcript_is_run() {
             let mut found: Vec<_> = fs::read_dir(data())
                 .expect("the transcripts are there")
                 .map(|entry| entry.expect("readable").path())
@@ -58,22 +58,22 @@ macro_rules! transcripts {
 transcripts! {
     a_cancelled_timed_out_or_lost_waiter_leaves_from_anywhere
     a_grant_to_a_client_that_is_gone_is_taken_back
-    a_holder_may_raise_its_token
+    a_holder_can_raise_its_token
     a_lease_that_ends_hands_the_lock_on
     a_reader_that_is_gone_is_taken_back
-    a_writer_may_go_on_as_a_reader
+    a_writer_can_become_a_reader
     a_writer_waits_for_the_last_reader_and_stops_later_ones
     during_a_quarantine_only_holders_are_served
     each_grant_has_a_larger_token
     each_place_of_a_session_has_one_outcome
     first_come_first_served
-    keys_that_go_unseen_are_looked_at_regularly
-    limits_and_drain_turn_waiters_away
-    many_share_a_lock
+    keys_that_can_move_unnoticed_are_looked_at_regularly
+    limits_refuse_waiters_and_a_drain_ends_waits
+    many_owners_share_a_lock
     one_poisoned_token_spoils_no_other_lock
-    others_may_change_the_key
-    when_a_writer_leaves_the_queue_readers_behind_it_come_in
-    who_is_away_is_passed_over_and_keeps_its_place
+    other_clients_can_change_the_key
+    when_a_writer_leaves_the_queue_readers_behind_it_are_served
+    an_away_session_is_skipped_and_keeps_its_place
     without_a_floor_no_token_is_guessed
 }
 

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_what_the_servers_say_it_is() {
+    fn the_dump_of_a_hash_is_what_servers_produce() {
         let dump = Dump::of_hash(&[(b"a", b"1"), (b"fencing-token", b"t17")]).expect("it is small");
         let (body, end) = dump.bytes().split_at(dump.len - 10);
         assert_eq!(body, b"\x04\x02\x01a\x011\x0dfencing-token\x03t17");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_have_long_lengths_and_longer_ones_no_dump() {
+    fn names_of_every_length_are_dumped_up_to_a_limit() {
         let owner = [b'x'; 1_024];
         let dump = Dump::of_hash(&[(&owner, b"1"), (b"f", b"t1")]).expect("there is room");
         assert_eq!(dump.bytes()[..5], *b"\x04\x02\x44\x00x");

@@ -33,8 +33,9 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_CRON_LOOP,
     ]
     .into_iter()
-    .chain(may_hear_of_clients(server_version()).then_some(raw::REDISMODULE_EVENT_CLIENT_CHANGE))
-    {
+    .chain(
+        may_receive_client_events(server_version()).then_some(raw::REDISMODULE_EVENT_CLIENT_CHANGE),
+    ) {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: likewise.
         unsafe { subscribe_server(ctx, event, Some(server_event)) };
@@ -47,7 +48,7 @@ const TELLS_OF_CLIENTS: i32 = 0x0007_0006;
 
 /// Returns whether the events of clients can be subscribed to on a server of this version. Valkey reports
 /// its own version, 8.0 or later, and does not have the bug.
-fn may_hear_of_clients(version: Option<i32>) -> bool {
+fn may_receive_client_events(version: Option<i32>) -> bool {
     version.is_none_or(|version| version >= TELLS_OF_CLIENTS)
 }
 
@@ -128,10 +129,10 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
 
 #[cfg(test)]
 mod tests {
-    use super::may_hear_of_clients;
+    use super::may_receive_client_events;
 
     #[test]
-    fn the_events_of_clients_are_not_subscribed_to_where_that_crashes_the_server() {
+    fn client_events_are_not_subscribed_where_they_crash_the_server() {
         for (version, may) in [
             (0x0007_0000, false),
             (0x0007_0005, false),
@@ -141,7 +142,7 @@ mod tests {
             (0x0008_0001, true),
             (0x0009_0102, true),
         ] {
-            assert_eq!(may_hear_of_clients(Some(version)), may, "{version:x}");
+            assert_eq!(may_receive_client_events(Some(version)), may, "{version:x}");
         }
     }
 }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_an_exception_is_aligned_as_c_aligns_it() {
+    fn a_possible_exception_object_is_aligned_as_in_c() {
         let asked =
             |size| as_malloc_would(Layout::from_size_align(size, 8).unwrap()).pad_to_align();
         assert_eq!([56, 40, 32, 24].map(|size| asked(size).size()), [64, 48, 32, 24]);

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_reads_like_an_option_hides_no_key() {
+    fn a_value_that_looks_like_an_option_hides_no_key() {
         assert_eq!(positions(&["lock.try", "k", "UNLESS"]), [1]);
         assert_eq!(positions(&["lock.try", "k", "a", "unless", "r"]), [1, 4]);
         assert_eq!(positions(&["lock.try", "k", "a", "VALUE", "UNLESS", "UNLESS", "r"]), [1, 6]);

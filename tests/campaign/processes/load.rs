@@ -33,7 +33,7 @@ fn busy(what: &str, keys: u64, lease_ms: u64) -> Role {
     Role { what: what.to_owned(), limited: 20, hold_ms: Some(50), ..Role::new(keys, lease_ms) }
 }
 
-/// Repeats `step` for at least that time, and until there were that many grants.
+/// Repeats `step` for at least the given time, and until there were that many grants.
 fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut(&mut Connection)) {
     let (mut control, begun) = (scene.server.connect(), Instant::now());
     loop {

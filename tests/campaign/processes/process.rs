@@ -59,7 +59,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Process {
-    /// Starts a process with that command, and returns when it is connected.
+    /// Starts a process with the given command, and returns when it is connected.
     pub(super) fn start(name: String, role: Role, mut command: Command) -> Self {
         let word = serde_json::to_string(&role).expect("it can be said");
         command.arg("client").arg(word).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -43,7 +43,7 @@ pub(super) struct Role {
     pub(super) store: Option<u16>,
     /// Number of writes after a loss, without a check of the guard.
     pub(super) careless: u64,
-    /// Whether it measures leases with a clock that is much too slow.
+    /// Whether the client measures leases with a clock that is much too slow.
     pub(super) wrong_clock: bool,
     /// The seed of all random choices above.
     pub(super) seed: u64,

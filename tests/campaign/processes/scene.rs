@@ -41,7 +41,7 @@ impl Scene {
         self.enter_by(role, killed_with_us(&this_program()))
     }
 
-    /// Starts a client process with that command.
+    /// Starts a client process with the given role and command.
     pub(super) fn enter_by(&self, role: &Role, command: Command) -> Arc<Process> {
         let number = self.processes().len();
         let role = Role {

@@ -35,7 +35,7 @@ pub(super) fn next(numbers: Numbers) -> Numbers {
 pub(super) struct Counters(Connection);
 
 impl Counters {
-    /// Connects to the store at that port.
+    /// Connects to the store at the given port.
     pub(super) fn open(port: u16) -> Self {
         Self(Connection::open(port).expect("the store is there"))
     }

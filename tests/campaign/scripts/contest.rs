@@ -107,7 +107,7 @@ impl Contest {
         Arc::new(Self { key, inside, outside, doubled, over })
     }
 
-    /// Records a grant, and whether both sides believe in their grants at that time.
+    /// Records a grant, and whether both sides believe in their grants at the time of the grant.
     fn granted(&self, side: &OnceLock<Guard>, guard: Guard) {
         side.set(guard).expect("once");
         let believes = |guard: &OnceLock<Guard>| guard.get().is_some_and(|guard| !guard.is_lost());
@@ -167,7 +167,7 @@ impl Contest {
         self.acquire_on(&self.outside, &client).await;
     }
 
-    /// Tries for that time to acquire the lock on the side of the majority.
+    /// Tries for the given time to acquire the lock on the side of the majority.
     pub(super) async fn try_outside(&self, client: &Client, within: Duration) {
         let guard = client.lock(self.key).acquire_within(within).await.expect("it answers");
         guard.into_iter().for_each(|guard| self.granted(&self.outside, guard));

@@ -65,7 +65,7 @@ impl Five {
         self.nodes.iter().position(is_it).expect("one of these")
     }
 
-    /// How far the clock of that server is ahead of its normal time, in milliseconds.
+    /// How far the clock of the given server is ahead of its normal time, in milliseconds.
     pub(crate) fn ahead_ms(&self, server: usize) -> i64 {
         self.ahead_ms[server].load(Ordering::SeqCst)
     }

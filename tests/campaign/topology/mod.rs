@@ -86,7 +86,7 @@ pub(crate) trait Topology: Any + Sync {
         left
     }
 
-    /// The proxy before that server, if there is one.
+    /// The proxy before the given server, if there is one.
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {
         None
     }

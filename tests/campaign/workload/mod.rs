@@ -1,6 +1,6 @@
-//! The tasks, and their ways to the locks: a server, Sentinels or a cluster by one client, several
-//! servers by a quorum, or a pair by raw connections. Tasks that do more than acquire and hold have a file
-//! for each kind.
+//! The tasks, and how each reaches its locks: through one client of a server, of Sentinels or of a cluster,
+//! through a quorum of servers, or through raw connections to a pair. Tasks that do more than acquire and hold
+//! a lock have a file for each kind.
 
 mod bound;
 mod elections;
@@ -50,7 +50,7 @@ enum Tasks {
     Hold(fn(&mut Random) -> Sort),
     /// Turns in sequence, each with a new owner.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
-    /// The task with that number, on a separate thread; it counts its turns in [`Round::turns`].
+    /// The task with the given number, on a separate thread; it counts its turns in [`Round::turns`].
     Thread(fn(&Arc<Round>, Way, usize, Random)),
 }
 
@@ -90,7 +90,7 @@ impl Work {
         }
     }
 
-    /// The task with that number.
+    /// The task with the given number.
     pub(crate) async fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) {
         if let Tasks::Thread(work) = self.tasks {
             let thread = spawn_blocking(move || work(&round, way, number, random));

@@ -37,7 +37,7 @@ pub(super) fn check_fifo(
     let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
     let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
-    // For each grant: the smallest token and the earliest reply, among the grants requested at that time or
+    // For each grant: the smallest token and the earliest reply, among the grants requested at this time or
     // later.
     let lowest = best_from(&grants, |hold| hold.token);
     let earliest = best_from(&grants, |hold| hold.granted);

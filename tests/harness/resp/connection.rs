@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Reads exactly that number of arbitrary bytes. Fails the test if they do not arrive.
+    /// Reads exactly the given number of arbitrary bytes. Fails the test if they do not arrive.
     pub fn read_raw(&mut self, bytes: &mut [u8]) {
         let deadline = Instant::now() + PATIENCE;
         while self.received.len() < bytes.len() {

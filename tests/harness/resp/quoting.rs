@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_quotes_and_escapes_are_split_as_redis_cli_does() {
+    fn words_quotes_and_escapes_are_split_as_by_redis_cli() {
         let line = r#"SET  "a \x00\xfF\r\n\"b" 'it\'s' "" plain\x"#;
         let expected: [&[u8]; 5] = [b"SET", b"a \x00\xff\r\n\"b", b"it's", b"", b"plain\\x"];
         assert_eq!(split(line).unwrap(), expected);

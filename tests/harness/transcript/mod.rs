@@ -85,7 +85,7 @@ use crate::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// Plays the file on servers of that kind with the module, in the protocols that it names. If a reply
+/// Plays the file on servers of the given kind with the module, in the protocols that it names. If a reply
 /// differs, panics with the place and the difference.
 pub fn run_file(path: &Path, kind: &Kind) {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

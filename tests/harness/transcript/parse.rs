@@ -66,7 +66,7 @@ impl Transcript {
         text.lines().filter(|line| line.starts_with("== ")).count().max(1)
     }
 
-    /// Reads the scene with that number, and the lines before the first scene.
+    /// Reads the scene with the given number, and the lines before the first scene.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_replies_are_told_apart() {
+    fn commands_and_replies_are_distinguished() {
         let text = "# c\n!> config maxmemory 1mb\n\na> INFO\n1) x\n   2) y\nbob< 1) z\n     2) u\n";
         let config = Transcript::parse("t", text).unwrap().config;
         assert_eq!(config, [("maxmemory".to_owned(), "1mb".to_owned())]);

@@ -189,7 +189,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The number of the server of a client with that name.
+    /// The number of the server of a client with the given name.
     fn home(&self, name: &str) -> usize {
         self.servers.iter().rposition(|(of, _)| name.starts_with(of)).expect("the first is for all")
     }
@@ -293,13 +293,13 @@ impl<'a> Stage<'a> {
         }
         let reply = seen(self.client(name).connection.receive(DEADLINE))?;
         if self.names.contains_key("replica") && !expected.ends_with(NO_MORE) {
-            self.as_the_key_says(name, &reply)?;
+            self.check_granted_key(name, &reply)?;
         }
         Ok(reply)
     }
 
     /// Checks that the key of a granted lock shows the same grant.
-    fn as_the_key_says(&mut self, name: &str, reply: &Value) -> Result<(), String> {
+    fn check_granted_key(&mut self, name: &str, reply: &Value) -> Result<(), String> {
         let client = self.client(name);
         let Some([key, owner]) = client.waits.take() else { return Ok(()) };
         let Value::Array(grant) = reply else { return Ok(()) };

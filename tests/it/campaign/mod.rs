@@ -92,7 +92,7 @@ runs! {
 }
 
 #[test]
-fn all_that_is_on_the_wire_meets_strangers() {
+fn every_command_meets_commands_of_other_clients() {
     let text = right(&["chaos", "--seconds", "10", "--seed", "1"]);
     for figure in [
         "fault: CLIENT KILL in the turn of a hand-off",
@@ -121,7 +121,7 @@ fn all_that_is_on_the_wire_meets_strangers() {
 }
 
 #[test]
-fn thousands_of_commands_of_any_sort_leave_nothing_behind() {
+fn thousands_of_random_commands_leave_nothing_behind() {
     let text = right(&["fuzz", "--seconds", "5", "--seed", "1"]);
     for error in ["errors: MISMATCH", "errors: UNSET", "errors: WRONGTYPE"] {
         assert!(count(&text, error) > 0, "never {error}: {text}");
@@ -172,7 +172,7 @@ fn holders(scenario: &str) -> String {
 
 /// A server is stopped for longer than the lease. The renewal in its socket is executed too late.
 #[test]
-fn a_server_that_sleeps_past_leases() {
+fn a_server_that_is_stopped_past_the_end_of_leases() {
     let text = right(&["single", "--fault", "stopped for about a session", "--seconds", "3"]);
     assert!(count(&text, "leases that ended") > 0, "{text}");
 }
@@ -180,7 +180,7 @@ fn a_server_that_sleeps_past_leases() {
 /// Without a safeguard, these faults must make two clients believe in a lock. This shows that the tests above
 /// do not pass for lack of checks.
 #[test]
-fn it_sees_two_holders_without_a_setting_and_no_stale_write() {
+fn two_holders_are_found_without_a_setting_and_no_stale_write() {
     let two = "two believed to hold a lock";
     let cut = ["--fault", "cut off, replaced", "--seconds", "3", "--until", two];
     let text = right(&[&["sentinel/default"], &cut[..]].concat());
@@ -189,7 +189,7 @@ fn it_sees_two_holders_without_a_setting_and_no_stale_write() {
 }
 
 #[test]
-fn servers_whose_clocks_are_apart() {
+fn servers_with_different_clocks() {
     // The clock of the next primary is ahead in the first try, and behind in the second.
     let text = right(&["clocks", "--zeros", "--times", "2", "--jobs", "2"]);
     for apart in ["+5000 ms", "-5000 ms"] {

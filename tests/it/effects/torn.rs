@@ -1,7 +1,7 @@
 //! An append-only file that is cut at any byte. A server loads the state after the last command
 //! that is complete in the file.
 
-use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
+use crate::asking::{LONG, acquire, arrival, token, wait_in_queue};
 use harness::agree::data;
 use harness::disk::append_only_file;
 use harness::{Connection, Options, Server, Value, cmd};
@@ -18,7 +18,7 @@ const THREADS: usize = 3;
 /// Number of exclusive locks, and number of shared locks.
 const LOCKS: usize = 4;
 
-/// The state after a command, and the length of the file at that time.
+/// The state after a command, and the length of the file after it.
 struct Moment {
     end: usize,
     data: Vec<String>,
@@ -68,7 +68,7 @@ impl Past {
         self.run(&format!("LOCK.RELEASE {s} erin SHARED"));
         let mut waiters: Vec<_> = (0..2).map(|_| self.server.connect()).collect();
         for (waiter, owner) in waiters.iter_mut().zip(["bob", "carol"]) {
-            wait_in_line(waiter, &mut self.connection, &k, owner);
+            wait_in_queue(waiter, &mut self.connection, &k, owner);
         }
         for (waiter, owner) in waiters.iter_mut().zip(["alice", "bob"]) {
             assert_eq!(

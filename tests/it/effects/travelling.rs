@@ -109,7 +109,7 @@ fn a_replica_and_the_files_have_the_same_locks(kind: Kind) {
     }
 }
 
-fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
+fn a_replica_of_a_newer_version_has_the_same_locks(kind: Kind) {
     let of = |kind: &Kind| Server::options().kind(kind);
     let (server, replica) = pair(of(&Kind::named("redis-7.0")), of(&kind));
     let keys = some_locks(&server);
@@ -124,7 +124,7 @@ fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
 
 /// Effects are replicated as the server's own commands. If one of these is renamed, replication would fail,
 /// so the module must refuse to load.
-fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
+fn a_server_that_renamed_a_replicated_command_refuses_the_module(kind: Kind) {
     let path = harness::module_file::path();
     for name in
         ["RESTORE", "HSET", "HDEL", "PEXPIREAT", "DEL", "UNLINK", "SET", "PUBLISH", "EXISTS"]
@@ -140,7 +140,7 @@ fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
 }
 
 on_each_server!(
-    a_server_that_has_renamed_what_is_replicated_refuses_the_module,
+    a_server_that_renamed_a_replicated_command_refuses_the_module,
     a_replica_and_the_files_have_the_same_locks,
-    a_replica_of_a_newer_version_has_the_same
+    a_replica_of_a_newer_version_has_the_same_locks
 );

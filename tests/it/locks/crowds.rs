@@ -1,12 +1,12 @@
 //! Thousands of clients share a lock or wait for one: removal of expired holders, the number of grants in a
 //! turn, and the death of all but the last waiter. Hundreds are in `transcripts/crowds.txt`.
 
-use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
+use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 use std::process::Command;
 
-fn a_lock_that_is_always_shared_keeps_few_of_the_dead(kind: Kind) {
+fn a_constantly_shared_lock_keeps_few_dead_sharers(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let mut eye = server.connect();
     token(&eye.run("LOCK.ACQUIRE k long 600000 SHARED"));
@@ -26,7 +26,7 @@ const READERS: i64 = 1_000;
 /// turns, because a command may not arrive in every turn.
 const STEP: i64 = 512;
 
-fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
+fn many_waiting_sharers_are_granted_in_batches(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let mut eye = server.connect();
     eye.run("LOCK.ACQUIRE k writer 600000");
@@ -71,7 +71,7 @@ fn raise_the_limit_of_files() {
     assert!(raised.expect("run prlimit").success());
 }
 
-fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last(kind: Kind) {
+fn the_last_of_thousands_of_killed_waiters_gets_the_lock(kind: Kind) {
     raise_the_limit_of_files();
     let server = Server::options().kind(&kind).start();
     let (mut eye, mut last) = (server.connect(), server.connect());
@@ -86,7 +86,7 @@ fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last
         })
         .collect();
     observe::wait_for_waiters(&mut eye, "k", MANY);
-    wait_in_line(&mut last, &mut eye, "k", "last");
+    wait_in_queue(&mut last, &mut eye, "k", "last");
     // In one write, and so in one turn of the event loop.
     eye.send_raw(b"LOCK.RELEASE k alice\r\nCLIENT KILL USER one\r\n");
     assert_eq!([arrival(&mut eye), arrival(&mut eye)], [0, MANY].map(Value::Integer));
@@ -99,7 +99,7 @@ fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last
 }
 
 on_each_server!(
-    a_lock_that_is_always_shared_keeps_few_of_the_dead,
-    a_crowd_of_readers_is_let_in_a_few_at_a_time,
-    thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last,
+    a_constantly_shared_lock_keeps_few_dead_sharers,
+    many_waiting_sharers_are_granted_in_batches,
+    the_last_of_thousands_of_killed_waiters_gets_the_lock,
 );

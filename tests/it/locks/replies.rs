@@ -40,7 +40,7 @@ fn words(value: &Value) -> Vec<String> {
     value.elements().iter().map(Value::text).collect()
 }
 
-fn command_info_tells_flags_keys_and_categories(kind: Kind) {
+fn command_info_has_flags_keys_and_categories(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let connection = &mut server.connect();
     let names: BTreeSet<_> = COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -94,7 +94,7 @@ fn user_by_category() -> String {
     page.lines().find(|line| line.ends_with(" +@lock")).expect("the line").to_owned()
 }
 
-fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
+fn one_category_has_the_commands_of_applications_and_another_the_rest(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let mut control = server.connect();
     let made = control.run(&user_by_category());
@@ -174,7 +174,7 @@ fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
 
 /// In RESP3 a reply with names is a map. The transcripts do not distinguish a map from an array.
 #[test]
-fn replies_with_names_are_maps_in_resp3() {
+fn replies_with_field_names_are_maps_in_resp3() {
     let server = Server::start();
     let (mut a, mut b) = (server.connect_resp(3), server.connect());
     for line in ["LOCK.ACQUIRE k alice 60000", "SEM.SET s 1", "LATCH.SET l 1", "SESSION.OPEN 60000"]
@@ -212,8 +212,8 @@ fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
 }
 
 on_each_server!(
-    command_info_tells_flags_keys_and_categories,
-    a_category_has_what_an_application_needs_and_another_the_rest,
+    command_info_has_flags_keys_and_categories,
+    one_category_has_the_commands_of_applications_and_another_the_rest,
     without_free_categories_commands_are_in_the_servers_categories,
     a_module_named_in_an_acl_rule_stays_loaded,
     nil_in_resp2_is_the_null_bulk,

@@ -2,7 +2,7 @@
 //!
 //! A busy machine may delay any try. So no try may be early, but only one of several tries must be in time.
 
-use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
+use crate::asking::{LONG, acquire, arrival, release, token, wait_in_queue};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn lateness(server: &Server, control: &mut Connection, end_it: &str) -> Duration
     let mut waiter = server.connect();
     control.run("DEL k");
     acquire(control, "k", "alice");
-    wait_in_line(&mut waiter, control, "k", "bob");
+    wait_in_queue(&mut waiter, control, "k", "bob");
     control.run(end_it);
     let end = control.run("PEXPIRETIME k").integer();
     let granted = token(&arrival(&mut waiter));
@@ -38,7 +38,7 @@ fn a_lease_is_handed_off_when_it_ends(kind: Kind) {
     }
 }
 
-fn a_wait_ends_when_its_time_is_over(kind: Kind) {
+fn a_wait_ends_at_its_timeout(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let (mut control, mut waiter) = (server.connect(), server.connect());
     acquire(&mut control, "k", "alice");
@@ -60,7 +60,7 @@ fn counted(histogram: &str, name: &str) -> u64 {
     pairs.find(|(it, _)| *it == name).map_or(0, |(_, number)| number.parse().unwrap())
 }
 
-fn it_counts_how_long_they_waited_and_how_long_they_held(kind: Kind) {
+fn wait_and_hold_times_are_counted(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let (mut control, mut waiter) = (server.connect(), server.connect());
     let field = |control: &mut Connection, name: &str| observe::info_field(control, name).unwrap();
@@ -71,7 +71,7 @@ fn it_counts_how_long_they_waited_and_how_long_they_held(kind: Kind) {
     let whole = Instant::now();
     acquire(&mut control, "k", "alice");
     let held = Instant::now();
-    wait_in_line(&mut waiter, &mut control, "k", "bob");
+    wait_in_queue(&mut waiter, &mut control, "k", "bob");
     let waited = Instant::now();
     std::thread::sleep(Duration::from_millis(30));
     let (held, waited) = (held.elapsed(), waited.elapsed());
@@ -134,7 +134,7 @@ fn a_far_deadline_costs_no_processor_time(kind: Kind) {
 
 on_each_server!(
     a_far_deadline_costs_no_processor_time,
-    it_counts_how_long_they_waited_and_how_long_they_held,
+    wait_and_hold_times_are_counted,
     a_lease_is_handed_off_when_it_ends,
-    a_wait_ends_when_its_time_is_over,
+    a_wait_ends_at_its_timeout,
 );

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const HOUR_MS: i64 = 3_600_000;
 
 /// The server may not have read the new date yet. The lease must not count as ended.
-fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
+fn a_lease_set_while_the_clock_goes_back_has_not_ended(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
     let mut eye = server.connect();
@@ -66,6 +66,6 @@ fn waits_end_soon_after_their_timeout_when_the_date_jumps(kind: Kind) {
 }
 
 on_each_server!(
-    a_lease_that_is_set_while_the_clock_goes_back_is_not_over,
+    a_lease_set_while_the_clock_goes_back_has_not_ended,
     waits_end_soon_after_their_timeout_when_the_date_jumps,
 );

@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-fn wait_in_line(mut client: Connection, owner: &str, seen: &Seen) {
+fn wait_in_queue(mut client: Connection, owner: &str, seen: &Seen) {
     while seen.goes_on() {
         let grant = client.call(cmd!["LOCK.WAIT", "shared", owner, 60_000, 0]);
         let token = grant.elements().first().expect("a grant").integer();
@@ -76,7 +76,7 @@ fn locks_are_handed_over_by_io_threads(kind: Kind) {
     let done = thread::scope(|scope| {
         for number in 0..WAITERS {
             let (client, seen) = (server.connect(), &seen);
-            scope.spawn(move || wait_in_line(client, &format!("o{number}"), seen));
+            scope.spawn(move || wait_in_queue(client, &format!("o{number}"), seen));
         }
         for number in 0..BUSY {
             let (client, seen) = (server.connect(), &seen);

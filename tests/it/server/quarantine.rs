@@ -24,7 +24,7 @@ fn options(kind: &Kind) -> Options {
 }
 
 #[test]
-fn a_failover_in_a_cluster_begins_one() {
+fn a_failover_in_a_cluster_begins_a_quarantine() {
     let cluster = Cluster::start_with(&options(&Kind::chosen()), 3, 1);
     let home = cluster.node_for("k");
     set(&mut home.connect(), 0);

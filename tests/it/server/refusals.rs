@@ -5,7 +5,7 @@
 //! The build for tests refuses most keys at random, in each run of a timer: see
 //! `module/src/redis/refusal.rs`.
 
-use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
+use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 
@@ -53,13 +53,13 @@ fn each_lease_ends_before_the_next_grant(kind: Kind) {
     expect_refusals(&server);
 }
 
-fn a_deleted_lock_passes_on_and_is_written(kind: Kind) {
+fn a_deleted_lock_is_handed_on_and_replicated(kind: Kind) {
     let server = start(&kind);
     let (mut eye, mut client) = (server.connect(), server.connect());
     for round in 0..30 {
         let key = format!("k{round}");
         token(&acquire(&mut eye, &key, "alice"));
-        wait_in_line(&mut client, &mut eye, &key, "bob");
+        wait_in_queue(&mut client, &mut eye, &key, "bob");
         eye.call(cmd!["DEL", &key]);
         token(&arrival(&mut client));
         assert_eq!(eye.call(cmd!["HGET", &key, "bob"]), Value::bulk("1"));
@@ -67,7 +67,7 @@ fn a_deleted_lock_passes_on_and_is_written(kind: Kind) {
     expect_refusals(&server);
 }
 
-fn permits_of_the_dead_are_given_to_the_next(kind: Kind) {
+fn permits_of_dead_holders_go_to_the_next_waiter(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();
     eye.run("SEM.SET s 2");
@@ -93,8 +93,8 @@ fn a_grant_to_a_killed_waiter_is_revoked(kind: Kind) {
         let (key, mut killed, mut next) = (format!("k{round}"), server.connect(), server.connect());
         token(&acquire(&mut eye, &key, "alice"));
         let id = killed.client_id();
-        wait_in_line(&mut killed, &mut eye, &key, "bob");
-        wait_in_line(&mut next, &mut eye, &key, "carol");
+        wait_in_queue(&mut killed, &mut eye, &key, "bob");
+        wait_in_queue(&mut next, &mut eye, &key, "carol");
         eye.run("MULTI");
         eye.call(cmd!["LOCK.RELEASE", &key, "alice"]);
         eye.call(cmd!["CLIENT", "KILL", "ID", id]);
@@ -105,7 +105,7 @@ fn a_grant_to_a_killed_waiter_is_revoked(kind: Kind) {
     expect_refusals(&server);
 }
 
-fn what_is_bound_is_released_when_its_session_is_gone(kind: Kind) {
+fn bound_locks_are_released_when_their_session_ends(kind: Kind) {
     let server = start(&kind);
     let (mut eye, mut client) = (server.connect(), server.connect());
     for round in 0..5 {
@@ -125,8 +125,8 @@ fn what_is_bound_is_released_when_its_session_is_gone(kind: Kind) {
 
 on_each_server!(
     each_lease_ends_before_the_next_grant,
-    a_deleted_lock_passes_on_and_is_written,
-    permits_of_the_dead_are_given_to_the_next,
+    a_deleted_lock_is_handed_on_and_replicated,
+    permits_of_dead_holders_go_to_the_next_waiter,
     a_grant_to_a_killed_waiter_is_revoked,
-    what_is_bound_is_released_when_its_session_is_gone,
+    bound_locks_are_released_when_their_session_ends,
 );

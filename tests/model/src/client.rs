@@ -18,13 +18,13 @@ pub enum Asks {
     Release,
     /// To release it and store the result: the grant's token, and the lifetime of the result.
     Store(u64, u8),
-    /// To bind it to that session, shared or not.
+    /// To bind it to the given session, shared or not.
     Binding(u8, bool),
     /// To downgrade to a shared hold.
     Downgrade,
-    /// To open a session, which gets that number.
+    /// Open a session with this number.
     Session(u8),
-    /// To read that session.
+    /// Read this session.
     Reading(u8),
 }
 
@@ -205,7 +205,7 @@ impl Client {
         self.lasting.map_or(length, |lasting| lasting.min(length))
     }
 
-    /// Updates the guard before a request to bind it to that session is sent.
+    /// Updates the guard before a request to bind it to the given session is sent.
     fn binds(&mut self, world: &World, number: u8) {
         let forgotten = |number: &u8| {
             let mut hearts = self.hearts.iter();

@@ -184,12 +184,12 @@ impl Server {
         lock.goes_with.is_some_and(|number| !self.is_open(number)) && !self.orphaned(lock.owner)
     }
 
-    /// The lock in the key at that time.
+    /// The lock in the key at the given time.
     pub(crate) fn seen(&self, now: u8) -> Option<Lock> {
         self.lock.filter(|lock| lock.until >= now)
     }
 
-    /// The result that exists at that time.
+    /// The result that exists at the time `now`.
     pub(crate) fn result(&self, now: u8) -> Option<Stored> {
         self.result.filter(|result| result.until >= now)
     }
@@ -203,7 +203,7 @@ impl Server {
         self.sessions.iter().any(|session| session.number == number)
     }
 
-    /// The input of the core for a request of that client.
+    /// The input of the core for a request of the given client.
     pub(crate) fn situation(&self, asks: usize, now: u8) -> Situation<'static> {
         let seen = match self.seen(now) {
             None => Observed::Free { stored: None },
@@ -230,7 +230,7 @@ pub(crate) fn holding(lock: Lock) -> Holding<'static> {
     Holding { owner: OWNERS[lock.owner], holds: 1, shared: 0, token, until }
 }
 
-/// A lock with one sharer, as that client sees it.
+/// A lock with one sharer, as read for the client `asks`.
 fn sharing(asks: usize, lock: Lock) -> Sharing<'static> {
     let until = UnixMillis(lock.until.into());
     Sharing {

@@ -52,15 +52,15 @@ pub enum Action {
     Write(usize),
     /// A client's write reaches the resource.
     Land(usize),
-    /// The replica of that number gets the next copy.
+    /// The replica of the given number gets the next copy.
     Copy(usize),
-    /// The replica of that number becomes the primary.
+    /// The replica of the given number becomes the primary.
     Promote(usize),
     /// The latest primary dies.
     Crash,
     /// The latest primary restarts, with all written data.
     Restart,
-    /// The latest primary notices that the reader of that session has disconnected.
+    /// The latest primary notices that the reader of the given session has disconnected.
     LoseReader(u8),
     /// The latest primary does due work.
     Work,

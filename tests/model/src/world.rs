@@ -78,7 +78,7 @@ pub enum Rule {
     Ttl,
     /// A heartbeat extends only the session that was read, not locks bound to an earlier session.
     OwnBeats,
-    /// From the sending of a binding on, the client's belief in the lock also ends with that session. The
+    /// From the sending of a binding on, the client's belief in the lock also ends with the session. The
     /// server may have bound the lock already, and would release it with the session.
     BindsBefore,
     /// Until the reply to a new binding, the belief also ends with the previous session. The lock may still

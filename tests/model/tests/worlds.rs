@@ -12,16 +12,16 @@ fn are_right(wanted: impl Fn(&&Row) -> bool) {
 }
 
 #[test]
-fn nothing_bad_is_reachable_by_leases_and_failovers_with_every_safeguard() {
+fn with_every_safeguard_leases_and_failovers_reach_no_violation() {
     are_right(|row| row.is_safe() && !row.has_sessions());
 }
 
 #[test]
-fn nothing_bad_is_reachable_by_sessions_with_every_safeguard() {
+fn with_every_safeguard_sessions_reach_no_violation() {
     are_right(|row| row.is_safe() && row.has_sessions());
 }
 
 #[test]
-fn the_hole_is_found_where_one_is_off() {
+fn without_a_safeguard_the_violation_is_found() {
     are_right(|row| !row.is_safe());
 }

@@ -120,7 +120,7 @@ impl Sim {
     }
 
     /// Whether a client dies just before a reply reaches it.
-    pub(crate) fn dies_unheard(&self, client: ClientId) -> bool {
+    pub(crate) fn dies_unnoticed(&self, client: ClientId) -> bool {
         let may_die = self.plan.wait_session_ms < SECOND / MS && self.plan.scene != Scene::Quorum;
         let dies = may_die && !self.calm.get() && self.percent(8);
         if dies {

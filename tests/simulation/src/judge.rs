@@ -120,7 +120,7 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn begins_to_believe(&mut self, belief: Belief) {
+    pub(crate) fn add_belief(&mut self, belief: Belief) {
         self.counts.believed += 1;
         self.beliefs.push(belief);
     }

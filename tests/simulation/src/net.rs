@@ -252,7 +252,7 @@ impl Sim {
         };
         let late = if self.percent(10) { self.below(3_000_000) } else { self.below(5_000) };
         self.at_server(after + 1 + late, server, move |node, sim| node.is_gone(sim, conn));
-        self.client_hears_of_a_break(conn, now + self.delay());
+        self.client_notices_a_break(conn, now + self.delay());
     }
 
     /// Breaks all connections of a client at once. Its last messages on them still arrive, but late.
@@ -267,17 +267,17 @@ impl Sim {
             let next = &mut self.net.borrow_mut().conns[conn].next[0];
             *next = late.max(*next);
         }
-        self.client_hears_of_a_break(conn, self.now() + self.delay());
+        self.client_notices_a_break(conn, self.now() + self.delay());
     }
 
-    fn client_hears_of_a_break(&self, conn: ConnId, at: u64) {
+    fn client_notices_a_break(&self, conn: ConnId, at: u64) {
         let client = self.net.borrow().client_of(conn);
         self.at(at, Who::Client(client), move |sim| sim.client_closes(conn));
     }
 
     /// Closes the server's end without a notice. The client notices late.
     pub(crate) fn break_silently(&self, conn: ConnId) {
-        self.client_hears_of_a_break(conn, self.now() + self.below(15_000_000));
+        self.client_notices_a_break(conn, self.now() + self.below(15_000_000));
     }
 
     /// Cuts the link between the two until it is healed.

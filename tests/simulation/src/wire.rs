@@ -43,12 +43,12 @@ pub(crate) fn key_name(key: Key) -> String {
     format!("lock{key}")
 }
 
-/// The lock with that key.
+/// The lock with the given key.
 pub(crate) fn key_of(name: &[u8]) -> Option<Key> {
     decimal(name.strip_prefix(b"lock")?)
 }
 
-/// The key of the result for that lock.
+/// The key of the result for the given lock.
 pub(crate) fn result_name(key: Key) -> String {
     format!("result{key}")
 }

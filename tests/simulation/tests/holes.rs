@@ -74,7 +74,7 @@ holes! {
 }
 
 #[test]
-fn with_all_safeguards_nothing_is_wrong() {
+fn with_all_safeguards_there_is_no_violation() {
     let mut counts = Counts::default();
     for seed in 0..150 {
         let report = run(seed, STEPS, &Settings::default(), false);
@@ -103,7 +103,7 @@ fn with_all_safeguards_nothing_is_wrong() {
 
 #[test]
 #[cfg(tokio_unstable)]
-fn a_seed_decides_everything() {
+fn a_seed_determines_the_whole_run() {
     for seed in 0..100 {
         let once = run(seed, STEPS, &Settings::default(), true);
         let again = run(seed, STEPS, &Settings::default(), true);

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_in_the_slot_of_its_key() {
+    fn the_lock_of_a_key_is_in_the_same_slot() {
         for (key, lock) in [
             ("report", "{report}:lock"),
             ("{user:7}:feed", "{user:7}:feed:lock"),

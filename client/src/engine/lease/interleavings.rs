@@ -205,7 +205,7 @@ fn now(clock: &ByHand) -> u64 {
 }
 
 #[test]
-fn a_guard_that_believes_is_right_and_lost_is_final() {
+fn a_valid_guard_is_held_and_lost_is_final() {
     shuttle::check_random(
         || {
             let (world, share) = World::new();
@@ -246,7 +246,7 @@ fn a_guard_that_believes_is_right_and_lost_is_final() {
 
 /// The case of a program that sets the lease while the watchdog renews it.
 #[test]
-fn renewals_of_several_lengths_overlap_and_belief_is_right() {
+fn overlapping_renewals_of_different_lengths_keep_validity_right() {
     shuttle::check_random(
         || {
             let (world, share) = World::new();
@@ -278,7 +278,7 @@ fn renewals_of_several_lengths_overlap_and_belief_is_right() {
 }
 
 #[test]
-fn guards_that_come_and_go_leave_nothing_at_the_server() {
+fn guards_that_are_created_and_dropped_leave_no_hold_on_the_server() {
     shuttle::check_random(
         || {
             let (world, share) = World::new();
@@ -315,7 +315,7 @@ fn guards_that_come_and_go_leave_nothing_at_the_server() {
 }
 
 #[test]
-fn whoever_waits_for_the_loss_is_woken() {
+fn a_task_that_waits_for_the_loss_is_woken() {
     shuttle::check_random(
         || {
             let (world, share) = World::new();

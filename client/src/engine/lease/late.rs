@@ -137,7 +137,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_in_flight_counts_until_its_own_answer() {
+    fn a_request_in_flight_counts_until_its_own_reply() {
         let mut late = Late::default();
         let first = late.sending(1, SHORT);
         let second = late.sending(1, LONG);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_over_when_a_later_one_is_answered_over_the_same_connection() {
+    fn an_abandoned_request_is_over_after_a_later_reply_on_its_connection() {
         let mut late = Late::default();
         let lost = late.sending(1, SHORT);
         let beside = late.sending(1, LONG);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_over_forgotten_connections_count_for_ever() {
+    fn renewals_over_forgotten_connections_count_forever() {
         let mut late = Late::default();
         for (via, length) in [(1, SHORT), (2, LONG), (3, LONG), (4, LONG)] {
             let renewal = late.sending(via, length);

@@ -75,7 +75,7 @@ impl Stage {
 }
 
 #[test]
-fn a_lease_is_believed_in_until_the_margin_before_its_end() {
+fn a_lease_is_valid_until_the_margin_before_its_end() {
     let stage = granted(watched(30_000));
     // 30 s less 1 %, 2 ms and the margin.
     assert_eq!(stage.lease.left(), millis(30_000 - 300 - 2 - 500));
@@ -86,7 +86,7 @@ fn a_lease_is_believed_in_until_the_margin_before_its_end() {
 }
 
 #[test]
-fn it_is_renewed_after_a_third_or_a_little_earlier() {
+fn a_lease_is_renewed_after_a_third_or_slightly_earlier() {
     let stage = granted(watched(30_000));
     let WatchdogAction::Later(when) = stage.lease.action(at(10_000)) else { panic!("not yet") };
     assert!(when <= at(20_000) && when > at(19_600), "{when:?}");
@@ -94,13 +94,13 @@ fn it_is_renewed_after_a_third_or_a_little_earlier() {
 }
 
 #[test]
-fn a_fixed_lease_is_only_looked_at_when_it_ends() {
+fn a_fixed_lease_is_only_checked_when_it_ends() {
     let stage = granted(fixed(30_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Later(at(10_000 + 29_198)));
 }
 
 #[test]
-fn while_a_renewal_is_under_way_the_watchdog_sends_no_other() {
+fn the_watchdog_sends_one_renewal_at_a_time() {
     let stage = granted(watched(30_000));
     assert_eq!(stage.lease.take_up(at(20_000)), Some(millis(30_000)));
     assert_eq!(stage.lease.action(at(25_000)), WatchdogAction::Later(at(39_198)));
@@ -123,7 +123,7 @@ fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
 }
 
 #[test]
-fn an_offer_whose_first_renewal_fails_is_tried_again_while_it_lasts() {
+fn the_first_renewal_of_an_offer_is_retried_while_the_offer_lasts() {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
     let late = Late::default();
@@ -147,7 +147,7 @@ fn an_offer_whose_first_renewal_fails_is_tried_again_while_it_lasts() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_finds_nothing_again() {
+fn a_late_reply_does_not_revive_a_lost_lease() {
     let stage = granted(watched(30_000));
     let renewal = stage.lease.renewing(at(20_000), millis(30_000), 1);
     stage.time_is(39_198);
@@ -156,7 +156,7 @@ fn an_answer_that_comes_too_late_finds_nothing_again() {
 }
 
 #[test]
-fn a_shorter_renewal_counts_from_when_it_is_sent() {
+fn a_shorter_renewal_counts_from_the_time_it_is_sent() {
     let stage = granted(fixed(100_000));
     let (length, before) = stage.lease.change(stage.share, at(10_000), millis(1_000));
     assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
@@ -166,7 +166,7 @@ fn a_shorter_renewal_counts_from_when_it_is_sent() {
 }
 
 #[test]
-fn renewals_may_overlap_and_no_more_is_believed_than_the_server_grants_in_any_order() {
+fn overlapping_renewals_in_any_order_are_never_valid_longer_than_granted() {
     let stage = granted(watched(30_000));
     let long = stage.lease.renewing(at(12_000), millis(30_000), 1);
     let (length, _) = stage.lease.change(stage.share, at(12_100), millis(2_000));
@@ -183,7 +183,7 @@ fn renewals_may_overlap_and_no_more_is_believed_than_the_server_grants_in_any_or
 }
 
 #[test]
-fn a_longer_lease_that_is_not_answered_yet_delays_no_renewal() {
+fn an_unanswered_longer_lease_does_not_delay_renewals() {
     let stage = granted(watched(3_000));
     let (length, _) = stage.lease.change(stage.share, at(10_500), millis(60_000));
     stage.lease.renewing(at(10_500), length, 1);
@@ -191,7 +191,7 @@ fn a_longer_lease_that_is_not_answered_yet_delays_no_renewal() {
 }
 
 #[test]
-fn a_fixed_lease_that_may_be_lost_is_checked_for_what_is_left_of_it() {
+fn a_fixed_lease_that_may_be_lost_is_checked_until_it_ends() {
     let stage = granted(fixed(30_000));
     stage.time_is(20_000);
     stage.lease.suspect(Loss::Forced, at(20_000));
@@ -230,7 +230,7 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
 }
 
 #[test]
-fn many_that_are_due_are_looked_at_some_at_a_time() {
+fn many_due_leases_are_handled_in_batches() {
     let mut agenda = Agenda::default();
     let stages: Vec<_> = (0..CHUNK + 7).map(|id| numbered(id, watched(30_000))).collect();
     for stage in &stages {
@@ -243,7 +243,7 @@ fn many_that_are_due_are_looked_at_some_at_a_time() {
 
 /// A renewal would change the lease of the process that adopts the lock.
 #[test]
-fn nothing_is_renewed_for_a_guard_that_hands_its_lock_over() {
+fn a_guard_that_is_detached_is_not_renewed() {
     let stage = granted(watched(30_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
     stage.lease.abandon(stage.share);
@@ -255,7 +255,7 @@ fn nothing_is_renewed_for_a_guard_that_hands_its_lock_over() {
 }
 
 #[test]
-fn leaving_twice_takes_one_share() {
+fn removing_a_guard_twice_removes_it_once() {
     let stage = granted(watched(3_000));
     let turn = stage.turn();
     let inner = stage.lease.reentered(&turn, at(10_000), watched(3_000), true).expect("held");
@@ -273,7 +273,7 @@ fn leaving_twice_takes_one_share() {
 }
 
 #[test]
-fn what_the_server_has_taken_away_is_not_released() {
+fn a_lock_that_the_server_took_away_is_not_released() {
     let stage = granted(watched(3_000));
     stage.lease.lose(true, Loss::Forgotten);
     assert!(stage.lease.is_lost());
@@ -284,7 +284,7 @@ fn what_the_server_has_taken_away_is_not_released() {
 }
 
 #[test]
-fn what_is_over_by_the_clock_is_released_all_the_same() {
+fn a_lock_whose_lease_ended_by_the_clock_is_still_released() {
     let stage = granted(watched(3_000));
     stage.time_is(60_000);
     assert!(stage.lease.is_lost());
@@ -303,7 +303,7 @@ fn a_change_that_the_server_refuses_is_forgotten() {
 }
 
 #[test]
-fn a_reentry_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_at_once() {
+fn an_unconfirmed_reentry_does_not_extend_validity_and_is_renewed_at_once() {
     let stage = granted(watched(30_000));
     stage.time_is(15_000);
     let (turn, before) = (stage.turn(), stage.lease.left());
@@ -314,7 +314,7 @@ fn a_reentry_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_a
 }
 
 #[test]
-fn a_binding_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_at_once() {
+fn an_unconfirmed_binding_does_not_extend_validity_and_is_renewed_at_once() {
     let stage = granted(watched(30_000));
     stage.time_is(15_000);
     let (turn, before) = (stage.turn(), stage.lease.left());
@@ -327,7 +327,7 @@ fn a_binding_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_a
 }
 
 #[test]
-fn while_it_is_bound_anew_what_it_was_bound_to_counts_too() {
+fn while_a_lock_is_bound_again_the_earlier_session_counts_too() {
     let stage = granted(watched(600_000));
     stage.time_is(15_000);
     let sessions = [20_000, 30_000].map(|until| {
@@ -364,7 +364,7 @@ fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
 }
 
 #[test]
-fn leases_that_have_ended_are_forgotten_though_a_later_one_lives() {
+fn ended_leases_are_removed_while_a_later_one_is_live() {
     let mut leases = Leases::default();
     assert!(!leases.any());
     let stages: Vec<_> = (0..1_000).map(|id| numbered(id, fixed(30_000))).collect();

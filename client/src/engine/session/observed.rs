@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_never_go_back_whichever_server_tells() {
+    fn observed_terms_never_go_back_whatever_server_reports_them() {
         let observed = observed();
         let forced = Some(Loss::Forced);
         for (seen, expected) in [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_what_is_not_new() {
+    fn observers_are_notified_of_new_states_only() {
         let observed = observed();
         let mut view = observed.view.subscribe();
         let mut is_told = |seen| {

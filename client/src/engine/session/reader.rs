@@ -10,7 +10,7 @@ use crate::engine::session::{Session, Uses, is_forgotten};
 use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::wire::error::Error;
-use crate::wire::outcome::{self, News};
+use crate::wire::outcome::{self, Event};
 use crate::wire::request;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::Value;
@@ -187,15 +187,15 @@ impl Reader {
         Ok(())
     }
 
-    fn deliver(&self, news: News) {
+    fn deliver(&self, news: Event) {
         let mut uses = self.0.uses();
         match news {
-            News::Of(owner, told) => {
+            Event::Wait(owner, told) => {
                 let wait = uses.waits.remove(&*owner);
                 // (S2)
                 let _taken = wait.map(|wait| wait.send(told));
             }
-            News::About(key, seen) => {
+            Event::Observed(key, seen) => {
                 if let Some(observer) = uses.observed.get(&*key) {
                     observer.send_replace(Some(seen.map_err(Error::from)));
                 }

@@ -26,7 +26,7 @@ fn cluster(node: ConnectionInfo, patience: Duration) -> Arc<Cluster> {
 }
 
 #[tokio::test]
-async fn all_who_have_to_look_at_the_same_time_share_one_look() {
+async fn concurrent_refreshes_share_one_request() {
     let (node, taken) = mute();
     let cluster = cluster(node, Duration::from_millis(300));
     for outcome in join_all((0..10).map(|_| cluster.find(b"k"))).await {
@@ -36,7 +36,7 @@ async fn all_who_have_to_look_at_the_same_time_share_one_look() {
 }
 
 #[tokio::test]
-async fn a_look_goes_on_when_those_who_need_it_give_up() {
+async fn a_refresh_continues_when_its_callers_give_up() {
     let (node, taken) = mute();
     let cluster = cluster(node, Duration::from_secs(60));
     for _ in 0..5 {

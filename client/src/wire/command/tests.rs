@@ -88,7 +88,7 @@ fn options_name_results_and_further_locks() {
 }
 
 #[test]
-fn an_owner_may_say_something_of_itself() {
+fn an_owner_can_set_a_value() {
     let mut con = answering(Value::Nil);
     let (lease, says) = (Duration::from_secs(1), AcquireOptions::default().value(b"a:1"));
     assert_eq!(now(con.lock_acquire_options("k", "a", lease, says)), Ok(None));
@@ -100,7 +100,7 @@ fn an_owner_may_say_something_of_itself() {
 }
 
 #[test]
-fn what_waiting_cost_is_read() {
+fn the_profile_of_waits_is_read() {
     let fields = [("waited", 9), ("longest-wait", 5), ("hand-offs", 2), ("held", 4), ("missed", 0)];
     let fields = fields.map(|(name, of)| (Value::SimpleString(name.into()), Value::Int(of)));
     let key = (Value::SimpleString("key".into()), Value::BulkString(b"k".into()));
@@ -121,7 +121,7 @@ fn an_invalid_duration_is_refused_and_nothing_is_sent() {
 }
 
 #[test]
-fn a_reply_that_does_not_fit_is_an_error() {
+fn an_unexpected_reply_is_an_error() {
     let mut con = answering(Value::Okay);
     let kind = |outcome: RedisResult<()>| outcome.unwrap_err().kind();
     let lease = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use crate::story::Story;
 use moves::{all_are_served, waiters};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_each_node_the_story_is_that_of_a_server_alone() {
+async fn every_node_behaves_like_a_single_server() {
     let cluster = Cluster::start(3, 0);
     let client = client(&cluster).await;
     for slot in a_key_of_each(&cluster) {
@@ -15,7 +15,7 @@ async fn at_each_node_the_story_is_that_of_a_server_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_list_is_of_all_nodes() {
+async fn the_list_covers_all_nodes() {
     let cluster = Cluster::start(3, 0);
     let client = client(&cluster).await;
     let keys = a_key_of_each(&cluster);

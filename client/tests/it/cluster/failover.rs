@@ -1,11 +1,11 @@
 //! Masters die, and their replicas take over.
 
 use super::*;
-use crate::sentinel::what_the_replica_knows_is_kept;
+use crate::sentinel::replicated_locks_are_kept;
 use moves::{all_are_served, waiters};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lost_at_once() {
+async fn after_a_masters_death_replicated_locks_are_kept_and_others_lost_at_once() {
     let cluster = Cluster::start(3, 1);
     let client = client(&cluster).await;
     let key = early_key(&cluster);
@@ -13,7 +13,7 @@ async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lo
     // A loss at another master does not concern this lock.
     let other = a_key_of_each(&cluster).pop().unwrap();
     let other = ok(client.lock(other).acquire()).await;
-    what_the_replica_knows_is_kept(&client, master, cluster.replica_of(master), &key).await;
+    replicated_locks_are_kept(&client, master, cluster.replica_of(master), &key).await;
     assert!(!other.is_lost());
     // The other master may hear later that the cluster is up again.
     meanwhile(|| cluster.wait_until_agreed());
@@ -21,7 +21,7 @@ async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_and_waited_for_outlives_a_restart_of_all_six_nodes() {
+async fn locks_and_waits_survive_a_restart_of_all_six_nodes() {
     let cluster = Cluster::start(3, 1);
     let client = client(&cluster).await;
     let mut locks = Vec::new();
@@ -52,7 +52,7 @@ async fn what_is_held_and_waited_for_outlives_a_restart_of_all_six_nodes() {
 
 /// No replica takes over, and for a while no node serves commands.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
+async fn a_cluster_that_is_down_is_retried_within_the_limit() {
     let cluster = Cluster::start(3, 0);
     let client = client(&cluster).await;
     let [here, other, _] = a_key_of_each(&cluster).try_into().unwrap();

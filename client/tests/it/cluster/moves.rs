@@ -36,7 +36,7 @@ pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
 
 /// The slot moves to another node and back, and then to a node that has just joined and leaves again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
+async fn a_held_lock_and_its_waiters_move_with_their_slot_and_back() {
     let mut cluster = Cluster::start(3, 0);
     let client = client_with(&cluster, Duration::from_secs(20)).await;
     let key = early_key(&cluster);
@@ -68,7 +68,7 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
 
 /// The previous node of the slot still runs, and so does the session there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bound_lock_is_bound_again_where_its_slot_has_moved() {
+async fn a_bound_lock_is_bound_again_at_the_new_node_of_its_slot() {
     let cluster = Cluster::start(3, 0);
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(3));
     let client = builder.connect(cluster.url()).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_bound_lock_is_bound_again_where_its_slot_has_moved() {
 
 /// Half a slot is here, and half of it there.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_half_moved_is_asked_for_where_it_is() {
+async fn during_a_migration_requests_go_to_the_node_that_has_the_key() {
     let cluster = Cluster::start(3, 0);
     let client = client_with(&cluster, Duration::from_secs(6)).await;
     let key = early_key(&cluster);

@@ -5,7 +5,7 @@ use crate::tls::of_the_documents;
 use harness::port;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_one_node_that_answers_is_enough() {
+async fn one_node_that_answers_is_enough() {
     let cluster = Cluster::start(3, 1);
     let dead = port::free();
     for node in [&cluster.nodes()[1], &cluster.nodes()[4]] {
@@ -27,7 +27,7 @@ async fn any_one_node_that_answers_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_nodes_get_the_login_and_it_needs_no_more_than_the_documents_say() {
+async fn all_nodes_get_the_login_and_the_documented_rights_suffice() {
     let cluster = Cluster::start(3, 0);
     let (user, more) = (of_the_documents("ACL SETUSER shop"), of_the_documents("+cluster|"));
     for node in cluster.nodes() {

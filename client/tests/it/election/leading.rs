@@ -6,7 +6,7 @@ use kvlock::Error;
 use std::sync::{Arc, Mutex};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_says_of_itself_what_it_likes_while_it_leads() {
+async fn a_leader_can_set_any_value_while_it_leads() {
     let mut stage = Stage::set().await;
     let election = candidate(&stage, "a:1");
     let leader = campaign(&election).await;
@@ -61,7 +61,7 @@ fn leads(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
+async fn a_leader_resigns_when_its_work_is_dropped_and_not_earlier() {
     let clock = Suspended::new();
     let mut stage = Stage::with(clock.renewing()).await;
     let election = candidate(&stage, "a");
@@ -93,7 +93,7 @@ async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_lost_it_stands_for_election_again() {
+async fn a_leader_that_lost_the_lock_campaigns_again() {
     let mut stage = Stage::set().await;
     let (election, terms) = (candidate(&stage, "a"), Arc::<Mutex<Vec<_>>>::default());
     let (candidate, noted) = (election.clone(), terms.clone());
@@ -135,7 +135,7 @@ async fn an_election_costs_two_commands_more_than_a_lock() {
 
 /// Clones are one candidate, which would wait behind itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_leads_does_not_stand_again_and_does_not_lead_once_it_lets_go() {
+async fn a_leader_does_not_campaign_and_does_not_lead_after_resigning() {
     let stage = Stage::set().await;
     let election = stage.client.election("k");
     let leader = ok(election.campaign()).await;

@@ -25,7 +25,7 @@ fn in_line(stage: &mut Stage, election: &Election) -> tokio::task::JoinHandle<Le
     campaigns
 }
 
-/// Waits until that number of clients observes `k`. A leader starts to observe a moment after it leads.
+/// Waits until the given number of clients observes `k`. A leader starts to observe a moment after it leads.
 fn observed_by(stage: &mut Stage, clients: i64) {
     wait::until_is("observers", SOON, clients, || {
         let info = stage.control.run("LOCK.INFO k");

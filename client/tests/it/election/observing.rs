@@ -31,7 +31,7 @@ async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
+async fn observers_see_every_leader_and_every_vacancy_with_its_reason() {
     let mut stage = Stage::set().await;
     let others = [stage.other().await, stage.other().await];
     let mut observers = [observer(&others[0]).await, observer(&others[1]).await];
@@ -73,7 +73,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_hears_at_once_that_the_next_one_leads() {
+async fn a_leader_is_notified_at_once_that_the_next_one_leads() {
     let mut stage = Stage::set().await;
     let leader = campaign(&candidate(&stage, "a").lease(LONG)).await;
     observed_by(&mut stage, 1);
@@ -86,7 +86,7 @@ async fn a_leader_hears_at_once_that_the_next_one_leads() {
 
 /// Also by later observers, after a downgrade, and after another owner has taken over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_observed_for_all_who_want_it_so() {
+async fn one_observation_serves_all_guards_of_a_lock() {
     let mut stage = Stage::set().await;
     for how in ["came in later", "goes on sharing", "took it over"] {
         // Another client's report of the end of the last hold does not apply to it.
@@ -121,7 +121,7 @@ async fn a_lock_is_observed_for_all_who_want_it_so() {
 
 /// A shared lock has no single holder, and its sharers learn nothing new from that.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
+async fn a_sharer_of_an_observed_lock_sends_no_checks() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").shared().observed();
     let first = ok(lock.acquire()).await;
@@ -136,7 +136,7 @@ async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_many_observe_the_server_tells_a_client_once() {
+async fn the_server_notifies_a_client_once_for_many_observers() {
     let mut stage = Stage::set().await;
     let mut observers = Vec::new();
     for _ in 0..100 {
@@ -158,7 +158,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
+async fn an_observer_survives_a_restart_of_the_server_and_sees_no_term_twice() {
     let server = Server::options().append_only("always").start();
     let mut stage = Stage::of(server, Client::builder()).await;
     let other = stage.other().await;
@@ -180,7 +180,7 @@ async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_observe_is_told_and_leads_all_the_same() {
+async fn a_leader_without_the_right_to_observe_leads_and_is_told() {
     let clock = Suspended::new();
     let mut stage = Stage::with(clock.renewing()).await;
     stage.control.run("ACL SETUSER default -lock.observe");

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_candidate_that_gives_up_or_fails_is_one_no_more() {
+async fn a_candidate_that_gives_up_or_fails_leaves_the_queue() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let election = candidate(&stage, "a");
@@ -49,7 +49,7 @@ async fn a_campaign_does_not_outlive_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_resigns_does_not_wait_for_a_server_that_hangs() {
+async fn resigning_does_not_wait_for_a_hanging_server() {
     let stage = Stage::with(Client::builder().reply_timeout(Duration::from_secs(1))).await;
     let (first, second) = (candidate(&stage, "a"), stage.client.election("l"));
     let (leader, dropped) = (campaign(&first).await, campaign(&second).await);

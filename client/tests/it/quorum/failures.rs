@@ -12,7 +12,7 @@ use std::time::Duration;
 const SHORT: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_of_five_may_be_down_and_three_may_not() {
+async fn a_quorum_of_five_tolerates_two_servers_down_but_not_three() {
     let stage = Stage::set(5).await;
     stage.servers[0].kill9();
     stage.servers[3].kill9();
@@ -40,7 +40,7 @@ async fn two_of_five_may_be_down_and_three_may_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
+async fn a_hanging_server_delays_a_quorum_only_by_its_timeout() {
     // The clients' own reply timeout is longer than this test.
     let slow = Client::builder().reply_timeout(10 * SOON);
     let mut stage = Stage::with(5, slow).await;
@@ -66,7 +66,7 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
+async fn a_lock_renewed_by_a_majority_is_kept() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(6))).await;
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 5);
@@ -87,7 +87,7 @@ async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
 
 /// One server's tokens are far ahead of the others, which refuse to follow.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
+async fn a_server_with_tokens_centuries_ahead_is_not_used() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
     servers[1].connect().run("SET kvlock:floor 4400000000000000");
     let stage = Stage::of(servers, Client::builder()).await;
@@ -106,7 +106,7 @@ async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
+async fn the_loss_of_a_majority_is_reported_before_another_owner_can_acquire() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
     // The lock is lost, although it could be acquired again on the servers that lost it.
     stage.taken_at([3, 4]);
@@ -132,7 +132,7 @@ async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
 const HOUR_MS: i64 = 3_600_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_jumps_while_more_than_a_majority_holds_it_harms_nobody() {
+async fn a_clock_jump_on_one_server_is_harmless_with_more_than_a_majority() {
     let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
     let start = |clock: &Clock| Server::options().clock(clock).start();
     let stage = Stage::of(clocks.iter().map(start).collect(), Client::builder()).await;
@@ -153,7 +153,7 @@ async fn a_clock_that_jumps_while_more_than_a_majority_holds_it_harms_nobody() {
         last = guard.token().value();
         ok(guard.release()).await;
         stage.assert_nothing_is_left();
-        // The next holder has the larger token, for any date of that server.
+        // The next token is larger, however far the clock of the server jumped.
         let next = ok(other.lock("k").acquire()).await;
         assert!(next.token().value() > last, "{} after {last}", next.token());
         last = next.token().value();

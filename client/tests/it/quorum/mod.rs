@@ -92,7 +92,7 @@ fn assert_no_majority<T: std::fmt::Debug>(told: Result<T, Error>, down: usize, o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
+async fn a_minority_held_by_another_owner_does_not_matter_and_a_majority_does() {
     let stage = Stage::set(5).await;
     stage.taken_at([0, 1]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
@@ -120,7 +120,7 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_server_and_two_are_quorums_that_bear_no_failure() {
+async fn quorums_of_one_and_two_tolerate_no_failure() {
     for count in [1, 2] {
         let stage = Stage::set(count).await;
         let guard = ok(stage.quorum.lock("k").acquire()).await;
@@ -134,7 +134,7 @@ async fn one_server_and_two_are_quorums_that_bear_no_failure() {
 
 /// Raises the token of one server to the largest of the majority, as a quorum does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() {
+async fn a_token_is_raised_on_all_servers_or_unchanged() {
     let mut stage = super::Stage::set().await;
     let lease = Duration::from_secs(3);
     let mut guard = ok(stage.client.lock("k").lease(lease).acquire()).await;
@@ -155,7 +155,7 @@ async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_all_servers_refuse_is_refused() {
+async fn a_request_that_all_servers_refuse_is_refused() {
     let stage = Stage::set(1).await;
     stage.connect(0).run("CONFIG SET kvlock.max-lease-ms 1000");
     stage.connect(0).run("SET text 1");

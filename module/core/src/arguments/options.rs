@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_is_said_once_and_is_no_number() {
+    fn bound_is_given_once_and_is_not_a_number() {
         for options in [&["BOUND", "SHARED"][..], &["shared", "bound"]] {
             assert_eq!(bound(options).map(|(bound, others)| (bound, others.len())), Ok((true, 1)));
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn further_keys_are_taken_off_wherever_they_stand() {
+    fn further_keys_may_be_anywhere_among_the_options() {
         let read = |words: &[&'static str]| {
             let read = further("k", words);
             read.map(|read| {

@@ -55,7 +55,7 @@ fn work_off(table: &mut Table<u32>) -> usize {
 }
 
 #[test]
-fn a_crowd_steps_aside_and_comes_back_in_order_some_at_a_time() {
+fn many_waits_of_a_session_are_set_away_and_return_in_order_in_batches() {
     let (mut table, session) = crowd();
     lose(&mut table, session);
     assert!(table.sessions_have_work() && table.next_due(NOW) == Some(Millis(0)));
@@ -72,7 +72,7 @@ fn a_crowd_steps_aside_and_comes_back_in_order_some_at_a_time() {
 }
 
 #[test]
-fn a_lock_passes_over_a_crowd_that_has_not_stepped_aside_yet() {
+fn a_lock_skips_waits_of_an_away_session_that_are_not_set_away_yet() {
     let (mut table, session) = crowd();
     lose(&mut table, session);
     let (_, change) =
@@ -94,7 +94,7 @@ fn a_lock_passes_over_a_crowd_that_has_not_stepped_aside_yet() {
 }
 
 #[test]
-fn a_crowd_of_a_session_that_is_gone_leaves_some_at_a_time() {
+fn the_waits_of_an_ended_session_leave_in_batches() {
     let (mut table, session) = crowd();
     assert_eq!(table.close_session(session), None);
     assert_eq!(table.session_count(), (0, 0));
@@ -104,7 +104,7 @@ fn a_crowd_of_a_session_that_is_gone_leaves_some_at_a_time() {
 }
 
 #[test]
-fn what_is_acknowledged_all_at_once_is_dropped_some_at_a_time() {
+fn many_acknowledged_outcomes_are_dropped_in_batches() {
     let (mut table, session) = crowd();
     for number in 0..MANY {
         assert_eq!(table.cancel(KEY, format!("owner:{number}").as_bytes()), Some(None));
@@ -140,7 +140,7 @@ fn readers(count: u32) -> Table<u32> {
 
 /// The server becomes a replica, and a primary again before everything is freed.
 #[test]
-fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time() {
+fn a_role_change_discards_all_sessions_at_once_and_frees_them_one_by_one() {
     const SESSIONS: u32 = 10_000;
     let mut table = readers(SESSIONS);
     let first = table.session(&name(0), b"user").expect("it is there");
@@ -165,7 +165,7 @@ fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time(
     assert!(clients.eq(0..SESSIONS), "each blocked reader once");
     assert!(freed.len() > 20_000, "{} pieces", freed.len());
     // The grant of a session from before the role change was not sent. It is not taken back.
-    assert_eq!(table.next_untold(), None);
+    assert_eq!(table.next_unsent(), None);
     let holding =
         Holding { owner: b"granted", holds: 1, shared: 0, token: Some(unsent.token), until: None };
     let held = at(Observed::Held(holding));
@@ -175,7 +175,7 @@ fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time(
 
 /// Runs with a large number of blocked readers, as when the module is drained.
 #[test]
-fn ten_thousand_readers_are_told_some_at_a_time_and_each_once() {
+fn ten_thousand_readers_are_answered_in_batches_and_once_each() {
     const READERS: u32 = 10_000;
     let mut table = readers(READERS);
     table.wake_readers();
@@ -191,7 +191,7 @@ fn ten_thousand_readers_are_told_some_at_a_time_and_each_once() {
 
 /// A large table must not be copied to make room, because all clients of the server would wait for that.
 #[test]
-fn a_crowd_of_grants_that_nobody_reads_takes_room_by_one_at_a_time() {
+fn many_unread_grants_are_taken_back_one_by_one() {
     let (mut table, session) = crowd();
     let free = at(Observed::Free { stored: None });
     for number in 0..MANY {

@@ -1,6 +1,6 @@
 //! Commands of transcripts for sessions.
 
-use kvlock_core::{Ending, Millis, Outcome, Reading, SessionId, SessionName, Untold};
+use kvlock_core::{Ending, Millis, Outcome, Reading, SessionId, SessionName, UnsentGrant};
 
 use crate::Args;
 use crate::stage::{Client, Stage};
@@ -98,7 +98,7 @@ impl Stage {
     pub(crate) fn sessions_due(&mut self) {
         while self.table.session_due(self.clock.now()) {}
         while self.table.work_on_sessions() {}
-        while let Some(Untold { key, owner, id, token, .. }) = self.table.next_untold() {
+        while let Some(UnsentGrant { key, owner, id, token, .. }) = self.table.next_unsent() {
             let lock = (key.db, String::from_utf8_lossy(&key.name).into_owned());
             let owner = String::from_utf8_lossy(&owner).into_owned();
             self.say(&format!("nobody was told of the grant to {owner}"));

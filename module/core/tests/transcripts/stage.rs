@@ -330,7 +330,7 @@ impl Stage {
     }
 
     pub(crate) fn look(&mut self, lock: &Name, cause: Cause) -> Change<Client> {
-        if self.with(lock, "", |table, at| table.must_find_the_living(at)) {
+        if self.with(lock, "", |table, at| table.must_find_live_sharers(at)) {
             self.with_all(lock, "", |table, at| table.look(at, cause))
         } else {
             self.with(lock, "", |table, at| table.look(at, cause))

@@ -1,8 +1,8 @@
 //! Text of replies, changes and counters in transcripts.
 
 use kvlock_core::{
-    AcquireReply, Cause, Change, Changed, Counters, Holding, Millis, News, Now, Observed,
-    ReleaseReply, RenewReply, Share, Sharers, Sharing, Standing, Token, UnixMillis,
+    AcquireReply, Cause, Change, Changed, Counters, Holding, Millis, Now, Observed, ReleaseReply,
+    RenewReply, Share, Sharers, Sharing, Standing, Token, UnixMillis, VersionedState,
 };
 
 use kvlock_core_reference::sim::Name;
@@ -172,7 +172,7 @@ pub(crate) fn changed(changed: &Changed) -> String {
 }
 
 /// Returns the state of a lock as an observer sees it.
-pub(crate) fn standing(news: &News) -> String {
+pub(crate) fn standing(news: &VersionedState) -> String {
     let token =
         |token: Option<Token>| token.map_or_else(|| "none".to_owned(), |it| it.value().to_string());
     let what = match &news.standing {

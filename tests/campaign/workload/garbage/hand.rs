@@ -125,7 +125,7 @@ pub(crate) const CROWD: &str = "\
 const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
     redis.pcall('LOCK.WAIT', KEYS[1], 'w' .. n, 50, ARGV[2], 'SESSION', ARGV[3]) end";
 
-/// Data about a server for making these commands.
+/// Data about a server, from which random commands are made.
 #[derive(Debug)]
 pub(crate) struct Hand {
     grammar: Grammar,

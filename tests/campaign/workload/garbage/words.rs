@@ -31,7 +31,7 @@ pub(super) fn key_of(family: &[u8], random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// A word for an argument of that kind and name, as `COMMAND DOCS` calls them.
+/// A word for an argument of the given kind and name, as `COMMAND DOCS` calls them.
 pub(super) fn draw(kind: &str, name: &str, random: &mut Random) -> Vec<u8> {
     if random.percent(2) {
         return anything(random);

@@ -159,8 +159,8 @@ impl<'a> Worker<'a> {
         match self.get(count, lease) {
             Ending::Done => {
                 self.granted();
-                if self.goes_on_sharing() {
-                    self.go_on_sharing(lease);
+                if self.keeps_sharing() {
+                    self.keep_sharing(lease);
                 } else {
                     self.use_it(count, lease);
                 }
@@ -213,7 +213,7 @@ impl<'a> Worker<'a> {
         self.client.scene.granted(&what);
     }
 
-    fn goes_on_sharing(&mut self) -> bool {
+    fn keeps_sharing(&mut self) -> bool {
         self.kind == KeyKind::Shared && !self.shared && self.random.percent(25)
     }
 
@@ -242,7 +242,7 @@ impl<'a> Worker<'a> {
 
     /// Downgrades an exclusive hold to a shared one. Then repeats the shared request, whose reply has the
     /// token.
-    fn go_on_sharing(&mut self, lease: u64) {
+    fn keep_sharing(&mut self, lease: u64) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let share = cmd!["LOCK.ACQUIRE", key, owner, lease, "SHARED", "HOLDS", 1];
         let release = cmd!["LOCK.RELEASE", key, owner, "ALL"];
@@ -297,7 +297,7 @@ impl<'a> Worker<'a> {
         if lease == LONG_MS || self.random.percent(85) {
             let asks = self.gives_back(cmd!["ALL"]);
             let ending = if self.random.percent(15) {
-                self.release_to_the_dead(&asks)
+                self.release_to_lost_clients(&asks)
             } else {
                 self.call(&asks)
             };
@@ -309,7 +309,7 @@ impl<'a> Worker<'a> {
 
     /// Releases the hold to the first waiter, and kills that waiter's connection before it can deliver the
     /// grant.
-    fn release_to_the_dead(&mut self, asks: &Asks) -> Ending {
+    fn release_to_lost_clients(&mut self, asks: &Asks) -> Ending {
         let (request, release) = asks;
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let command = format!("{}.INFO", self.kind.family());

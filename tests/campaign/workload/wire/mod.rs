@@ -156,7 +156,7 @@ pub(crate) struct Scene<'a> {
     locks: Vec<Lock>,
 }
 
-/// Does the work of the thread with that number.
+/// Does the work of the thread with the given number.
 fn work(round: &Round, pair: Two, number: usize, random: Random) {
     let scene = Scene {
         round,

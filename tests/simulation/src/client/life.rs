@@ -140,7 +140,7 @@ impl Me {
         let holder: Rc<dyn Believer> = Rc::<Held<_>>::clone(&held);
         sim.log(|| format!("client {id} as {owner:?} has {key} with {}", grant.token));
         let belief = Belief { client: *id, key, owner, shared, token: grant.token, holder };
-        sim.judge.borrow_mut().begins_to_believe(belief);
+        sim.judge.borrow_mut().add_belief(belief);
         self.work(&held, grant).await;
         if let Some((lock, _)) = again {
             self.enter_again(&lock, lease, &held, grant).await;

@@ -74,7 +74,7 @@ impl Me {
             let owner = sim.names.borrow_mut().owner(name.as_bytes());
             judge.held_by_quorum(key, token);
             let belief = Belief { client: *id, key, owner, shared: false, token, holder };
-            judge.begins_to_believe(belief);
+            judge.add_belief(belief);
             owner
         };
         sim.log(|| format!("client {id} as {owner:?} holds {key} by quorum with {token}"));

@@ -106,7 +106,8 @@ impl Node {
     /// connection.
     fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
         let net = sim.net.borrow();
-        sim.dies_unheard(net.client_of(conn)) || !net.is_open(conn, End::Client) && sim.percent(50)
+        sim.dies_unnoticed(net.client_of(conn))
+            || !net.is_open(conn, End::Client) && sim.percent(50)
     }
 
     /// Writes the reply to a parked client, unless its connection is closed.

@@ -189,7 +189,7 @@ impl Node {
             let text = format!("server {}: {waiting} wait, {table} in line", self.id);
             judge.fail(Rule::Waiters, text);
         }
-        for grant in self.module.table.untold() {
+        for grant in self.module.table.unsent() {
             let owner = Owner::read(&grant.owner);
             if owner.is_some_and(|owner| self.ledger.has_heard(owner, grant.token.value())) {
                 judge.fail(

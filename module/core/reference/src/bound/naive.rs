@@ -13,7 +13,7 @@ pub struct Holder {
     pub is_orphan: bool,
     /// The session through which the lock was granted, until the session has sent the grant or the
     /// owner has used it.
-    pub untold: Option<u64>,
+    pub unsent: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +50,8 @@ impl Naive {
         for (holder, queue) in self.holders.iter_mut().zip(&mut self.queues) {
             if holder.is_none() && !queue.is_empty() {
                 let Wait { owner, session, bound } = queue.remove(0);
-                let (bound, untold) = (bound.then_some(session), Some(session));
-                *holder = Some(Holder { owner, bound, is_orphan: false, untold });
+                let (bound, unsent) = (bound.then_some(session), Some(session));
+                *holder = Some(Holder { owner, bound, is_orphan: false, unsent });
             }
         }
     }
@@ -60,7 +60,7 @@ impl Naive {
     /// holds it.
     pub fn uses(&mut self, key: usize, owner: usize) -> Option<&mut Holder> {
         let holder = self.holders[key].as_mut().filter(|holder| holder.owner == owner)?;
-        holder.untold = None;
+        holder.unsent = None;
         if std::mem::take(&mut holder.is_orphan) {
             holder.bound = None;
         }
@@ -74,7 +74,7 @@ impl Naive {
         session.believes = session.believes.max(session.sent + session.ttl);
         let generation = Some(session.generation);
         for holder in self.holders.iter_mut().flatten() {
-            holder.untold = holder.untold.filter(|_| holder.untold != generation);
+            holder.unsent = holder.unsent.filter(|_| holder.unsent != generation);
         }
     }
 
@@ -86,7 +86,7 @@ impl Naive {
         self.queues.iter_mut().for_each(|queue| queue.retain(|wait| Some(wait.session) != gone));
         for holder in &mut self.holders {
             let Some(it) = holder else { continue };
-            if it.untold == gone {
+            if it.unsent == gone {
                 *holder = None;
             } else if it.bound == gone && forget {
                 it.bound = None;

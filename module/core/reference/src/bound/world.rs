@@ -2,7 +2,7 @@
 
 use kvlock_core::{
     Acquire, AcquireReply, Change, Join, KeyRef, Limits, Millis, Observed, Reading, Release,
-    SessionId, SessionName, Situation, Table, Untold, Via, WaitReply, Want,
+    SessionId, SessionName, Situation, Table, UnsentGrant, Via, WaitReply, Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -77,7 +77,7 @@ impl crate::World for World {
                 self.befall(key, &[Foreign::Del]);
             }
             Op::Forge { key, owner } => {
-                let holder = Holder { owner, bound: None, is_orphan: false, untold: None };
+                let holder = Holder { owner, bound: None, is_orphan: false, unsent: None };
                 self.model.holders[key] = Some(holder);
                 self.forged += 1;
                 let owner = Foreign::Hset(OWNERS[owner].to_owned(), "1".to_owned());
@@ -144,7 +144,7 @@ impl World {
                 true
             }
             None if is_free => {
-                let holder = Holder { owner, bound: generation, is_orphan: false, untold: None };
+                let holder = Holder { owner, bound: generation, is_orphan: false, unsent: None };
                 self.model.holders[key] = Some(holder);
                 true
             }
@@ -173,7 +173,7 @@ impl World {
             holder.bound = to.or(holder.bound);
             true
         } else if self.model.holders[key].is_none() {
-            let holder = Holder { owner, bound: to, is_orphan: false, untold: None };
+            let holder = Holder { owner, bound: to, is_orphan: false, unsent: None };
             self.model.holders[key] = Some(holder);
             true
         } else {
@@ -320,7 +320,7 @@ impl World {
 
     fn clear(&mut self) {
         while self.table.work_on_sessions() {}
-        while let Some(Untold { key, owner, id, token, .. }) = self.table.next_untold() {
+        while let Some(UnsentGrant { key, owner, id, token, .. }) = self.table.next_unsent() {
             let key = self.names.iter().position(|it| it.1.as_bytes() == &*key.name).unwrap();
             let owner = OWNERS.iter().position(|it| it.as_bytes() == &*owner).unwrap();
             self.ask(key, owner, |table, at, owner| table.take_back(at, id, owner, token));

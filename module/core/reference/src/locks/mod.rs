@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_behind_one_that_is_told_ready_gets_the_lock_when_its_sharers_have_died() {
+    fn a_waiter_behind_a_ready_one_gets_the_lock_when_its_sharers_have_died() {
         let shares = |owner, unless| Request { shared: true, unless, ..request(owner) };
         let walk = [
             Op::Ask(0, Ask::Acquire(shares("bobby", None))),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_not_used_by_who_holds_another_lock_with_its_token() {
+    fn a_grant_is_not_confirmed_by_another_lock_with_the_same_token() {
         let walk = [
             Op::Ask(2, Ask::Acquire(request("ann"))),
             Op::Ask(2, Ask::Wait(request("bob"), None)),

@@ -106,7 +106,7 @@ impl World {
     }
 
     pub fn look_at(&mut self, key: Key, cause: Cause) -> Change<Client> {
-        if self.with(key, "", |table, at| table.must_find_the_living(at)) {
+        if self.with(key, "", |table, at| table.must_find_live_sharers(at)) {
             self.with_all(key, "", |table, at| table.look(at, cause))
         } else {
             self.with(key, "", |table, at| table.look(at, cause))
@@ -120,7 +120,7 @@ impl World {
         caller: Owner,
         change: Change<Client>,
     ) -> Result<Vec<Told>, TestCaseError> {
-        let change = self.unless_nobody_listens(key, caller, change);
+        let change = self.hand_off_without_listeners(key, caller, change);
         let name = &self.names[key];
         let before = self.picture(name);
         self.space.apply(name, caller, self.clock.now(), &change);
@@ -154,7 +154,7 @@ impl World {
         Ok(hand_offs.into_iter().map(|hand_off| self.note(hand_off)).collect())
     }
 
-    fn unless_nobody_listens(
+    fn hand_off_without_listeners(
         &mut self,
         key: Key,
         caller: Owner,
@@ -164,7 +164,7 @@ impl World {
             (key_ref(&self.names[key]), self.model.turns.1, self.clock.now());
         match change {
             Change::GiveWay if listeners == 0 => {
-                return self.with(key, caller, |table, at| table.gives_way_to_nobody(at));
+                return self.with(key, caller, |table, at| table.hand_off_instead_of_turn(at));
             }
             Change::GiveWay => self.table.has_given_way(name, listeners, now),
             Change::Free => self.table.was_left_free(name, listeners, now),

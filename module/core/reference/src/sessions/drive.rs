@@ -94,7 +94,7 @@ impl World {
             cursor: 0,
             reader: None,
             posted: Vec::new(),
-            untold: Vec::new(),
+            unsent: Vec::new(),
             sent: 0,
             acked: 0,
         });
@@ -274,8 +274,8 @@ impl World {
         let before = self.table.counters().grants_taken_back;
         self.model.serve();
         while self.table.work_on_sessions() {}
-        while let Some(untold) = self.table.next_untold() {
-            self.take_back(&untold)?;
+        while let Some(unsent) = self.table.next_unsent() {
+            self.take_back(&unsent)?;
         }
         prop_assert_eq!(self.table.counters().grants_taken_back - before, expected);
         Ok(())

@@ -46,7 +46,7 @@ pub struct Session {
     pub reader: Option<(u64, bool)>,
     pub posted: Vec<Told>,
     /// Numbers of grants in `posted`, counted from 1, that their owners have not used.
-    pub untold: Vec<usize>,
+    pub unsent: Vec<usize>,
     /// Number of the latest outcome that was sent, counted from 1.
     pub sent: usize,
     pub acked: usize,
@@ -80,7 +80,7 @@ impl Naive {
         let Some(session) = self.find(wait.whom) else { return };
         session.posted.push(Told(key, wait.owner, what));
         if what == What::Granted {
-            session.untold.push(session.posted.len());
+            session.unsent.push(session.posted.len());
         }
         if let Some((_, ready)) = &mut session.reader {
             *ready = true;
@@ -169,7 +169,7 @@ impl Naive {
         for session in self.sessions.iter_mut().flatten() {
             let is_it =
                 |number: &usize| session.posted[number - 1] == Told(key, owner, What::Granted);
-            session.untold.retain(|number| !is_it(number));
+            session.unsent.retain(|number| !is_it(number));
         }
     }
 
@@ -186,7 +186,7 @@ impl Naive {
         self.queues.iter_mut().for_each(|queue| queue.retain(|wait| !left(wait)));
         let mut taken_back = 0;
         for session in gone {
-            for number in session.untold {
+            for number in session.unsent {
                 let Told(key, owner, _) = session.posted[number - 1];
                 if number > session.sent && self.holders[key] == Some(owner) {
                     self.holders[key] = None;

@@ -2,8 +2,8 @@
 
 use kvlock_core::{
     Acquire, AcquireReply, Change, Ending, GrantId, Join, KeyRef, Limits, Millis, Observed,
-    Outcome, Reading, SessionId, SessionName, Situation, Table, Untold, Via, WaitReply, WaiterId,
-    Want,
+    Outcome, Reading, SessionId, SessionName, Situation, Table, UnsentGrant, Via, WaitReply,
+    WaiterId, Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -168,10 +168,10 @@ impl World {
         Ok(())
     }
 
-    pub fn take_back(&mut self, untold: &Untold) -> TestCaseResult {
-        let owner = OWNERS.into_iter().find(|owner| owner.as_bytes() == &*untold.owner).unwrap();
-        let key = self.names.iter().position(|it| it.1.as_bytes() == &*untold.key.name).unwrap();
-        let (id, token) = (untold.id, untold.token);
+    pub fn take_back(&mut self, unsent: &UnsentGrant) -> TestCaseResult {
+        let owner = OWNERS.into_iter().find(|owner| owner.as_bytes() == &*unsent.owner).unwrap();
+        let key = self.names.iter().position(|it| it.1.as_bytes() == &*unsent.key.name).unwrap();
+        let (id, token) = (unsent.id, unsent.token);
         let change =
             self.with(key, owner, |table, at| table.take_back(at, id, owner.as_bytes(), token));
         self.apply(key, owner, change)

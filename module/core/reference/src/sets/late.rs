@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use kvlock_core::{Cause, Change, Millis, Untold};
+use kvlock_core::{Cause, Change, Millis, UnsentGrant};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -84,7 +84,7 @@ impl World {
                     self.table.delivered(key.borrow(), grant.id, owner, grant.token);
                 } else {
                     let (id, owner, token) = (grant.id, owner.into(), grant.token);
-                    self.table.was_not_sent(Untold { key, owner, id, token, permits: 0 });
+                    self.table.was_not_sent(UnsentGrant { key, owner, id, token, permits: 0 });
                 }
             }
             Op::Away(away) => self.go(*away),

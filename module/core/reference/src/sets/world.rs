@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Cause, Change, GrantId, HandOff, Join, KeyRef, Limits, Member,
     Millis, Now, Reading, Release, ReleaseReply, Results, ServedSet, SessionId, Situation, Table,
-    Token, Untold, Via, WaitReply, WaiterId, Want, Work,
+    Token, UnsentGrant, Via, WaitReply, WaiterId, Want, Work,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -167,7 +167,7 @@ impl World {
         let Grant { client, id, owner, token, key } = granted[at].clone();
         let key = key_ref(&key).keep();
         let owner = owner.as_bytes().into();
-        self.table.was_not_sent(Untold { key, owner, id, token, permits: 0 });
+        self.table.was_not_sent(UnsentGrant { key, owner, id, token, permits: 0 });
         let of_model = by_model.iter().find(|(it, ..)| *it == client).expect("it knows the grant");
         of_model.2.iter().for_each(|key| self.model.take_back(of_model.1, *key));
     }
