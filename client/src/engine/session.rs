@@ -41,7 +41,7 @@ use crate::net::router::Router;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::observed::Seen;
-use crate::wire::outcome::WaitOutcome;
+use crate::wire::outcome::WaitEnd;
 use crate::wire::request;
 use redis::{Cmd, ErrorKind, RedisError, Value};
 // A simulation repeats the order in which waits are notified.
@@ -91,7 +91,7 @@ struct Uses {
     /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.
     heard: Instant,
     /// Waits, by owner.
-    waits: HashMap<Arc<str>, oneshot::Sender<WaitOutcome>>,
+    waits: HashMap<Arc<str>, oneshot::Sender<WaitEnd>>,
     /// The last state of each observed lock, by its name.
     observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
     bound: Leases,
@@ -295,12 +295,12 @@ fn closed() -> Error {
 pub(crate) struct Ticket {
     session: Arc<Session>,
     owner: Arc<str>,
-    told: oneshot::Receiver<WaitOutcome>,
+    told: oneshot::Receiver<WaitEnd>,
 }
 
 impl Ticket {
     /// Returns the outcome of the wait; an error if the session is over.
-    pub(crate) async fn told(&mut self) -> Result<WaitOutcome, Error> {
+    pub(crate) async fn told(&mut self) -> Result<WaitEnd, Error> {
         if let Ok(told) = (&mut self.told).await {
             return Ok(told);
         }

@@ -59,13 +59,13 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The outcome of the wait of this owner.
-    Wait(String, WaitOutcome),
+    Wait(String, WaitEnd),
     /// A change of the observed lock with this key. An error ends the observation.
     Observed(Vec<u8>, Result<Seen, RedisError>),
 }
 
 #[derive(Debug)]
-pub(crate) enum WaitOutcome {
+pub(crate) enum WaitEnd {
     Granted {
         grant: Grant,
         /// Time of the grant on the server's monotonic clock.
@@ -111,19 +111,19 @@ impl Read for Outcome {
     }
 }
 
-fn told(word: &[u8], parts: &mut Parts) -> Result<WaitOutcome, ParsingError> {
+fn told(word: &[u8], parts: &mut Parts) -> Result<WaitEnd, ParsingError> {
     Ok(match word {
         b"granted" => {
             let token: Option<u64> = parts.next("token")?;
             let grant = Grant { token: token.unwrap_or(0).into(), holds: parts.next("holds")? };
-            WaitOutcome::Granted { grant, at: parts.next("moment")? }
+            WaitEnd::Granted { grant, at: parts.next("moment")? }
         }
-        b"open" => WaitOutcome::Open,
-        b"ready" => WaitOutcome::Ready,
-        b"timeout" => WaitOutcome::Timeout,
-        b"cancelled" => WaitOutcome::Cancelled,
-        b"replaced" => WaitOutcome::Replaced,
-        b"error" => WaitOutcome::Error(said(&parts.next::<Vec<u8>>("error")?)),
+        b"open" => WaitEnd::Open,
+        b"ready" => WaitEnd::Ready,
+        b"timeout" => WaitEnd::Timeout,
+        b"cancelled" => WaitEnd::Cancelled,
+        b"replaced" => WaitEnd::Replaced,
+        b"error" => WaitEnd::Error(said(&parts.next::<Vec<u8>>("error")?)),
         _ => return Err(malformed("outcome")),
     })
 }
@@ -155,7 +155,7 @@ mod tests {
         [&head, more].concat()
     }
 
-    fn one(word: &str, more: &[Value]) -> Result<WaitOutcome, ParsingError> {
+    fn one(word: &str, more: &[Value]) -> Result<WaitEnd, ParsingError> {
         match outcomes(next(vec![of(word, more)]))?.remove(0).news {
             Event::Wait(owner, told) if owner == "ann" => Ok(told),
             other @ (Event::Wait(..) | Event::Observed(..)) => panic!("{other:?}"),
@@ -194,17 +194,17 @@ mod tests {
         let [Event::Wait(_, first), Event::Wait(_, second)] = [&read[0].news, &read[1].news] else {
             panic!("{read:?}")
         };
-        let WaitOutcome::Granted { grant, at } = first else { panic!("{read:?}") };
+        let WaitEnd::Granted { grant, at } = first else { panic!("{read:?}") };
         assert_eq!((grant.token.value(), grant.holds, at.as_millis()), (17, 1, 250));
-        assert!(matches!(second, WaitOutcome::Timeout));
-        let Ok(WaitOutcome::Granted { grant, .. }) =
+        assert!(matches!(second, WaitEnd::Timeout));
+        let Ok(WaitEnd::Granted { grant, .. }) =
             one("granted", &[Value::Nil, Value::Int(3), Value::Int(0)])
         else {
             panic!("permits have no token")
         };
         assert_eq!((grant.token.value(), grant.holds), (0, 3));
-        assert!(matches!(one("ready", &[]), Ok(WaitOutcome::Ready)));
-        let Ok(WaitOutcome::Error(error)) = one("error", &[text("MOVED 5 h:1")]) else {
+        assert!(matches!(one("ready", &[]), Ok(WaitEnd::Ready)));
+        let Ok(WaitEnd::Error(error)) = one("error", &[text("MOVED 5 h:1")]) else {
             panic!("an error")
         };
         assert!(error.to_string().contains('5'), "{error}");

@@ -63,6 +63,7 @@ transcripts! {
     a_reader_that_is_gone_is_taken_back
     a_writer_can_become_a_reader
     a_writer_waits_for_the_last_reader_and_stops_later_ones
+    an_away_session_is_skipped_and_keeps_its_place
     during_a_quarantine_only_holders_are_served
     each_grant_has_a_larger_token
     each_place_of_a_session_has_one_outcome
@@ -73,7 +74,6 @@ transcripts! {
     one_poisoned_token_spoils_no_other_lock
     other_clients_can_change_the_key
     when_a_writer_leaves_the_queue_readers_behind_it_are_served
-    an_away_session_is_skipped_and_keeps_its_place
     without_a_floor_no_token_is_guessed
 }
 

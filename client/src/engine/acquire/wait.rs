@@ -6,7 +6,7 @@ use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
 use crate::net::router::Route;
 use crate::wire::error::Error;
-use crate::wire::outcome::{self, Queued, WaitOutcome};
+use crate::wire::outcome::{self, Queued, WaitEnd};
 use crate::wire::request;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -103,36 +103,27 @@ async fn try_at(
     inner.contended.set(&claim.key, true);
     // If the session ends, the server may still keep the owner's place in the queue. The caller asks again.
     let told = ticket.told().await;
-    if matches!(told, Err(_) | Ok(WaitOutcome::Replaced | WaitOutcome::Error(_))) {
+    if matches!(told, Err(_) | Ok(WaitEnd::Replaced | WaitEnd::Error(_))) {
         trouble.was_queued(in_line, session.heard());
     }
     let told = told?;
-    match &told {
-        // After `Replaced` the owner may still be queued through another session, or even have a grant.
-        WaitOutcome::Granted { .. } | WaitOutcome::Replaced => {}
-        WaitOutcome::Open
-        | WaitOutcome::Ready
-        | WaitOutcome::Timeout
-        | WaitOutcome::Cancelled
-        | WaitOutcome::Error(_) => {
-            claim.refused();
-        }
+    // After `Replaced` the owner may still be queued through another session, or even have a grant.
+    if !matches!(told, WaitEnd::Granted { .. } | WaitEnd::Replaced) {
+        claim.refused();
     }
     match told {
-        WaitOutcome::Granted { grant, at } => {
+        WaitEnd::Granted { grant, at } => {
             // A grant from before the reply `queued` is the outcome of an earlier wait, which this client has
             // given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
             let since = inner.policy.safety.granted(sent, waited);
             Ok(Waited::Granted(Granted { grant, since, runs: offer }))
         }
-        WaitOutcome::Open => Ok(Waited::Open),
-        WaitOutcome::Ready => Ok(Waited::Ready),
-        WaitOutcome::Timeout => Ok(Waited::Over),
-        WaitOutcome::Cancelled => Ok(Waited::Sent),
-        WaitOutcome::Replaced => {
-            Err(outcome::said(b"UNBLOCKED another session has the place").into())
-        }
-        WaitOutcome::Error(error) => Err(error.into()),
+        WaitEnd::Open => Ok(Waited::Open),
+        WaitEnd::Ready => Ok(Waited::Ready),
+        WaitEnd::Timeout => Ok(Waited::Over),
+        WaitEnd::Cancelled => Ok(Waited::Sent),
+        WaitEnd::Replaced => Err(outcome::said(b"UNBLOCKED another session has the place").into()),
+        WaitEnd::Error(error) => Err(error.into()),
     }
 }
