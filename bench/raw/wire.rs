@@ -47,7 +47,7 @@ impl Wire {
         self.reply().await
     }
 
-    /// The next reply. An error ends the program: none is expected.
+    /// Reads the next reply. Panics if it is an error.
     pub(crate) async fn reply(&mut self) -> Reply {
         loop {
             let mut at = self.read;

@@ -26,7 +26,7 @@ pub(crate) enum RedissonChannel {
     No,
 }
 
-/// The options that are not limits of the lock table.
+/// The values of the options that the lock table does not keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
     /// Longest lease that a client may request, in milliseconds.

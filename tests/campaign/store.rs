@@ -22,8 +22,8 @@ pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 struct Row {
     /// The writer with the largest token.
     last: Writer,
-    /// The writer whose grant was requested last. A writer whose lock was granted before that request may not
-    /// write any more.
+    /// The writer whose grant was requested last. A write under a grant from before that request is accepted,
+    /// but reported as stale.
     youngest: Writer,
 }
 

@@ -72,9 +72,9 @@ impl Held {
         self.why_lost().is_some()
     }
 
-    /// Returns the reason of the loss if the lock is lost. If the parts are no majority any more, marks the
-    /// lock as lost, with the reason of one of its lost parts. Then releases the other parts, which would
-    /// only block other clients.
+    /// Returns why the lock was lost, if it was. If less than a majority of the parts is held, marks the lock
+    /// as lost, with the reason of a lost part, and releases the other parts, which would only block other
+    /// clients.
     pub(crate) fn why_lost(&self) -> Option<Loss> {
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held && parts.alive().count() < self.majority {

@@ -107,7 +107,8 @@ impl Drop for Addition<'_> {
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
         self.inner.spawn(async move {
             if undo::follow(&inner, &release, &via).await != Followed::Done {
-                // The last guard releases all holds.
+                // The hold may remain, or be added later. This makes the last guard repeat its release of all
+                // holds.
                 lease.strayed();
             }
             drop(turn);

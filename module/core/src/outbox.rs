@@ -68,7 +68,7 @@ pub struct Changed {
 pub struct Granted {
     /// The grant.
     pub id: GrantId,
-    /// Its token; without meaning for a semaphore.
+    /// The token of the grant; [`Token::NONE`] for a semaphore.
     pub token: Token,
     /// Number of holds or permits that the owner has after the grant.
     pub holds: u64,

@@ -36,7 +36,7 @@ impl Member<'_> {
     pub(crate) fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
         let held = || self.at.holds_of(request.owner, request.want).filter(|holds| *holds > 0);
         if !self.under {
-            // A repetition adds no hold, even if the owner has different numbers of holds of the locks.
+            // Without `HOLDS`, a repetition keeps the hold count of each lock that the owner holds.
             let holds = request.holds.or_else(|| held().filter(|_| repeats));
             return Acquire { holds, ..*request };
         }
@@ -58,8 +58,9 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. Without `HOLDS`, a request through a session repeats
-/// an earlier one if the first lock is held, and then adds no holds.
+/// Returns one request for each lock of a set. A request through a session without `HOLDS` counts as
+/// a repetition if its owner holds the first lock. Then locks that the owner holds get no further
+/// hold.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,

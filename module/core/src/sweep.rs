@@ -1,5 +1,6 @@
-//! Looks at all keys with waiters, because any of them may have changed: after a flush, a jump of
-//! the clock, or the end of a quarantine.
+//! Plans looks at all keys with waiters, in one or all databases. This is needed after a flush, a
+//! `SWAPDB` or a load, because any key may have changed; after the clock was set back, because
+//! planned looks would be too late; and at the end of a quarantine, because grants are possible.
 //!
 //! There may be a million of these keys, so looks are planned for some of them at a time.
 

@@ -17,7 +17,7 @@ pub(crate) const SERVERS: usize = 5;
 
 const LEASES_MS: [u64; 3] = [1500, 2000, 2500];
 
-/// The longest lease and a second.
+/// The longest lease plus one second.
 const QUARANTINE_MS: u64 = 3500;
 
 /// How far the clocks are ahead, in milliseconds, in the topology with differing clocks.

@@ -53,7 +53,7 @@ const MAILBOXES: usize = 4;
 /// Number of clients that take locks by scripts.
 const SCRIPTS: usize = 2;
 
-/// The keys that exist at a time in each database: few, so that clients contend.
+/// The kinds of the contended keys in each database. There are few of these keys, so that clients contend.
 const KINDS: [KeyKind; 5] =
     [KeyKind::Lock, KeyKind::Lock, KeyKind::Shared, KeyKind::Semaphore, KeyKind::Latch];
 

@@ -303,8 +303,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Checks that no lock was granted while the session had no reader. That time begins when the server has
-    /// noticed the disconnect. It ends with the next call; the reply to that call has this outcome.
+    /// Checks that the outcome `told` is not a grant from the time when the session had no reader: after the
+    /// server noticed the disconnect, and before the next call, whose reply contains the outcome.
     fn check_absence(&self, told: &Told, server_ms: u64, sent: Duration) {
         let (Some(left), Some(granted)) = (self.left, told.granted_ms) else { return };
         let away = u64::try_from(sent.saturating_sub(left).as_millis()).unwrap_or(0);

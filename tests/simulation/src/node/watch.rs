@@ -79,7 +79,7 @@ impl Node {
             sim.judge.borrow_mut().issued(line, self.generation, key, is.token);
         }
         let stays = is.holders.iter().any(|owner| was.holders.contains(owner));
-        // Only a quorum raises the tokens of its servers.
+        // Only the quorum client raises the token of a lock that stays held.
         if stays && is.token != was.token && sim.plan.scene != Scene::Quorum {
             let text = format!("lock {key} is held on with another token: {was:?}, {is:?}");
             sim.judge.borrow_mut().fail(Rule::Tokens, text);
