@@ -1,7 +1,7 @@
 //! Count-down latches: a number that only decreases, and waiters until it reaches zero.
 //!
 //! ```text
-//! lock-mode → latch 2   alice → 1   bob → 1
+//! lock-mode → latch 2   alice → counted   bob → counted
 //! ```
 //!
 //! The `lock-mode` field has the remaining count. The other fields are the participants that have
