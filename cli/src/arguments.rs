@@ -92,9 +92,10 @@ Examples:
 const OBSERVE: &str = "\
 Prints the leader, and each change, until a signal ends it or its output is closed.
 
-One line for each state: `leads`, the term, the owner and the value; or `vacant`, and how the last term \
-ended: released, expired, forced, deleted, flushed. Of states in quick succession only the last may be \
-printed. Terms never decrease, also after a failover.";
+One line for each state: `leads`, the term, the owner and the value; or `vacant`, and why the last term \
+ended, if this program saw it: released, expired, forced, deleted, flushed, gone (its session ended), \
+taken-back (its client was gone before the grant reached it) or other. If the state changes several times \
+in a short time, only the last state may be printed. Terms never decrease, even after a failover.";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -211,14 +212,14 @@ pub(crate) struct Run {
     /// Share the lock with other holders that do, as readers. A run without this option holds it alone
     #[arg(short, long)]
     pub(crate) shared: bool,
-    /// Take N of the TOTAL permits of the semaphore KEY instead of a lock. The first process to use the
+    /// Acquire N of the TOTAL permits of the semaphore KEY instead of a lock. The first process to use the
     /// semaphore sets TOTAL
     #[arg(short, long, value_name = "N/TOTAL", value_parser = share, conflicts_with = "shared")]
     pub(crate) permits: Option<Share>,
-    /// Take this lock too, in the same step: all of them or none. Can be repeated
+    /// Acquire this lock too: all of the locks are acquired at once, or none. Can be repeated
     #[arg(long, value_name = "KEY", conflicts_with = "permits")]
     pub(crate) with: Vec<OsString>,
-    /// Share this lock, in the same step: for a part of something that others may lock as a whole. Can be repeated
+    /// Also acquire a share of this lock, for a part of something that others may lock as a whole. Can be repeated
     #[arg(long, value_name = "KEY", conflicts_with = "permits")]
     pub(crate) under: Vec<OsString>,
     /// Lease: time after which the lock is free if this machine dies. Renewed while the command runs
