@@ -12,8 +12,8 @@ use crate::parse::strict_decimal;
 use crate::situation::{At, WaitedFor};
 use crate::types::{Now, UnixMillis};
 
-/// Value of the field of a participant that has counted. It does not read as a number: see
-/// [`crate::Token::text`].
+/// Value of the field of a participant that has counted. It does not read as a number, because a
+/// script of Redisson counts down from every number in the hash.
 pub const COUNTED: &[u8] = b"counted";
 
 /// State of a latch, as read from its key.
@@ -70,7 +70,7 @@ pub type LatchAt<'a> = At<'a, Latch>;
 pub enum LatchChange {
     /// No change.
     None,
-    /// A new latch, which replaces any value of the key.
+    /// A new latch. It replaces the latch that the key may contain.
     Begin {
         /// Initial count.
         count: u64,

@@ -1,4 +1,4 @@
-//! Sessions: any number of waits of one client, with all outcomes sent over one connection.
+//! Sessions: the waits of one client, with all outcomes sent over one connection at a time.
 //!
 //! ```text
 //! LOCK.WAIT … SESSION id ─► queue ──ends──► outbox  7 granted …   8 timeout …   9 granted …
@@ -18,7 +18,7 @@ use crate::outbox::Outbox;
 use crate::outcome::Full;
 use crate::types::{Millis, MonoMillis};
 
-/// Bell of a session: publishes a message when there are outcomes to read.
+/// State of a session's bell, which publishes a message when there are outcomes to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bell {
     /// The session has no bell.
@@ -53,7 +53,7 @@ pub struct SessionView<'a, P> {
     pub waits: usize,
     /// Number of outcomes that are kept.
     pub outcomes: usize,
-    /// Number of locks and permits that are bound to it.
+    /// Number of its bindings: one for each owner and key, whatever the number of holds or permits.
     pub bound: usize,
     /// Time at which the session was opened.
     pub since: MonoMillis,
