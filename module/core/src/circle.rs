@@ -1,4 +1,5 @@
-//! Deadlocks: circles of owners, each of which holds a lock that the previous one waits for.
+//! Deadlocks: circles of owners, each of which keeps the previous one from a lock. It holds the lock,
+//! or has an earlier place in its queue as a waiter for a set.
 //!
 //! ```text
 //! ann holds a, bob holds b
@@ -129,7 +130,7 @@ impl<P> Table<P> {
         let of = from.and_then(|from| search.found.get(from));
         let of = of.map_or_else(|| Rc::from(search.owner), |of| Rc::clone(&of.link.owner));
         if owners.iter().any(|holder| **holder == *of) {
-            // It gets one hold more of what it holds.
+            // This owner already holds the lock and waits only for one more hold.
             return None;
         }
         let place = place.unwrap_or(*WaiterId::ALL.end());

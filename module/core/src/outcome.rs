@@ -15,7 +15,7 @@ pub enum Cause {
     Forced,
     /// The lease ended.
     Expiry,
-    /// Another client changed or deleted the key.
+    /// Another client changed or deleted the key, or no more exact cause is known.
     Outside,
     /// No change was reported: the look is a regular check.
     Check,
@@ -75,11 +75,12 @@ pub struct Limits {
     pub blocked: usize,
     /// Largest number of sessions.
     pub sessions: usize,
-    /// Largest number of locks and permits that are bound to sessions.
+    /// Largest number of bindings of locks and permits to sessions.
     pub bound: usize,
     /// Share of one user in each of these limits, except the limit of one key, in percent.
     pub user_share: usize,
-    /// `true` if new waits are refused.
+    /// `true` while the module is being drained: new waits and sessions are refused, and waiters are
+    /// dismissed.
     pub draining: bool,
 }
 

@@ -86,9 +86,10 @@ impl<P> Table<P> {
         }
     }
 
-    /// Decides whether a caller may wait for an owner. The limit of waiters counts places and
-    /// outcomes that are kept. Taking over an existing place needs no room, unless it produces an
-    /// outcome for the session that had the place.
+    /// Decides whether a caller may wait on behalf of an owner. The limit of waiters counts places
+    /// and outcomes that are kept. Taking over an existing place counts only if it produces an outcome
+    /// for the session that had the place. A client that is to be blocked also counts against the
+    /// limit of blocked clients, unless it replaces a blocked client.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
@@ -158,9 +159,12 @@ impl<P> Table<P> {
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
-    /// owner already has a place in this queue, the new caller takes it over. If that place
-    /// belonged to a blocked client, returns that client. If it belonged to another session, that
-    /// session gets the outcome `replaced`.
+    /// owner already waits in this queue for this lock alone, the new caller takes over its place. If
+    /// the owner waits for a set, or its session has ended, that wait is removed and the caller gets a
+    /// new place at the end.
+    ///
+    /// If the earlier place belonged to a blocked client, returns that client. If it belonged to
+    /// another session that has not ended, that session gets the outcome `replaced`.
     pub fn enqueue(
         &mut self,
         at: &impl WaitedFor,
@@ -280,9 +284,9 @@ impl<P> Table<P> {
         std::iter::from_fn(|| first(self)).collect()
     }
 
-    /// Removes the first waiter of one lock. Returns `None` if there is none, otherwise the client
-    /// to answer, if any. The caller repeats the call to remove all waiters. A session that is away
-    /// reads the outcome when it returns.
+    /// Removes the first waiter in the line of a key, or beside it. Returns `None` if there is none,
+    /// otherwise the client to answer, if any. The caller repeats the call to remove all of them.
+    /// Waiters that were taken out of the line because their sessions are away stay.
     pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let first = self.queues.with_beside(queue).next()?;
