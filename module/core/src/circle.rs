@@ -130,7 +130,7 @@ impl<P> Table<P> {
         let of = from.and_then(|from| search.found.get(from));
         let of = of.map_or_else(|| Rc::from(search.owner), |of| Rc::clone(&of.link.owner));
         if owners.iter().any(|holder| **holder == *of) {
-            // This owner already holds the lock and waits only for one more hold.
+            // It gets one hold more of what it holds.
             return None;
         }
         let place = place.unwrap_or(*WaiterId::ALL.end());

@@ -180,8 +180,7 @@ impl<P> Table<P> {
         if holds <= permits.max(1) {
             self.unbind(key.borrow(), &owner);
         } else {
-            // The owner already had permits. A binding to a session that has ended must release
-            // neither those nor the new ones.
+            // The owner has other permits too. None of all these ends with a session that is gone.
             self.relied_on(key.borrow(), &owner);
         }
         if let (true, Some(session)) = (leaver.waiter.bound, leaver.waiter.via.session()) {
