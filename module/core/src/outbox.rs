@@ -37,7 +37,8 @@ pub enum Ending {
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
-    /// A later wait of the same owner, from another caller, took its place.
+    /// A later wait of the same owner took its place, or the owner acquired the lock while this wait
+    /// was passed over.
     Replaced,
     /// The waiter was removed: the server cannot serve it at all, or not now.
     Dismissed(Dismissal),
@@ -101,7 +102,7 @@ pub enum Dismissal {
 pub struct UnsentGrant {
     /// The lock or semaphore that was granted.
     pub key: LockKey,
-    /// Its owner.
+    /// The owner that the grant is for.
     pub owner: Rc<[u8]>,
     /// The grant.
     pub id: GrantId,

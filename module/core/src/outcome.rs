@@ -119,7 +119,7 @@ pub struct Counters {
     pub repeated: u64,
     /// Number of times that a lock was left free for a process of Redisson.
     pub redisson_turns: u64,
-    /// Acquires that were refused with the reply nil.
+    /// Acquires that were refused with the reply nil. Acquires of a set with `HELD` are not counted.
     pub refused: u64,
     /// Full releases by owners.
     pub released: u64,
@@ -169,7 +169,7 @@ pub(crate) fn count(counter: &mut u64) {
 /// A lock with waiters.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySummary<'a> {
-    /// Its name.
+    /// The lock.
     pub key: &'a LockKey,
     /// Number of waiters.
     pub waiters: usize,

@@ -72,7 +72,7 @@ impl<P> Table<P> {
         self.queues.count()
     }
 
-    /// Number of waiters of one lock.
+    /// Number of waiters of one lock, semaphore or latch, passed over or not.
     #[must_use]
     pub fn waiters_of(&self, key: KeyRef<'_>) -> usize {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));

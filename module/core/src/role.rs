@@ -2,7 +2,7 @@
 //! quarantines have a length.
 //!
 //! When the server becomes a replica, all blocked waiters are removed. All other waits, sessions,
-//! bindings and grants in flight are set aside: no decision uses them any more, and they are freed
+//! bindings and grants in flight are set aside: no later decision uses them, and they are freed
 //! one entry at a time. Numbering continues, so that an old number never matches anything new.
 
 use crate::discarded::Discarded;

@@ -21,7 +21,7 @@ use crate::types::{Now, UnixMillis};
 pub enum Semaphore {
     /// There is no key: the semaphore was never set, or its key was deleted.
     Unset,
-    /// It has permits.
+    /// The semaphore exists.
     Set(Permits),
     /// The key holds something else.
     NotASemaphore {
@@ -94,7 +94,8 @@ pub enum PermitsChange {
 pub enum TakeReply {
     /// Number of permits that the owner holds now.
     Holds(u64),
-    /// Too few permits are free, an earlier waiter is in line, or a quarantine is on.
+    /// Too few permits are free, an earlier waiter is in line, or a quarantine is on. With `HELD`, the
+    /// owner holds no permits.
     Refused,
     /// `HOLDS n` does not match what the owner holds.
     Mismatch,

@@ -43,9 +43,9 @@ pub enum NotOpened {
 /// A session, as `SESSION.LIST` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionView<'a, P> {
-    /// Its name.
+    /// Name of the session.
     pub name: &'a SessionName,
-    /// Its user.
+    /// ACL user that opened the session.
     pub user: &'a [u8],
     /// The client that is blocked in `SESSION.NEXT`.
     pub reader: Option<&'a P>,
@@ -57,7 +57,7 @@ pub struct SessionView<'a, P> {
     pub bound: usize,
     /// Time at which the session was opened.
     pub since: MonoMillis,
-    /// `true` if the connection of its reader was closed.
+    /// `true` if the connection of its reader was closed, and no later call has read the session.
     pub away: bool,
 }
 

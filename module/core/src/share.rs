@@ -1,4 +1,4 @@
-//! Operations of commands with `SHARED`.
+//! Operations on shared locks and shared holds, and grants of free locks.
 
 use crate::change::{Change, Sharers};
 use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left_after};
@@ -11,7 +11,7 @@ use crate::token::Token;
 use crate::types::{Millis, after};
 
 impl<P> Table<P> {
-    /// Decides on a request for a lock that is shared.
+    /// Decides on a request, exclusive or shared, for a lock that is shared.
     pub(crate) fn ask_for_shared(
         &mut self,
         at: &Situation<'_>,

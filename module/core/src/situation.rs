@@ -72,7 +72,7 @@ impl Situation<'_> {
 pub struct At<'a, S> {
     /// The key.
     pub key: KeyRef<'a>,
-    /// Its content.
+    /// Content of the key.
     pub seen: S,
     /// The time.
     pub now: Now,

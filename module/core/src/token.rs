@@ -73,7 +73,7 @@ pub struct TokenText {
 }
 
 impl TokenText {
-    /// Its bytes.
+    /// The bytes of the stored form.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()

@@ -220,7 +220,8 @@ impl<P> Table<P> {
         self.tell(leaver, Ending::Replaced)
     }
 
-    /// Gives an existing place to another caller.
+    /// Gives an existing place to the caller of a new wait. Returns the client that was blocked there,
+    /// if there was one.
     pub(crate) fn take_over(
         &mut self,
         id: WaiterId,

@@ -31,9 +31,9 @@ pub enum Answer {
 /// A reply to a waiting client, by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
-    /// Its owner was granted the lock: owner, token, and end of the lease.
+    /// The client's owner was granted the lock: client, owner, token, and end of the lease.
     Granted(u64, String, u64, u64),
-    /// Its wait ended without a grant.
+    /// The client's wait ended without a grant.
     Out(u64),
 }
 

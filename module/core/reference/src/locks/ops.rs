@@ -32,7 +32,7 @@ pub enum Ask {
 /// Role of a further lock in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It is not in the set.
+    /// The lock is not in the set.
     Out,
     With,
     Under,
