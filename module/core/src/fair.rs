@@ -86,8 +86,8 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
     /// account moves to the end of the ring. The entry stays.
     pub(crate) fn next(&mut self, now: M) -> Option<T> {
         loop {
-            // Two accounts join the ring for each one taken from it. So all due accounts join soon,
-            // and no call has to move all of them at once.
+            // Up to two accounts join the ring for each one taken from it. So all due accounts join
+            // soon, and no call has to move all of them at once.
             for _ in 0..2 {
                 if self.firsts.first().is_some_and(|(moment, _)| *moment <= now)
                     && let Some((_, account)) = self.firsts.pop_first()

@@ -1,11 +1,11 @@
-//! Count-down latches: a number that only decreases, and waiters until it reaches zero.
+//! Count-down latches: a number that participants count down, and waiters until it reaches zero.
 //!
 //! ```text
 //! lock-mode → latch 2   alice → counted   bob → counted
 //! ```
 //!
-//! The `lock-mode` field has the remaining count. The other fields are the participants that have
-//! counted, so that each counts once. A latch at zero has no key: an absent key is an open latch.
+//! The `lock-mode` field has the remaining count. The other fields are the named participants that
+//! have counted, so that each counts once. A latch at zero has no key: an absent key is an open latch.
 
 use crate::key::KeyRef;
 use crate::parse::strict_decimal;

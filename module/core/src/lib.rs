@@ -86,7 +86,8 @@
 //! - **I14** Until a session ends, it lists exactly its own waiters. So each of its waits has one
 //!   outcome; only an observer may have several.
 //! - **I15** Nothing is granted through a session that is away or has ended. The waiters of a
-//!   session that is away are passed over: they keep their places, but are not in the line.
+//!   session that is away are passed over: they keep their places, but are not in the line. Waiters
+//!   for a latch and observers are never passed over.
 //! - **I16** A session keeps each outcome until it is acknowledged. Only outcomes that were sent can
 //!   be acknowledged. A change of an observed lock may be dropped earlier: if a newer change replaces
 //!   it, if the session asks for the state again, or if it stops observing.

@@ -7,8 +7,9 @@
 //!                       bob → 1 1795202270794   carol → 2 1795202275000
 //! ```
 //!
-//! Each sharer has its own lease, in its field. The key does not expire before the last of these
-//! leases ends. It may expire later, because the release of a share does not shorten the key's TTL.
+//! Each sharer has its own lease, in its field. Unless another client shortens the key's TTL, the key
+//! does not expire before the last of these leases ends. It may expire later, because the release of
+//! a share does not shorten the TTL.
 
 use crate::fields::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};

@@ -38,8 +38,8 @@ pub enum WaitReply<R> {
     QueueFull(Full),
     /// No new waits are accepted: the module is being drained.
     Draining,
-    /// The wait would close a circle of owners, each of which waits for a lock of the next one. The
-    /// last link is the owner itself.
+    /// The wait would close a circle of owners, each of which the next one keeps from a lock. The last
+    /// link is the owner itself.
     Deadlock(Vec<Link>),
 }
 

@@ -1,4 +1,5 @@
-//! Sessions that are away: their waiters keep their places, but are passed over.
+//! Sessions that are away: their waiters keep their places, but are passed over. Waiters for a latch
+//! and observers are not.
 //!
 //! A waiter that is passed over is taken out of the line; its number keeps its place. A session may
 //! have very many waiters, so they are moved out of the line, moved back, or removed in small

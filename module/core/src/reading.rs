@@ -132,7 +132,7 @@ impl<P> Table<P> {
     }
 
     /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has
-    /// passed. The reply contains the outcomes that exist when the reply is written.
+    /// passed. The reply contains outcomes that exist when the reply is written: see [`Self::news`].
     pub fn next_reader(&mut self, now: Now) -> Option<(Reading, P)> {
         while let Some(id) = self.sessions.ready.pop_front() {
             let Some(session) = self.sessions.get_mut(id) else { continue };

@@ -3,7 +3,7 @@
 //! ```text
 //! LOCK.WAIT … SESSION id ─► queue ──ends──► outbox  7 granted …   8 timeout …   9 granted …
 //!                                             acknowledged ▲      sent ▲
-//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── all outcomes that exist when the reply is written
+//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── the outcomes that exist when the reply is written, up to COUNT
 //! ```
 //!
 //! A wait through a session is a waiter like any other, but has no connection of its own. Its

@@ -7,8 +7,8 @@
 //!                                         shared already: ann joins, and the period keeps its token (I10)
 //! ```
 //!
-//! The token of a set is issued once, if any of its locks is free, and is larger than each token that
-//! any of its keys has. After the grant each key is an ordinary lock.
+//! If any lock of the set is free, one token is issued for the set. It is larger than each token that
+//! any of the keys has. After the grant each key is an ordinary lock.
 
 use crate::change::Change;
 use crate::ids::{SessionId, WaiterId};

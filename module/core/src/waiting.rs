@@ -159,8 +159,8 @@ impl<P> Table<P> {
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
-    /// owner already waits in this queue for this lock alone, the new caller takes over its place. If
-    /// the owner waits for a set, or its session has ended, that wait is removed and the caller gets a
+    /// owner already waits in this queue for this lock alone, the new caller takes over its place. A
+    /// wait for a set, or through a session that has ended, is removed instead. Then the caller gets a
     /// new place at the end.
     ///
     /// If the earlier place belonged to a blocked client, returns that client. If it belonged to

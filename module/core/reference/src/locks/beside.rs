@@ -67,8 +67,8 @@ impl Naive {
         self.grants[grant].settled = true;
     }
 
-    /// Takes a grant back and passes the lock on. Does nothing if the grant's reply was written, if the
-    /// owner has used the grant since, or if the lock no longer has the grant's token.
+    /// Takes a grant back and passes the lock on. Does nothing if the grant's reply was written or the
+    /// owner has used the grant since. Also does nothing if the lock no longer has the grant's token.
     pub fn take_back(&mut self, grant: usize) -> Vec<Told> {
         let Grant { key, owner, token, settled, .. } = self.grants[grant];
         self.delivered(grant);
