@@ -60,7 +60,8 @@ struct Entry {
     all: Rc<Counts>,
 }
 
-/// A user's account. The default belongs to no user and never reaches a limit.
+/// A user's account. A default account belongs to no user, is empty, and does not count towards the
+/// total of all users.
 #[derive(Clone, Debug, Default)]
 pub struct Account(Rc<Entry>);
 

@@ -33,7 +33,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns whether there are no waiters and no grants in flight. In this state, a release needs
+    /// Returns whether there are no waiters and no grants in flight. In this state, most releases need
     /// to read only the owner's number of holds.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -41,7 +41,7 @@ impl<P> Table<P> {
     }
 
     /// Grants a lock that is free, or that the owner may share, if no waiter is in line. If the
-    /// owner already holds the lock, counts a reentry.
+    /// owner already holds the lock, adds a hold or recognises a repetition.
     pub fn acquire(
         &mut self,
         at: &Situation<'_>,

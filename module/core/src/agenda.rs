@@ -1,4 +1,5 @@
-//! The agenda: the end of each wait and session, and the next look at each key with waiters.
+//! The agenda: the end of each wait with a timeout, the end of each session or of its reader's timeout,
+//! and the next look at each key with waiters.
 //!
 //! The entries are in ordered sets without tombstones: removing one frees its memory. Adding or
 //! removing an entry takes O(log n).
@@ -21,7 +22,7 @@ pub(crate) struct Look {
     pub(crate) checks: bool,
 }
 
-/// The planned ends of waits and sessions, and the planned looks at keys.
+/// The planned ends of waits, sessions and blocked reads, and the planned looks at keys.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// Ends of waits, on the monotonic clock: a wait lasts as long as the client asked.

@@ -90,8 +90,8 @@ pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
     }
 }
 
-/// Reads the arguments that acquiring a lock and waiting for it have in common: all except key and
-/// timeout.
+/// Reads the arguments that acquiring a lock and waiting for it have in common: owner, lease,
+/// `SHARED` and `HOLDS n`. The caller has taken all other options off.
 pub fn acquire<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     lease_arg: &[u8],
@@ -123,7 +123,8 @@ pub fn renewal<A: AsRef<[u8]>>(
     Ok((lease, at_least))
 }
 
-/// Reads the number of permits of a semaphore, and whether to set it only if it was never set.
+/// Reads the number of permits of a semaphore, and whether to set it only if the semaphore does not
+/// exist.
 pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u64, bool)> {
     let permits = number("permits", permits, 0, Permits::MAX)?;
     match options {

@@ -53,7 +53,7 @@ pub struct Bound {
     place: Place,
     /// The bound lock or semaphore.
     pub key: LockKey,
-    /// Its owner.
+    /// The owner that the lock or the permits were granted to.
     pub owner: Rc<[u8]>,
     token: Token,
     /// `true` if the session has ended, so that the grant must be released. Otherwise the caller

@@ -92,7 +92,8 @@ impl<P> Change<P> {
     }
 
     /// Adds the value of the holder to a change. An empty value removes the stored value; `None`
-    /// keeps it.
+    /// keeps it. [`Self::None`] becomes an update; a change of another kind than [`Self::Take`] and
+    /// [`Self::Update`] stays as it is.
     #[must_use]
     pub fn saying(mut self, said: Option<&[u8]>) -> Self {
         let Some(said) = said else { return self };
@@ -108,7 +109,7 @@ impl<P> Change<P> {
     }
 }
 
-/// Owners that begin to share a lock.
+/// A change of the sharers of a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sharers<P> {
     /// `true` if a shared period begins: the earlier content of the key is deleted.

@@ -1,4 +1,5 @@
-//! Deadlocks: circles of owners, each of which holds a lock that the previous one waits for.
+//! Deadlocks: circles of owners, each of which keeps the previous one from a lock. It holds the lock,
+//! or has an earlier place in its queue as a waiter for a set.
 //!
 //! ```text
 //! ann holds a, bob holds b

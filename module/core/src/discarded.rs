@@ -1,4 +1,4 @@
-//! Data of a server that became a replica. Freed one entry at a time, because it may be large.
+//! Data of a server that became a replica. It is freed one entry at a time, because it may be large.
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ pub(crate) struct Discarded<P> {
 }
 
 impl<P> Discarded<P> {
-    /// Frees one entry. Returns the client if the entry was a blocked reader, and `None` if nothing
-    /// is left.
+    /// Frees one entry. Returns `None` if nothing is left, otherwise the client, if the entry was a
+    /// blocked reader.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
         if let Some(freed) = self.sessions.free_one() {
             return Some(freed);

@@ -1,4 +1,4 @@
-//! Entries that become due at given times. Accounts with due entries are served in turn.
+//! Entries that become due at given times, served fairly.
 //!
 //! An account is a session, or all blocked clients together. Accounts with a due entry are served
 //! in turn, in a ring. So 100,000 entries of one session do not delay the only entry of another
@@ -86,8 +86,8 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
     /// account moves to the end of the ring. The entry stays.
     pub(crate) fn next(&mut self, now: M) -> Option<T> {
         loop {
-            // Two accounts join the ring for each one served. So all due accounts join soon, and no
-            // call takes time in proportion to their number.
+            // Up to two accounts join the ring for each one taken from it. So all due accounts join
+            // soon, and no call has to move all of them at once.
             for _ in 0..2 {
                 if self.firsts.first().is_some_and(|(moment, _)| *moment <= now)
                     && let Some((_, account)) = self.firsts.pop_first()

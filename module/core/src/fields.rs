@@ -14,5 +14,5 @@ pub const VALUE_FIELD: &[u8] = b"lock-value";
 pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
 
 /// The field that the module deletes to learn whether the server accepts writes to a key. No owner
-/// may have this name, so no hash has this field.
+/// may have this name, so kvlock never writes this field.
 pub const PROBED_FIELD: &std::ffi::CStr = c"kvlock:probe";

@@ -115,8 +115,9 @@ impl Floor {
 /// up this way, however many servers are promoted in turn.
 ///
 /// The time of the promotion counts, not the time of the first grant. A server may grant for the
-/// first time after it was deposed, and after its successor has granted. A promoted server does so
-/// even without a reservation, because its predecessor may be about to grant its first lock.
+/// first time after it was deposed, and after its successor has granted. A promoted server keeps this
+/// distance even if it finds no reservation, because its predecessor may be about to grant its first
+/// lock.
 fn above(found: u64, reign: Reign) -> u64 {
     if found == 0 && !reign.promoted {
         return found;

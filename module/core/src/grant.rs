@@ -40,7 +40,8 @@ impl<P> Table<P> {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 
-    /// Takes the lock from its holder. The lock goes to the first waiter, or becomes free.
+    /// Takes the lock from its holder. The lock goes to the first waiter, or becomes free. If a turn
+    /// of Redisson is due, returns [`Change::GiveWay`].
     pub(crate) fn pass_on(
         &mut self,
         at: &Situation<'_>,
@@ -58,9 +59,9 @@ impl<P> Table<P> {
         self.hand_to_head(at, stored, cause).unwrap_or(Change::Free)
     }
 
-    /// Grants a free lock to the first waiter, if there is one. If that waiter wants to share it,
-    /// the waiters directly behind that also want to share it are granted it too. The caller must
-    /// have called [`Self::pass_over`]. `stored` is the token in the hash.
+    /// Grants a free lock to the first waiter, if that is possible now. If that waiter wants to share
+    /// it, the waiters directly behind that also want to share it are granted it too, up to one
+    /// batch. The caller must have called [`Self::pass_over`]. `stored` is the token in the hash.
     pub(crate) fn hand_to_head(
         &mut self,
         at: &Situation<'_>,
@@ -164,8 +165,8 @@ impl<P> Table<P> {
         joined
     }
 
-    /// Grants to a waiter. `holds` is the total that the owner has after the grant, `permits` the
-    /// number that the grant adds.
+    /// Grants the lock or permits to a waiter that has left its queue. `holds` is the total that the
+    /// owner has after the grant, `permits` the number of permits that the grant adds.
     pub(crate) fn hand_off(
         &mut self,
         now: Now,
@@ -202,7 +203,7 @@ impl<P> Table<P> {
         HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
-    /// Records that a hand-off was sent to its client, so it is not taken back any more.
+    /// Records that a hand-off was sent to its client. From then on, it cannot be taken back.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
         if !self.in_flight.remove_set(id, owner) {
             self.land(key, Some(id), owner, token);

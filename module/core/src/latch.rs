@@ -1,19 +1,19 @@
-//! Count-down latches: a number that only decreases, and waiters until it reaches zero.
+//! Count-down latches: a number that participants count down, and waiters until it reaches zero.
 //!
 //! ```text
 //! lock-mode → latch 2   alice → counted   bob → counted
 //! ```
 //!
-//! The `lock-mode` field has the remaining count. The other fields are the participants that have
-//! counted, so that each counts once. A latch at zero has no key: an absent key is an open latch.
+//! The `lock-mode` field has the remaining count. The other fields are the named participants that
+//! have counted, so that each counts once. A latch at zero has no key: an absent key is an open latch.
 
 use crate::key::KeyRef;
 use crate::parse::strict_decimal;
 use crate::situation::{At, WaitedFor};
 use crate::types::{Now, UnixMillis};
 
-/// Value of the field of a participant that has counted. It does not read as a number: see
-/// [`crate::Token::text`].
+/// Value of the field of a participant that has counted. It does not read as a number, because a
+/// script of Redisson counts down from every number in the hash.
 pub const COUNTED: &[u8] = b"counted";
 
 /// State of a latch, as read from its key.
@@ -70,7 +70,7 @@ pub type LatchAt<'a> = At<'a, Latch>;
 pub enum LatchChange {
     /// No change.
     None,
-    /// A new latch, which replaces any value of the key.
+    /// A new latch. It replaces the latch that the key may contain.
     Begin {
         /// Initial count.
         count: u64,

@@ -1,9 +1,9 @@
 //! The decision logic of kvlock: what a command does to a lock and to the waiters for it.
 //!
-//! This crate never talks to a server, reads a clock or draws a random number. The caller passes
-//! the content of the key ([`Observed`]), the time ([`Now`]) and the request. An operation returns
-//! values: the reply, the change to write and the client to answer. The table plans when to look at
-//! the key again.
+//! This crate never talks to a server and never reads a clock, and no reply or change depends on a
+//! random number. The caller passes the content of the key ([`Observed`]), the time ([`Now`]) and
+//! the request. An operation returns values: the reply, the change to write and the client to
+//! answer. The table plans when to look at the key again.
 //!
 //! ```text
 //!                    content of the key ─ Observed ──┐
@@ -23,7 +23,8 @@
 //!
 //! # Modules
 //!
-//! A module imports only modules of its own layer and of the layers below. There are no import cycles:
+//! A module imports only modules of its own layer and of the layers below, with one exception:
+//! `semaphore` imports the type of a dismissal from `outbox`. There are no import cycles:
 //!
 //! ```text
 //! operations  work · report                                       due work, and reports
@@ -50,9 +51,9 @@
 //!
 //! # The keyspace is the truth
 //!
-//! The table remembers the waiters, never the holder. Any client may delete, overwrite or expire
-//! the key, a server may restart, and a replica may be promoted. So each operation reads the holder
-//! from the key, and the table cannot disagree with the key.
+//! The table remembers the waiters. It never decides from memory which owner holds a lock: any client
+//! may delete, overwrite or expire the key, a server may restart, and a replica may be promoted. So
+//! each operation reads the holder from the key, and the table cannot disagree with the key.
 //!
 //! # Invariants
 //!
@@ -70,7 +71,7 @@
 //! - **I6** Each new grant of a lock has a larger token than all earlier grants of that lock. Only
 //!   sharers have the same token (I10). All free locks that a set takes belong to one grant and get
 //!   one token.
-//! - **I7** No waiter is accepted beyond the limits, in total or per key.
+//! - **I7** No waiter is accepted beyond the limits: in total, for each key and for each user.
 //! - **I8** While a waiter is in the line for a lock, no newcomer is granted that lock, even if the
 //!   lock is free or shared.
 //! - **I9** An exclusive grant requires that the lock has no holder; a shared grant, that it has no
@@ -80,20 +81,23 @@
 //! - **I11** All clients that wait for a latch when it opens are released, even if its key has
 //!   changed since.
 //! - **I12** Only free permits are granted.
-//! - **I13** During a quarantine, a lock is granted only to an owner that already holds it. Permits
-//!   are granted only to an owner that already holds permits of that semaphore.
+//! - **I13** During a quarantine, a lock is granted only to an owner that already holds it. No
+//!   permits are granted; an owner that repeats a request with `HOLDS` keeps the permits it has.
 //! - **I14** Until a session ends, it lists exactly its own waiters. So each of its waits has one
 //!   outcome; only an observer may have several.
 //! - **I15** Nothing is granted through a session that is away or has ended. The waiters of a
-//!   session that is away are passed over: they keep their places, but are not in the line.
-//! - **I16** A session keeps each outcome until it is acknowledged or, for an observed lock, until
-//!   a newer one replaces it. Only outcomes that were sent can be acknowledged.
+//!   session that is away are passed over: they keep their places, but are not in the line. Waiters
+//!   for a latch and observers are never passed over.
+//! - **I16** A session keeps each outcome until it is acknowledged. Only outcomes that were sent can
+//!   be acknowledged. A change of an observed lock may be dropped earlier: if a newer change replaces
+//!   it, if the session asks for the state again, or if it stops observing.
 //! - **I17** Every session is on the agenda once: at the time when its blocked reader's timeout
 //!   passes or, without a blocked reader, at the time when the session ends.
 //! - **I18** Each lock that is left free for Redisson is on the list of moments: see `turn.rs`.
 //!   Turns are remembered for a limited number of locks.
 //! - **I19** What an owner holds of one key is bound to at most one session. The binding is listed
-//!   by the session, among the pending releases of ended sessions, or among the bindings to drop.
+//!   by the session, among the pending or refused releases of ended sessions, or among the bindings
+//!   to drop.
 //! - **I21** A waiter for a set has one place in the queue of each of its keys, all taken in one
 //!   call. The places leave together. The waiter is granted none of the locks before it is granted
 //!   all of them.

@@ -43,7 +43,7 @@ pub enum AcquireReply {
         holds: u64,
     },
     /// Another owner holds the lock, an earlier waiter is in line, or the lock may not be granted
-    /// now.
+    /// now. With `HELD`, the owner does not hold the lock in the requested mode.
     Refused,
     /// `HOLDS n` does not match what the owner holds.
     Mismatch,

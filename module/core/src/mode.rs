@@ -7,7 +7,9 @@
 //!                       bob → 1 1795202270794   carol → 2 1795202275000
 //! ```
 //!
-//! Each sharer has its own lease, in its field. The key expires when the last of these leases ends.
+//! Each sharer has its own lease, in its field. Unless another client shortens the key's TTL, the key
+//! does not expire before the last of these leases ends. It may expire later, because the release of
+//! a share does not shorten the TTL.
 
 use crate::fields::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
@@ -22,7 +24,7 @@ pub enum Want {
     Shared,
     /// Wait until a latch opens.
     Zero,
-    /// Permits of a semaphore.
+    /// Acquire permits of a semaphore.
     Permits {
         /// Number of permits to acquire.
         more: u64,

@@ -11,12 +11,12 @@ use crate::value::Value;
 pub enum Standing {
     /// The lock is free.
     Vacant,
-    /// It is shared; the sharers are not named.
+    /// The lock is shared; the sharers are not named.
     Shared {
         /// The token of the period.
         token: Option<Token>,
     },
-    /// One owner holds it exclusively.
+    /// One owner holds the lock exclusively.
     Held {
         /// The owner.
         owner: Rc<[u8]>,
@@ -61,17 +61,17 @@ impl VersionedState {
 /// Reason for which the last holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// It released the lock.
+    /// The holder released the lock.
     Released,
-    /// Its lease ended.
+    /// The holder's lease ended.
     Expired,
-    /// It was released by force.
+    /// The lock was released by force.
     Forced,
     /// The key was deleted or overwritten.
     Deleted,
     /// The database was flushed.
     Flushed,
-    /// Its client disconnected before the grant was sent.
+    /// The holder's client disconnected before the grant was sent.
     TakenBack,
     /// The lock was bound to a session that has ended.
     Gone,

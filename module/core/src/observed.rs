@@ -9,9 +9,9 @@ use crate::types::UnixMillis;
 /// State of a lock, as read from its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
-    /// Not held: the key is absent, or only the token of an earlier grant is left.
+    /// Not held: the key is absent, or its hash has no field of an owner.
     Free {
-        /// The token of an earlier grant.
+        /// The token of an earlier grant, if it is still in the hash.
         stored: Option<Token>,
     },
     /// Held exclusively.
@@ -41,7 +41,8 @@ pub struct Holding<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// Reads a hash, given as its fields and values, whose key expires at `until`.
+    /// Reads a hash with at most one owner, given as its fields and values, whose key expires at
+    /// `until`. A lock with several sharers would be read as [`Self::NotALock`].
     ///
     /// Five fields of a larger hash are enough, because an exclusive lock has at most four.
     pub fn from_fields(

@@ -1,4 +1,5 @@
-//! Observers: sessions that get an outcome whenever the holder of a lock changes.
+//! Observers: sessions that get an outcome when the holder of a lock, its token or its value changes.
+//! If several changes follow each other quickly, an observer may get only the last one.
 //!
 //! ```text
 //! LOCK.OBSERVE k SESSION id ─► state now, version 7
@@ -33,8 +34,8 @@ pub enum NotObserved {
     Draining,
 }
 
-/// Time between two regular looks at an observed lock, unless there are very many queues. Needed
-/// because no event reports that a string replaced a hash, or that a slot was migrated.
+/// Longest time between two regular looks at an observed lock, unless there are very many queues.
+/// Needed because no event reports that a string replaced a hash, or that a slot was migrated.
 const REGULARLY: Millis = Millis(1_000);
 
 /// Number of observers informed by the command or look that notices a change. The others follow.

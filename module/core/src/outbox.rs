@@ -37,7 +37,8 @@ pub enum Ending {
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
-    /// A later wait of the same owner, from another caller, took its place.
+    /// A later wait of the same owner took its place, or the owner acquired the lock while this wait
+    /// was passed over.
     Replaced,
     /// The waiter was removed: the server cannot serve it at all, or not now.
     Dismissed(Dismissal),
@@ -72,7 +73,7 @@ pub struct Granted {
     pub token: Token,
     /// Number of holds or permits that the owner has after the grant.
     pub holds: u64,
-    /// Number of permits granted by a semaphore.
+    /// Number of permits granted by a semaphore; 0 for a lock.
     pub permits: u64,
     /// Time of the grant.
     pub at: MonoMillis,
@@ -85,12 +86,12 @@ pub enum Dismissal {
     Draining,
     /// The slot of the key is moving.
     Moving,
-    /// The semaphore has fewer permits than requested.
+    /// The owner would hold more permits than the semaphore has.
     TooMany,
-    /// The semaphore is not set any more.
+    /// The semaphore no longer exists.
     Unset,
-    /// A request for a set no longer fits what its owner holds. Contains the reply that the request
-    /// would get now.
+    /// A request for a set or for permits no longer fits what its owner holds. Contains the reply that
+    /// the request would get now.
     Misfit(AcquireReply),
     /// The server takes no writes; contains its error message.
     Server(Rc<[u8]>),
@@ -101,11 +102,11 @@ pub enum Dismissal {
 pub struct UnsentGrant {
     /// The lock or semaphore that was granted.
     pub key: LockKey,
-    /// Its owner.
+    /// The owner that the grant is for.
     pub owner: Rc<[u8]>,
     /// The grant.
     pub id: GrantId,
-    /// Its token; without meaning for a semaphore.
+    /// The token of the grant; [`Token::NONE`] for a semaphore.
     pub token: Token,
     /// Number of permits granted by a semaphore.
     pub permits: u64,

@@ -15,7 +15,7 @@ pub enum Cause {
     Forced,
     /// The lease ended.
     Expiry,
-    /// Another client changed or deleted the key.
+    /// Another client changed or deleted the key, or no more exact cause is known.
     Outside,
     /// No change was reported: the look is a regular check.
     Check,
@@ -38,8 +38,8 @@ pub enum WaitReply<R> {
     QueueFull(Full),
     /// No new waits are accepted: the module is being drained.
     Draining,
-    /// The wait would close a circle of owners, each of which waits for a lock of the next one. The
-    /// last link is the owner itself.
+    /// The wait would close a circle of owners, each of which the next one keeps from a lock. The last
+    /// link is the owner itself.
     Deadlock(Vec<Link>),
 }
 
@@ -75,11 +75,12 @@ pub struct Limits {
     pub blocked: usize,
     /// Largest number of sessions.
     pub sessions: usize,
-    /// Largest number of locks and permits that are bound to sessions.
+    /// Largest number of bindings of locks and permits to sessions.
     pub bound: usize,
     /// Share of one user in each of these limits, except the limit of one key, in percent.
     pub user_share: usize,
-    /// `true` if new waits are refused.
+    /// `true` while the module is being drained: new waits and sessions are refused, and waiters are
+    /// dismissed.
     pub draining: bool,
 }
 
@@ -118,7 +119,7 @@ pub struct Counters {
     pub repeated: u64,
     /// Number of times that a lock was left free for a process of Redisson.
     pub redisson_turns: u64,
-    /// Acquires that were refused with the reply nil.
+    /// Acquires that were refused with the reply nil. Acquires of a set with `HELD` are not counted.
     pub refused: u64,
     /// Full releases by owners.
     pub released: u64,
@@ -168,7 +169,7 @@ pub(crate) fn count(counter: &mut u64) {
 /// A lock with waiters.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySummary<'a> {
-    /// Its name.
+    /// The lock.
     pub key: &'a LockKey,
     /// Number of waiters.
     pub waiters: usize,

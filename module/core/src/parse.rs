@@ -24,7 +24,8 @@ pub(crate) fn in_two(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// Returns whether these bytes may name an owner: 1 to 1,024 bytes, and not the name of a reserved field.
+/// Returns whether these bytes may name an owner: 1 to 1,024 bytes, and neither a reserved field nor
+/// [`PROBED_FIELD`].
 #[must_use]
 pub fn is_owner(bytes: &[u8]) -> bool {
     (1..=OWNER_BYTES_MAX).contains(&bytes.len())

@@ -29,8 +29,8 @@ impl<P> Table<P> {
         Some((&waiter.owner, more))
     }
 
-    /// Sets the number of permits; with `only_new`, only if it was never set. Returns `None` if the
-    /// key is not a semaphore, and `Some(false)` if `only_new` prevents it.
+    /// Sets the number of permits; with `only_new`, only if the semaphore does not exist. The reply is
+    /// `None` if the key is not a semaphore, and `Some(false)` if `only_new` prevents it.
     pub fn set_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -45,7 +45,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Grants permits if they are free and there are no waiters.
+    /// Grants permits if enough are free, no waiter is in line and no quarantine is on. If the owner
+    /// already holds the number in `HOLDS`, the command is a repetition and may extend the lease.
     pub fn take_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -59,8 +60,9 @@ impl<P> Table<P> {
         outcome
     }
 
-    /// Grants all free permits, if there are any and there are no waiters. `HOLDS n` matches an
-    /// owner that holds n − 1. If the owner holds n or more, the command is a repetition.
+    /// Grants all free permits, if there are any, no waiter is in line and no quarantine is on.
+    /// `HOLDS n` matches an owner that holds n − 1. If the owner holds n or more, the command is a
+    /// repetition.
     pub fn drain_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -212,7 +214,8 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
     }
 
-    /// Serves the first waiter, or plans the next look. `at` contains the permits of that waiter's owner.
+    /// Grants the first waiter its permits, or dismisses it if its request no longer fits. If it has
+    /// to wait, plans the next look. `at` contains the permits of that waiter's owner.
     pub fn serve_permits(&mut self, at: &SemaphoreAt<'_>, cause: Cause) -> Served<P> {
         let Some(id) = self.queues.find(at.key) else { return Served::NotYet };
         let (Some((head, Want::Permits { more: permits, holds })), Semaphore::Set(seen)) =

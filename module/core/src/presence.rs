@@ -1,7 +1,8 @@
-//! Sessions that are away: their waiters keep their places, but are passed over.
+//! Sessions that are away: their waiters keep their places, but are passed over. Waiters for a latch
+//! and observers are not.
 //!
 //! A waiter that is passed over is taken out of the line; its number keeps its place. A session may
-//! have any number of waiters, so they are moved out of the line, moved back, or removed in small
+//! have very many waiters, so they are moved out of the line, moved back, or removed in small
 //! steps. While some are not moved yet, a hand-off checks the head of the line: if the session of
 //! that waiter is away, the waiter is taken out of the line first.
 
@@ -139,7 +140,8 @@ impl<P> Table<P> {
         true
     }
 
-    /// Does one piece of each kind of session work. Returns whether there is more to do.
+    /// Does one piece of each kind of session work, except the drain: see [`Self::drain_one`]. Returns
+    /// whether there is more to do.
     pub fn work_on_sessions(&mut self) -> bool {
         self.settle_on();
         self.clear_remains();

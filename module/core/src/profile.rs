@@ -1,9 +1,10 @@
 //! The locks with the longest total waiting time, in memory that does not grow with the number of locks.
 //!
-//! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock without a
-//! place replaces the lock with the smallest weight. It inherits this weight, because that is the
-//! largest weight that it may have had before. Every lock with a weight above the total divided by
-//! the number of places is found, and no recorded waiting time misses more than that.
+//! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). When all places are
+//! used, a lock without a place replaces the lock with the smallest weight. It inherits this weight,
+//! because that is the largest weight that it may have had before. Every lock with a weight above the
+//! total divided by the number of places is found, and no recorded waiting time misses more than
+//! that. Locks with very long names are left out.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ pub(crate) const PLACES: usize = 128;
 /// Longest name of a lock in the profile, in bytes. It limits the memory.
 pub(crate) const NAME_MAX: usize = 1024;
 
-/// Waiting times and hold times of a lock or a semaphore.
+/// Waiting times and hold times of a lock or a semaphore, since it last got a place in the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Sum of the waiting times of all waiters that were granted the lock or permits.
@@ -29,8 +30,8 @@ pub struct Cost {
     pub longest: Millis,
     /// Number of waiters that were granted the lock or permits.
     pub hand_offs: u64,
-    /// Sum of the times for which the lock was held before a release that handed it to a waiter, in
-    /// microseconds.
+    /// Sum of the times for which the lock was held exclusively, in microseconds. Counts only holds
+    /// that the owner released while the lock had waiters.
     pub held_us: u64,
     /// Largest possible waiting time that is missing in `waited`.
     pub missed: Millis,
@@ -71,7 +72,7 @@ impl Profile {
         }
     }
 
-    /// Records the time that a lock was held before a release that handed it over.
+    /// Records the time that a lock was held before a release, if the lock has a place.
     pub(crate) fn held(&mut self, key: KeyRef<'_>, micros: u64) {
         if let Some(place) = self.find(key).and_then(|at| self.places.get_mut(at)) {
             place.cost.held_us = place.cost.held_us.saturating_add(micros);

@@ -41,7 +41,7 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 pub(crate) struct Queues<P> {
     queues: BTreeMap<QueueId, Queue>,
-    /// Each queue that was not released, by the hash of its key's name.
+    /// Each queue that was not released, by the hash of its database and key.
     by_key: BTreeSet<(u64, QueueId)>,
     /// Boxed, because the nodes of a map that grows at its end are half empty.
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
@@ -158,7 +158,7 @@ impl<P> Queues<P> {
         found
     }
 
-    /// Returns the hash of a key's name. All kinds of queues of one key have the same hash.
+    /// Returns the hash of a database and a key. All kinds of queues of one key have the same hash.
     fn hash_of(&self, db: i32, name: &[u8]) -> u64 {
         self.hashes.hash_one((db, name))
     }
@@ -399,8 +399,8 @@ impl<P> Queues<P> {
         self.line_of(queue).map(|(_, id)| *id)
     }
 
-    /// Releases all waiters of a key; later waiters get a new queue. Takes the same time for any
-    /// number of waiters. Returns the look that was planned.
+    /// Releases all waiters of a queue; later waiters of its key get a new queue. Takes the same time
+    /// for any number of waiters. Returns the look that was planned.
     pub(crate) fn release(&mut self, id: QueueId) -> Option<Look> {
         let queue = self.queues.get_mut(&id)?;
         let hash = self.hashes.hash_one((queue.key.db, &*queue.key.name));

@@ -42,9 +42,9 @@ const READERS: usize = RUN_MAX;
 const AWAY_AT_ONCE: usize = 16;
 
 impl<P> Table<P> {
-    /// Begins a call of `SESSION.NEXT`. Drops the outcomes up to `ack`, which the call
-    /// acknowledges. Returns the call, or `None` if the session has ended, and the client that is
-    /// still blocked in an earlier call.
+    /// Begins a call of `SESSION.NEXT`, which acknowledges the outcomes up to `ack`. Drops some of
+    /// these outcomes now and the others later. Returns the call, or `None` if the session has ended,
+    /// and the client that is still blocked in an earlier call.
     ///
     /// If the earlier call came over the same `connection`, this call continues after the last
     /// outcome that was sent over it. Otherwise, or if `connection` is `None`, it continues after
@@ -105,7 +105,8 @@ impl<P> Table<P> {
     }
 
     /// Records that a reply with the outcomes up to `up_to` was sent. The next call on this
-    /// connection continues after them. The grants among them are not taken back any more.
+    /// connection continues after them. From then on, the grants among them cannot be taken back.
+    /// Does nothing if a later call has replaced this one.
     pub fn sent(&mut self, reading: Reading, up_to: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
         if session.reading != reading.number || session.reader.is_some() {
@@ -131,7 +132,7 @@ impl<P> Table<P> {
     }
 
     /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has
-    /// passed. The reply contains the outcomes that exist when the reply is written.
+    /// passed. The reply contains outcomes that exist when the reply is written: see [`Self::news`].
     pub fn next_reader(&mut self, now: Now) -> Option<(Reading, P)> {
         while let Some(id) = self.sessions.ready.pop_front() {
             let Some(session) = self.sessions.get_mut(id) else { continue };
@@ -182,8 +183,8 @@ impl<P> Table<P> {
         self.sessions.closed.push_back(connection);
     }
 
-    /// Marks one more session of a closed connection away. Returns false if there was no such
-    /// connection.
+    /// Marks one more session of a closed connection away. Returns false if no closed connection is
+    /// left.
     pub(crate) fn close_on(&mut self, now: Now) -> bool {
         let Some(connection) = self.sessions.closed.pop_front() else { return false };
         if self.one_is_away(connection, now) {

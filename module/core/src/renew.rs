@@ -92,15 +92,16 @@ impl<P> Table<P> {
         Ok(Some(at_least))
     }
 
-    /// Makes all later tokens larger than the one in a hash that is about to be deleted. Returns
-    /// that token, or `None` if it is not believed.
+    /// Makes all tokens that are issued later with a floor larger than the one in a hash that is about
+    /// to be deleted. Returns that token, or `None` if it is too large: see [`Self::believe`].
     pub fn go_on_above(&mut self, stored: Option<Token>) -> Option<Token> {
         let token = self.believe(stored)?;
         self.tokens.raise(token);
         Some(token)
     }
 
-    /// Returns the token in a hash, or `None` if no kvlock server can have written it.
+    /// Returns the token in a hash, or `None` if it is too large: see
+    /// [`TokenSource::believe`](crate::TokenSource::believe).
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         self.tokens.believe(stored)

@@ -30,7 +30,8 @@ impl<P> Table<P> {
     }
 
     /// Returns the locks and semaphores of a database with the longest total waiting time since the
-    /// module was loaded or [`Self::reset_profile`] was called, longest first.
+    /// module was loaded or [`Self::reset_profile`] was called, longest first. If there are very many,
+    /// times may be missing: see [`Cost::missed`].
     #[must_use]
     pub fn profile(&self, db: i32, count: usize) -> Vec<(&LockKey, Cost)> {
         self.profile.top(db, count)
@@ -71,7 +72,7 @@ impl<P> Table<P> {
         self.queues.count()
     }
 
-    /// Number of waiters of one lock.
+    /// Number of waiters of one lock, semaphore or latch, passed over or not.
     #[must_use]
     pub fn waiters_of(&self, key: KeyRef<'_>) -> usize {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
@@ -84,7 +85,7 @@ impl<P> Table<P> {
         self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())
     }
 
-    /// Returns the waiters of one lock, the next one first.
+    /// Returns the waiters of one lock, the next one first. Leaves out waiters that are passed over.
     pub fn queue_of(&self, key: KeyRef<'_>) -> impl Iterator<Item = WaiterView<'_, P>> {
         let id = self.queues.find(key);
         id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(id, waiter)| WaiterView {

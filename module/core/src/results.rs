@@ -7,8 +7,8 @@ pub trait Keys {
     /// Returns whether a key exists.
     fn exists(&self, name: &[u8]) -> bool;
 
-    /// Returns the owners that hold a lock, if there are at most `most` of them. In a cluster, only
-    /// locks in the slot of the lock `asked` can be read.
+    /// Returns up to `most` owners that hold a lock. May return none if the lock has more owners,
+    /// expired ones included. In a cluster, only locks in the slot of the lock `asked` can be read.
     fn holders(&self, name: &[u8], asked: &[u8], most: usize) -> HeldBy {
         let _ = (name, asked, most);
         HeldBy::default()

@@ -1,7 +1,8 @@
-//! Changes of the server's role. A server that becomes a primary begins with a quarantine.
+//! Changes of the server's role. A server that becomes a primary begins with a quarantine, if
+//! quarantines have a length.
 //!
 //! When the server becomes a replica, all blocked waiters are removed. All other waits, sessions,
-//! bindings and grants in flight are set aside: no decision uses them any more, and they are freed
+//! bindings and grants in flight are set aside: no later decision uses them, and they are freed
 //! one entry at a time. Numbering continues, so that an old number never matches anything new.
 
 use crate::discarded::Discarded;
@@ -25,7 +26,7 @@ impl<P> Table<P> {
     }
 
     /// Begins a quarantine, because the server starts to grant and may not know all earlier grants.
-    /// A current quarantine starts again.
+    /// A current quarantine starts again. If the length of quarantines is zero, none begins.
     pub fn begin_quarantine(&mut self, now: Now) {
         let length = self.quarantine.length;
         self.quarantine.since = None;
@@ -81,8 +82,8 @@ impl<P> Table<P> {
         blocked
     }
 
-    /// Frees one discarded entry. Returns the client if the entry was a blocked reader, and `None`
-    /// if nothing is left.
+    /// Frees one discarded entry. Returns `None` if nothing is left, otherwise the client, if the
+    /// entry was a blocked reader.
     pub fn free_one(&mut self) -> Option<Option<P>> {
         let discarded = self.discarded.front_mut()?;
         let freed = discarded.free_one();

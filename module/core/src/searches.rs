@@ -29,7 +29,8 @@ const SWEEP_STEPS: u64 = 256;
 const DEAD_MAX: usize = 128;
 const STEPS_PER_DEAD: u64 = 4;
 
-/// A hash with at most this number of fields is read in one go.
+/// Largest number of fields of a small hash. A search for all expired owners, or for a live one, reads
+/// a small hash in one go, unless it ends early: see [`DEAD_MAX`].
 const SMALL: usize = 1_000;
 
 /// Steps per millisecond, on average, for all searches of large hashes outside commands: a
@@ -37,7 +38,7 @@ const SMALL: usize = 1_000;
 const PACE: u64 = 250;
 const AHEAD: u64 = 5_000;
 
-/// Largest number of remembered keys, not counting keys whose search will continue.
+/// Number of remembered keys from which on only keys that are searched for a waiter get an entry.
 const ROOM: usize = 1_024;
 
 /// Longest time until the next search, even if all leases are longer.
@@ -46,7 +47,7 @@ const FAR: Millis = Millis(3_600_000);
 /// Shortest time that an unused entry is kept.
 const KEPT: Millis = Millis(2_000);
 
-/// Time that a result stays valid after a change of unknown keys.
+/// Time after its search for which a result stays valid, even if unknown keys have changed since.
 const BELIEVED: Millis = Millis(1_000);
 
 /// The state of all searches. `C` is a cursor in a hash; its default is the start.
@@ -137,9 +138,9 @@ pub struct Found {
     pub has_others: bool,
     /// `true` if the whole hash was read in this go.
     pub whole: bool,
-    /// Result of a pass that ended in this go: the earliest end of a live owner's lease, or
-    /// `Some(None)` if no owner is alive. `None` if no pass ended, or if the key may have changed
-    /// during the pass.
+    /// Result of a pass that ended in this go: the earliest end of a live owner's lease, at most an
+    /// hour ahead, or `Some(None)` if no owner is alive. `None` if no pass ended, or if the key may
+    /// have changed during the pass.
     pub passed: Option<Option<UnixMillis>>,
     held: u64,
     left_to_the_dead: u64,
@@ -161,8 +162,9 @@ impl Found {
         }
     }
 
-    /// Returns the number of permits that live owners hold. `used` is the number that live and
-    /// expired owners hold together.
+    /// Returns the number of permits that are held without the expired owners that were found. `used`
+    /// is the recorded number, which includes expired owners. If the whole hash was read in this go,
+    /// returns what live owners hold.
     #[must_use]
     pub fn left_of(&self, used: u64) -> u64 {
         let dead: u64 = self.dead.values().sum();

@@ -19,9 +19,9 @@ use crate::types::{Now, UnixMillis};
 /// State of a semaphore, as read from its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semaphore {
-    /// It was never set.
+    /// There is no key: the semaphore was never set, or its key was deleted.
     Unset,
-    /// It has permits.
+    /// The semaphore exists.
     Set(Permits),
     /// The key holds something else.
     NotASemaphore {
@@ -35,7 +35,7 @@ pub enum Semaphore {
 pub struct Permits {
     /// Number of permits.
     pub limit: u64,
-    /// Number of held permits. Exceeds `limit` after the limit was lowered.
+    /// Number of held permits. Can exceed `limit` after the limit was lowered.
     pub used: u64,
     /// Permits of the requested owner, if its lease runs.
     pub own: Option<Share>,
@@ -94,13 +94,14 @@ pub enum PermitsChange {
 pub enum TakeReply {
     /// Number of permits that the owner holds now.
     Holds(u64),
-    /// Too few permits are free, an earlier waiter is in line, or a quarantine is on.
+    /// Too few permits are free, an earlier waiter is in line, or a quarantine is on. With `HELD`, the
+    /// owner holds no permits.
     Refused,
     /// `HOLDS n` does not match what the owner holds.
     Mismatch,
-    /// The semaphore has fewer permits.
+    /// The owner would hold more permits than the semaphore has.
     TooMany,
-    /// The semaphore was never set.
+    /// The semaphore does not exist.
     Unset,
     /// The key is not a semaphore.
     NotASemaphore,

@@ -1,9 +1,9 @@
-//! Sessions: any number of waits of one client, with all outcomes sent over one connection.
+//! Sessions: the waits of one client, with all outcomes sent over one connection at a time.
 //!
 //! ```text
 //! LOCK.WAIT … SESSION id ─► queue ──ends──► outbox  7 granted …   8 timeout …   9 granted …
 //!                                             acknowledged ▲      sent ▲
-//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── all outcomes that exist when the reply is written
+//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── the outcomes that exist when the reply is written, up to COUNT
 //! ```
 //!
 //! A wait through a session is a waiter like any other, but has no connection of its own. Its
@@ -18,7 +18,7 @@ use crate::outbox::Outbox;
 use crate::outcome::Full;
 use crate::types::{Millis, MonoMillis};
 
-/// Bell of a session: publishes a message when there are outcomes to read.
+/// State of a session's bell, which publishes a message when there are outcomes to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bell {
     /// The session has no bell.
@@ -43,9 +43,9 @@ pub enum NotOpened {
 /// A session, as `SESSION.LIST` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionView<'a, P> {
-    /// Its name.
+    /// Name of the session.
     pub name: &'a SessionName,
-    /// Its user.
+    /// ACL user that opened the session.
     pub user: &'a [u8],
     /// The client that is blocked in `SESSION.NEXT`.
     pub reader: Option<&'a P>,
@@ -53,11 +53,11 @@ pub struct SessionView<'a, P> {
     pub waits: usize,
     /// Number of outcomes that are kept.
     pub outcomes: usize,
-    /// Number of locks and permits that are bound to it.
+    /// Number of its bindings: one for each owner and key, whatever the number of holds or permits.
     pub bound: usize,
     /// Time at which the session was opened.
     pub since: MonoMillis,
-    /// `true` if the connection of its reader was closed.
+    /// `true` if the connection of its reader was closed, and no later call has read the session.
     pub away: bool,
 }
 

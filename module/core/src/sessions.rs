@@ -59,8 +59,8 @@ impl<P> Sessions<P> {
         std::mem::replace(self, anew)
     }
 
-    /// Frees one entry. Returns the client if the entry was a blocked reader, and `None` if nothing
-    /// is left.
+    /// Frees one entry. Returns `None` if nothing is left, otherwise the client, if the entry was a
+    /// blocked reader.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
         if let Some((waits, outbox)) = self.remains.front_mut() {
             if !waits.free_one() && !outbox.free_one() {
@@ -130,7 +130,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Adds an outcome for the session's reader. Dropped if the session has ended.
+    /// Adds an outcome for the session's reader. If the session has ended, drops the outcome.
     pub(crate) fn post(&mut self, id: SessionId, outcome: Outcome) {
         let Some(session) = self.all.get_mut(&id) else { return };
         session.outbox.push(outcome);
@@ -167,7 +167,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Puts the session on the list of bells to ring, unless it was rung and not read since.
+    /// Puts the session on the list of bells to ring, if it has a bell that is quiet.
     fn ring(&mut self, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id)
             && session.bell == Bell::Quiet

@@ -7,8 +7,8 @@
 //!                                         shared already: ann joins, and the period keeps its token (I10)
 //! ```
 //!
-//! The token of a set is issued once and is larger than each token that any of its keys has. After the
-//! grant each key is an ordinary lock.
+//! If any lock of the set is free, one token is issued for the set. It is larger than each token that
+//! any of the keys has. After the grant each key is an ordinary lock.
 
 use crate::change::Change;
 use crate::ids::{SessionId, WaiterId};
@@ -58,9 +58,9 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. A request through a session without `HOLDS` counts as
-/// a repetition if its owner holds the first lock. Then locks that the owner holds get no further
-/// hold.
+/// Returns one request for each lock of a set. A request is a repetition if `HOLDS` is what its owner
+/// holds of the first lock. Through a session without `HOLDS`, it is one if the owner holds the first
+/// lock at all. Then locks that the owner holds get no further hold.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,
@@ -206,8 +206,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes all locks of a set, after [`Self::all_fit`] found that each can be granted. Returns
-    /// the reply for the set, the replies for its locks and the changes.
+    /// Takes all locks of a set, after a check found that each can be granted: see [`Self::refusal`].
+    /// Returns the reply for the set, the replies for its locks and the changes.
     pub(crate) fn take_all(
         &mut self,
         members: &[Member<'_>],

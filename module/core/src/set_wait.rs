@@ -34,9 +34,9 @@ pub struct GrantedSet<P> {
 pub enum ServedSet<P> {
     /// The waiter stays in line, or got the outcome `ready`.
     HeldUp,
-    /// It was granted its set.
+    /// The waiter was granted its set.
     Granted(GrantedSet<P>),
-    /// It was dismissed. Contains the client to answer, if any, and the reason.
+    /// The waiter was dismissed. Contains the client to answer, if any, and the reason.
     Dismissed(Option<P>, Dismissal),
 }
 

@@ -20,7 +20,8 @@ pub(crate) struct Wait {
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     pub(crate) waits: BTreeMap<WaiterId, Wait>,
-    /// Places that want to share, in order of arrival. They are beside the line, not in it.
+    /// Places that want to share, in order of arrival, if their waits are not passed over. They are
+    /// beside the line, not in it.
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
     /// Places that want the lock alone, if their waits are not passed over. They are in line.
     pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,

@@ -1,4 +1,4 @@
-//! Operations of commands with `SHARED`.
+//! Operations on shared locks and shared holds, and grants of free locks.
 
 use crate::change::{Change, Sharers};
 use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left_after};
@@ -11,7 +11,7 @@ use crate::token::Token;
 use crate::types::{Millis, after};
 
 impl<P> Table<P> {
-    /// Decides on a request for a lock that is shared.
+    /// Decides on a request, exclusive or shared, for a lock that is shared.
     pub(crate) fn ask_for_shared(
         &mut self,
         at: &Situation<'_>,
@@ -168,9 +168,9 @@ impl<P> Table<P> {
         if sharing.holders > 1 { Change::Leave } else { self.pass_on(at, sharing.token, cause) }
     }
 
-    /// Turns the exclusive hold of an owner into its shared holds. A new shared period begins, with
-    /// a new token if one can be issued. So a resource can tell late writes under the exclusive
-    /// hold from uses under the shared holds.
+    /// Ends the exclusive holds of an owner that also has shared holds, and keeps the shared ones. A
+    /// new shared period begins, with a new token if one can be issued. So a resource can tell late
+    /// writes under the exclusive holds from uses under the shared holds.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);
         self.goes(at.key, Cause::Release);

@@ -20,19 +20,18 @@ pub struct Situation<'a> {
     /// Largest token that another server may have issued; 0 if none. `None` while that is unknown:
     /// then no grant is made whose token would be a guess.
     pub floor: Option<u64>,
-    /// The ready-keys that exist now.
+    /// Access to other keys: the ready-keys that exist, and the holders of other locks.
     pub results: Results<'a>,
 }
 
 impl Situation<'_> {
-    /// Number of holds that the owner of a request has, of the requested kind. `None` if the owner
-    /// holds nothing.
+    /// Number of holds that the owner of a request has, of the requested kind: see [`Self::holds_of`].
     pub(crate) fn held_by(&self, request: &Acquire<'_>) -> Option<u64> {
         self.holds_of(request.owner, request.want)
     }
 
-    /// Number of holds of a kind that an owner has. `None` if it holds nothing; 0 if it has only holds of the
-    /// other kind.
+    /// Number of holds of a kind, exclusive or shared, that an owner has. `None` if it has none; but 0 if
+    /// it holds the lock exclusively and has no shared holds.
     #[must_use]
     pub fn holds_of(&self, owner: &[u8], want: Want) -> Option<u64> {
         match (&self.seen, want) {
@@ -46,8 +45,8 @@ impl Situation<'_> {
         }
     }
 
-    /// Number of holds of a kind that an owner has left after a release; `None` if the release is
-    /// refused.
+    /// Number of holds of a kind that an owner has left after a release; `None` if it has none, or if
+    /// `HOLDS n` does not match.
     #[must_use]
     pub fn left_after(&self, owner: &[u8], want: Want, release: Release) -> Option<u64> {
         let holds = self.holds_of(owner, want).filter(|holds| *holds > 0)?;
@@ -73,7 +72,7 @@ impl Situation<'_> {
 pub struct At<'a, S> {
     /// The key.
     pub key: KeyRef<'a>,
-    /// Its content.
+    /// Content of the key.
     pub seen: S,
     /// The time.
     pub now: Now,

@@ -46,10 +46,10 @@ pub struct Table<P> {
     pub(crate) discarded: VecDeque<Discarded<P>>,
     /// Blocked clients to answer with `ready`.
     pub(crate) ready_clients: VecDeque<P>,
-    /// Limits of waiters, sessions and bindings.
+    /// Limits of waiters, blocked clients, sessions and bindings.
     pub limits: Limits,
-    /// Longest time between two looks at a lock that has waiters. Needed where keys can change
-    /// without an event.
+    /// Longest time between two looks at a lock that has waiters; it grows if very many keys have
+    /// waiters. `None` for no such looks. Needed where keys can change without an event.
     pub look_every: Option<Millis>,
     pub(crate) counters: Counters,
     /// Waiting times of the waiters that were granted something.

@@ -5,12 +5,14 @@ use crate::parse::strict_decimal;
 /// Largest stored token that raises the tokens after it.
 ///
 /// Any client may write a hash. A wrong value near the end of the number range would leave no room
-/// for larger tokens, so larger values are ignored. 2^52 microseconds after 1970 is the year 2112.
+/// for larger tokens. So larger values are ignored, unless this server has issued tokens that large.
+/// 2^52 microseconds after 1970 is the year 2112.
 pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 
-/// A holder may raise the token of its lock to at most this distance ahead of the clock, in
+/// Largest distance ahead of the clock to which a holder may raise the token of its lock, in
 /// microseconds: a day. Clocks in the wrong time zone, or clocks that jump, may differ by that
-/// much. Repeated requests raise no token beyond that distance.
+/// much. The distance counts from the clock, so repeated requests do not add up. See
+/// [`TokenSource::most`] for numbers that are used already.
 pub const RAISE_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// First byte of a stored token, so that it does not read as a number. Redisson's script that
@@ -71,7 +73,7 @@ pub struct TokenText {
 }
 
 impl TokenText {
-    /// Its bytes.
+    /// The bytes of the stored form.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
@@ -88,22 +90,24 @@ impl TokenText {
 /// hash that outlived the server. `floor`, a persisted and replicated reservation, covers the case
 /// that only this reservation outlived the server. The clock covers the case that nothing did.
 ///
-/// While the floor is unknown because its slot is moving, a token is `stored + 1`: see [`Self::issue`].
+/// While the floor is unknown because the slot is moving, the token of a lock with a stored token is
+/// `stored + 1`: see [`Self::issue`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenSource {
     last: u64,
 }
 
 impl TokenSource {
-    /// Returns the stored token, unless it is so large that no kvlock server can have written it. A
-    /// token up to the last one that this table has issued is always valid.
+    /// Returns the stored token, unless it is too large: above [`TOKEN_STORED_MAX`] and above every
+    /// token that this source has issued or recorded.
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         stored.filter(|token| token.0 <= TOKEN_STORED_MAX.max(self.last))
     }
 
-    /// Returns the largest token to which a holder may raise its own. A number that was issued or
-    /// reserved already is allowed, because it raises no later token.
+    /// Returns the largest token to which a holder may raise its own: [`RAISE_AHEAD_US`] ahead of the
+    /// clock. A number that was issued or reserved already is allowed too, because it raises no
+    /// later token. The result is never above [`TOKEN_STORED_MAX`].
     #[must_use]
     pub fn most(&self, floor: Option<u64>, unix_us: u64) -> u64 {
         let ahead = unix_us.saturating_add(RAISE_AHEAD_US);
@@ -116,13 +120,13 @@ impl TokenSource {
     }
 
     /// Issues the token of a new grant. With a floor, it is larger than every token issued before,
-    /// than `stored` and than `floor`.
+    /// than `stored` and than `floor`. A `stored` token that [`Self::believe`] rejects does not count.
     ///
     /// Without a floor, because the slot is moving, the token is just above `stored`. The other
     /// node knows only the floor if this lock is deleted before it moves. That floor was reserved
-    /// when `stored` was issued, 30 seconds or 10,000 tokens above it. The tokens of other locks
-    /// and the clock of this server do not count: they may be far above that floor, and the other
-    /// node knows neither.
+    /// when `stored` was issued, at least 10,000 tokens above it. The tokens of other locks and the
+    /// clock of this server do not count: they may be far above that floor, and the other node knows
+    /// neither. The caller asks for no token if it knows neither a floor nor a stored token.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
         let stored = self.believe(stored).map(Token::value);
         let next = match (floor, stored) {

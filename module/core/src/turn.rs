@@ -13,8 +13,8 @@
 //!
 //! A moment ends as soon as the key is changed, and after 5 ms at the latest. If it ends unused
 //! although a client waits here, the turn ends, and the number of rounds until the next one
-//! doubles. Locks without a listener have no turns. Whether a process listens is checked again
-//! after 50 ms.
+//! doubles, up to a limit. Locks without a listener have no turns. The first release after 50 ms
+//! checks again whether a process listens.
 //!
 //! The state is kept apart from the queues, and for a limited number of locks. If two clients use
 //! a lock alternately, each hand-off removes the last waiter, and with it the queue.
@@ -53,7 +53,8 @@ impl<P> Table<P> {
         self.turns.moment_of(key).is_some_and(|until| now.mono < until)
     }
 
-    /// Returns whether a turn is due at the release of a lock that would go to the first waiter.
+    /// Counts the release of a lock that would go to the first waiter. Returns whether a turn of
+    /// Redisson is due instead.
     pub(crate) fn is_redissons_turn(&mut self, at: &Situation<'_>) -> bool {
         let queue = self.queues.find(at.key).filter(|id| self.front(*id).is_some());
         let waiters = queue.and_then(|id| self.queues.queue(id)).map(|queue| queue.len);
@@ -119,8 +120,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Ends the oldest moment if its time has passed. If the moment was not used, also ends the
-    /// turn. Plans a look at the lock. Returns false if no moment has passed.
+    /// Ends the oldest moment if its time has passed. If the moment was not used, also ends the turn
+    /// and plans a look at the lock. Returns false if no moment has passed.
     pub fn end_moment(&mut self, now: Now) -> bool {
         let Some((until, _)) = self.turns.moments.front() else { return false };
         if *until > now.mono {

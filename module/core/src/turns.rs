@@ -32,7 +32,7 @@ const LOCKS_MAX: usize = 1_024;
 /// State of one lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// Releases since the last turn.
+    /// Releases since the last turn began, or since a release last found no listener.
     released: u64,
     /// Rounds until the next turn.
     pub(crate) rounds: u64,

@@ -1,6 +1,6 @@
 //! Times and counts, as types that cannot be confused.
 
-/// Largest number of holds of an owner.
+/// Largest number of holds that kvlock grants an owner. A script of another library may write more.
 pub const HOLDS_MAX: u64 = u32::MAX as u64;
 
 /// A length of time in milliseconds.

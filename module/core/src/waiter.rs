@@ -134,9 +134,9 @@ pub(crate) struct Leaver<P> {
 /// A waiter, as commands show it.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'a, P> {
-    /// Owner for which it waits.
+    /// Owner, or another party, for which the waiter waits.
     pub owner: &'a [u8],
-    /// Its request.
+    /// What the waiter requests.
     pub want: Want,
     /// Time of arrival.
     pub since: MonoMillis,

@@ -86,9 +86,10 @@ impl<P> Table<P> {
         }
     }
 
-    /// Decides whether a caller may wait for an owner. The limit of waiters counts places and
-    /// outcomes that are kept. Taking over an existing place needs no room, unless it produces an
-    /// outcome for the session that had the place.
+    /// Decides whether a caller may wait on behalf of an owner. The limit of waiters counts places
+    /// and outcomes that are kept. Taking over an existing place counts only if it produces an outcome
+    /// for the session that had the place. A client that is to be blocked also counts against the
+    /// limit of blocked clients, unless it replaces a blocked client.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
@@ -158,9 +159,12 @@ impl<P> Table<P> {
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
-    /// owner already has a place in this queue, the new caller takes it over. If that place
-    /// belonged to a blocked client, returns that client. If it belonged to another session, that
-    /// session gets the outcome `replaced`.
+    /// owner already waits in this queue for this lock alone, the new caller takes over its place. A
+    /// wait for a set, or through a session that has ended, is removed instead. Then the caller gets a
+    /// new place at the end.
+    ///
+    /// If the earlier place belonged to a blocked client, returns that client. If it belonged to
+    /// another session that has not ended, that session gets the outcome `replaced`.
     pub fn enqueue(
         &mut self,
         at: &impl WaitedFor,
@@ -216,7 +220,8 @@ impl<P> Table<P> {
         self.tell(leaver, Ending::Replaced)
     }
 
-    /// Gives an existing place to another caller.
+    /// Gives an existing place to the caller of a new wait. Returns the client that was blocked there,
+    /// if there was one.
     pub(crate) fn take_over(
         &mut self,
         id: WaiterId,
@@ -280,9 +285,9 @@ impl<P> Table<P> {
         std::iter::from_fn(|| first(self)).collect()
     }
 
-    /// Removes the first waiter of one lock. Returns `None` if there is none, otherwise the client
-    /// to answer, if any. The caller repeats the call to remove all waiters. A session that is away
-    /// reads the outcome when it returns.
+    /// Removes the first waiter in the line of a key, or beside it. Returns `None` if there is none,
+    /// otherwise the client to answer, if any. The caller repeats the call to remove all of them.
+    /// Waiters that were taken out of the line because their sessions are away stay.
     pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let first = self.queues.with_beside(queue).next()?;

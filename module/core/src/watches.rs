@@ -20,8 +20,8 @@ pub(crate) struct Watched {
     pub(crate) round: Option<Round>,
 }
 
-/// A round of reports to the observers of a lock. Observers up to `after` have the newest state.
-/// With `again`, the state has changed during this round, so another round follows.
+/// A round of reports to the observers of a lock. Observers up to `after` were informed in this
+/// round. With `again`, the state has changed during the round, so another round follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) after: Option<WaiterId>,

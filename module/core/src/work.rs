@@ -1,16 +1,16 @@
 //! The scheduler of all work outside commands.
 //!
 //! ```text
-//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of leases, sets,
-//!                    releases, take-backs
+//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of sessions,
+//!                    turns of Redisson, looks, sets, releases of ended sessions, take-backs, sweeps
 //! the rest           regular looks, sessions that went away or returned, remains of ended sessions,
-//!                    news, drain, freeing
+//!                    changes for observers, drain, checks of bindings, freeing
 //! ```
 //!
 //! The caller asks for one piece of work after another, until its time is used up. Each piece is
-//! small, so the caller exceeds this time only slightly. If there is work for live waiters, three
-//! of four pieces are for them, so neither group starves. Within each group the kinds of work take
-//! turns, and within a kind the sessions or keys do.
+//! small, so the caller exceeds this time only slightly. If both groups have work, three of four
+//! pieces are for live waiters, so neither group starves. Within each group the kinds of work take
+//! turns, and within most kinds the sessions or keys do.
 
 use crate::bound::Bound;
 use crate::ids::{SessionName, WaiterId};
@@ -77,7 +77,7 @@ enum Kind {
     Discarded,
 }
 
-/// The kinds that live waiters wait for.
+/// The kinds of work for live waiters.
 const URGENT: [Kind; 12] = [
     Kind::Timeouts,
     Kind::Latches,

@@ -1,5 +1,5 @@
-//! Waiters that have left leave no memory behind, and one operation costs the same in a long queue
-//! as in a short one.
+//! Waiters that have left leave no memory behind, and the cost of one operation hardly grows with the
+//! length of the queue.
 //!
 //! These tests measure no time. With 100,000 waiters, an operation that walks along the queue would
 //! take billions of steps in total, and the test would not end.

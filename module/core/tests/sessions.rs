@@ -11,7 +11,7 @@ use kvlock_core_reference::sessions::World;
 use kvlock_core_reference::sessions::ops::Op;
 use kvlock_core_reference::{check, counted};
 
-/// Number of steps in each sequence.
+/// Number of steps in each sequence, after the common ones at its beginning.
 const DEPTH: u32 = 4;
 
 #[test]

@@ -39,8 +39,8 @@ impl Clock {
     }
 
     /// Advances both clocks. The wall clock may also jump back or forward. After a jump back, looks
-    /// that were planned by the wall clock would be late. So this plans a look at every key, as the
-    /// module does.
+    /// that were planned by the wall clock would be late. So this plans a look at every key with
+    /// waiters, as the module does.
     pub fn pass<P>(&mut self, mono_ms: u64, wall_ms: i64, table: &mut Table<P>) {
         let wall_us = wall_ms * 1000;
         self.now.unix_us = self.now.unix_us.saturating_add_signed(wall_us);
@@ -226,7 +226,8 @@ impl Keyspace {
         }
     }
 
-    /// Applies a change of the table to a key, and checks that the key's content allows it.
+    /// Applies a change of the table to a key. For most changes, checks that the key's content allows
+    /// them.
     pub fn apply<P>(&mut self, name: &Name, caller: &str, now: Now, change: &Change<P>) {
         let asked = Asked { owner: caller.as_bytes(), living_at: Some(now.unix()) };
         let seen = self.observe(name, asked);
@@ -337,8 +338,8 @@ impl Keyspace {
         }
     }
 
-    /// Applies another client's command to a key. Then lets the table plan a look, as the module
-    /// does when the server reports the change.
+    /// Applies another client's command to a key. If it changed the key, lets the table plan a look, as
+    /// the module does when the server reports the change. Returns whether it changed the key.
     pub fn befall<P>(
         &mut self,
         name: &Name,

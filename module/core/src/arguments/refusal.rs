@@ -34,9 +34,9 @@ pub enum Refusal {
         /// Largest allowed number.
         most: u64,
     },
-    /// A value of a holder that is too long.
+    /// A `VALUE` that is too long.
     Value,
-    /// A value of a sharer.
+    /// A `VALUE` in a request to share a lock.
     SharedValue,
     /// The name of a key that is too long.
     Key,

@@ -1,4 +1,4 @@
-//! A few locks, their observers, and a list of all states of each lock.
+//! A few locks, their observers, and a list of the states that each lock had while it was observed.
 
 use kvlock_core::{
     Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, SessionId, Standing, Table, Token,

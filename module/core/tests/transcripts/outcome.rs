@@ -64,8 +64,8 @@ impl Stage {
         all + &words::counted(before, self.table.counters())
     }
 
-    /// Returns the state of a lock as text. Time left is counted from the first of these times,
-    /// time waited up to the second.
+    /// Returns the state of a lock as text. The time that is left is counted from `from`, the time
+    /// waited up to `till`.
     fn stands(&self, lock: &Name, [from, till]: [Now; 2]) -> String {
         let seen = self.space.observe(lock, Asked::NOBODY);
         let mut all = format!("{}: {}\n", words::key(lock), words::seen(&seen, from));

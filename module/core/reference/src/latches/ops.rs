@@ -25,7 +25,8 @@ pub enum Op {
     Tell(usize),
     /// Sets the largest number of waiters, for this latch and in total.
     Limits(usize, usize),
-    /// Runs the timer: answers released waiters, then ends waits, then takes looks.
+    /// Runs the timer: answers released waiters, then ends waits, then takes looks, and answers the
+    /// waiters that these looks released.
     Timer,
 }
 

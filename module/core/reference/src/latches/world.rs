@@ -1,4 +1,5 @@
-//! A latch and a model of it: a number, the set of owners that have counted, and the list of waiters.
+//! A latch and a model of it: a number, the set of participants that have counted, and the list of
+//! waiters.
 
 use std::collections::BTreeSet;
 

@@ -67,8 +67,8 @@ impl Naive {
         self.grants[grant].settled = true;
     }
 
-    /// "… is taken back and passed on, unless that owner has re-entered, repeated or renewed
-    /// since, or the token is no longer that grant's."
+    /// Takes a grant back and passes the lock on. Does nothing if the grant's reply was written or the
+    /// owner has used the grant since. Also does nothing if the lock no longer has the grant's token.
     pub fn take_back(&mut self, grant: usize) -> Vec<Told> {
         let Grant { key, owner, token, settled, .. } = self.grants[grant];
         self.delivered(grant);

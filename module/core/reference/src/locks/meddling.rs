@@ -21,13 +21,13 @@ pub enum Meddling {
     DropHolder,
     /// Replaces the holder's field by one of another owner. The token stays.
     SwapHolder(Owner),
-    /// A valid token, this far ahead of the clock in microseconds.
+    /// Writes a valid token, this far ahead of the clock in microseconds.
     TokenAhead(u64),
-    /// An invalid token.
+    /// Writes an invalid token.
     TokenSpoilt(&'static str),
-    /// A field that no exclusive lock has.
+    /// Adds a field that makes the hash invalid as a lock.
     SecondField(&'static str),
-    /// An invalid hold count.
+    /// Writes an invalid hold count.
     CountSpoilt(&'static str),
 }
 
@@ -54,8 +54,8 @@ pub fn meddling(bytes: &mut Bytes<'_>) -> Meddling {
 }
 
 impl Meddling {
-    /// Returns the server commands of this change. `holder` is the exclusive holder, `us` the time
-    /// in microseconds.
+    /// Returns the server commands of this change. `holder` is the exclusive holder, if there is one.
+    /// `free` is true if the lock is free. `us` is the time in microseconds.
     pub fn commands(&self, holder: Option<Owner>, free: bool, us: u64) -> Vec<Foreign> {
         let hset = |field: &str, value: &str| Foreign::Hset(field.to_owned(), value.to_owned());
         let hdel = |field: &str| Foreign::Hdel(field.to_owned());

@@ -1,5 +1,5 @@
-//! The simplest model of locks: a lock is a holder and a list of waiters. It is slow, and shares
-//! only types with the table.
+//! The simplest model of locks: a lock is its holder or sharers, and a list of waiters. It is slow, and
+//! shares only types and constants with the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,9 +31,9 @@ pub enum Answer {
 /// A reply to a waiting client, by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
-    /// Its owner was granted the lock: owner, token, and end of the lease.
+    /// The client's owner was granted the lock: client, owner, token, and end of the lease.
     Granted(u64, String, u64, u64),
-    /// Its wait ended without a grant.
+    /// The client's wait ended without a grant.
     Out(u64),
 }
 
@@ -176,8 +176,9 @@ impl Naive {
         self.now.unix_us / 1000
     }
 
-    /// Returns the token of a new grant: "token = max(last + 1, floor + 1, stored + 1, now in
-    /// microseconds)", and "while the floor is not here, a token is stored + 1".
+    /// Returns the token of a new grant: the largest of the last token plus 1, the floor plus 1, the
+    /// stored token plus 1, and the time in microseconds. If there is a stored token but the floor is
+    /// unknown, returns the stored token plus 1.
     pub fn next_token(&mut self, stored: Option<u64>) -> u64 {
         if let (None, Some(stored)) = (self.floor, stored) {
             self.last_token = self.last_token.max(stored + 1);
@@ -197,9 +198,8 @@ impl Naive {
         token
     }
 
-    /// Returns the token of a lock after a request to raise it to at least `at_least`. Refused if
-    /// that is more than a day ahead of the clock, unless a larger token has been issued or
-    /// reserved.
+    /// Returns the token of a lock after a request to raise it to at least `at_least`. Refuses a token
+    /// that is more than a day ahead of the clock, unless one that large was issued or reserved.
     pub fn raised(&mut self, token: Option<u64>, at_least: u64) -> Result<Option<u64>, Answer> {
         if token.is_some_and(|token| token >= at_least) {
             return Ok(token);
@@ -280,7 +280,7 @@ impl Naive {
         }
     }
 
-    /// Makes a new grant.
+    /// Makes a new exclusive grant. Returns its token.
     pub fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
         let token = self.token_of_grant(stored);
         self.counters.granted += 1;
@@ -292,8 +292,8 @@ impl Naive {
         token
     }
 
-    /// Takes the lock from its holder. The first waiter is granted the lock at once, or the lock
-    /// becomes free.
+    /// Takes the lock from its holder. The first waiter is granted the lock at once if it may be, or
+    /// the lock becomes free.
     pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
         let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {

@@ -32,7 +32,7 @@ pub enum Ask {
 /// Role of a further lock in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It is not in the set.
+    /// The lock is not in the set.
     Out,
     With,
     Under,
@@ -62,7 +62,8 @@ pub enum Event {
     Flush(Option<i32>),
     /// Lets time pass: milliseconds on the monotonic clock, and on the wall clock.
     Pass(u64, i64),
-    /// Runs the timer: ends waits first, then takes due looks.
+    /// Runs the timer: ends the quarantine and the moments for Redisson that are over, then waits.
+    /// Then checks groups of waiters for results, and takes due looks.
     Timer,
     /// Takes looks, but ends no wait.
     Looks,

@@ -21,7 +21,7 @@ impl Naive {
         lock.moment.is_some_and(|until| until > self.now.mono.0)
     }
 
-    /// Releases a lock: to Redisson if a turn is due, otherwise to the first waiter.
+    /// Releases a lock: to Redisson if a turn is due, otherwise to the first waiter, if there is one.
     pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let is_waited_for = !self.locks[key].queue.is_empty() && !self.must_guess(stored);
         if is_waited_for && self.is_turn_due(key) {
@@ -99,7 +99,7 @@ impl Naive {
         }
     }
 
-    /// Ends the turn of a lock that the first waiter is granted.
+    /// Ends the turn of a lock because a waiter is granted it, or because a moment has passed.
     pub fn end_turn(&mut self, key: Key) {
         let lock = &mut self.locks[key];
         let Some(turn) = &mut lock.turn else { return };

@@ -29,7 +29,7 @@ pub struct World {
     pub places: Vec<WaiterId>,
     /// Identifiers of grants that the model does not know yet.
     named: Vec<GrantId>,
-    /// The largest token of each lock.
+    /// The largest token of each lock. Lower if another client has written a smaller one.
     pub last_tokens: Vec<u64>,
 }
 

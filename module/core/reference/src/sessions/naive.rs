@@ -93,8 +93,8 @@ impl Naive {
         session.is_none_or(|session| session.away)
     }
 
-    /// Grants each free lock to the first waiter that is not away. Of several locks, serves the one with the
-    /// longest wait first.
+    /// Grants each free lock to the first waiter that is not away. Of several locks, serves the one first
+    /// whose queue has had waiters for the longest time.
     pub fn serve(&mut self) {
         let mut keys: Vec<_> = (0..KEYS).collect();
         keys.sort_by_key(|key| self.waited_for_since[*key]);

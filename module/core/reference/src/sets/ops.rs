@@ -51,7 +51,7 @@ fn set(bytes: &mut Bytes<'_>) -> Set {
     let first = bytes.below(3);
     let shared = bytes.below(5) == 0;
     let mut keys = vec![(first, false)];
-    // Half of them are single locks.
+    // At least half of the requests are for a single lock.
     if bytes.below(2) == 0 {
         for step in [1, 2] {
             match bytes.below(3) {

@@ -1,4 +1,5 @@
-//! A table with a keyspace, which does all due work after each step, and the comparison with the model.
+//! A table with a keyspace, and the comparison with the model. All due work is done after each step,
+//! except in a late world: see `late.rs`.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +71,7 @@ impl World {
         }
     }
 
-    /// Opens the session again.
+    /// Opens a new session with the same name.
     pub(super) fn open_session(&mut self) {
         (self.session, self.reading) = opened(&mut self.table, self.clock.now());
     }
