@@ -131,7 +131,7 @@ impl Transcript {
         })
     }
 
-    /// Plays the body of a loop once for each row of values.
+    /// Expands the body of a loop once for each row of values.
     fn turns(
         &mut self,
         number: usize,
