@@ -195,7 +195,8 @@ fn fuzz() -> Suite {
     suite("fuzz/single", "20", rounds)
 }
 
-/// Exclusive locks on each topology. Some of these suites have a control, in which beliefs must overlap.
+/// Exclusive locks on each topology whose clients use the crate. Some of these suites have a control, in
+/// which beliefs must overlap.
 fn rounds() -> Vec<Suite> {
     use Setting::{
         AllReplicas, Default, IoThreads, MinReplicas, MinReplicasToWrite, Quarantine, SlowClock,

@@ -1,7 +1,8 @@
 //! Faults of servers under load, one file for each kind.
 //!
 //! Each fault states on which topologies it can happen. To add a fault, add a line to the table of its file.
-//! Every suite with a fitting topology then draws it, unless its class is not the usual one.
+//! Every suite with a fitting topology then draws it, unless the suite excludes it, or the fault's class is
+//! not the usual one.
 
 mod beside;
 mod clients;
