@@ -1,6 +1,6 @@
 //! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive
-//! lock writes to a store while it believes in its hold. Sometimes it also writes after it knows that the
-//! lock is lost.
+//! lock writes to a store while it believes in its hold. Sometimes it also writes after it has released or
+//! lost the lock.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
