@@ -195,10 +195,10 @@ impl Cluster {
         self.wait_for_one_view();
     }
 
-    /// Waits until all nodes have the same view of all nodes. Before that, a request may be redirected twice,
-    /// and a replica may not get the votes to take over. The view includes the epochs: a node that does not
-    /// know the latest epoch would use it again for its next slots. Then one of the two nodes with that epoch
-    /// would lose its slots.
+    /// Waits until all living nodes have the same view of all nodes. Before that, a request may be redirected
+    /// twice, and a replica may not get the votes to take over. The view includes the epochs: a node that
+    /// does not know the latest epoch would use it again for its next slots. Then one of the two nodes with
+    /// that epoch would lose its slots.
     fn wait_for_one_view(&self) {
         wait::until("all nodes see the same roles and slots", AGREEMENT, || self.has_one_view());
     }

@@ -32,7 +32,8 @@ pub struct Record {
     pub again: String,
     /// Duration in seconds.
     pub wall_s: u64,
-    /// Whether the run had to include each fault of the suite's list.
+    /// Whether the run had to include the faults that its suite requires: it was started without `--some` and
+    /// `--fault`.
     pub complete: bool,
     /// Text for the column `figure` of the suite's row.
     pub figure: String,

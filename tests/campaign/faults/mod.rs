@@ -68,7 +68,7 @@ pub(crate) struct Fault {
 /// Class of a fault. A suite must ask for each class except the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Drawn by each suite with a fitting topology.
+    /// Drawn by each suite with a fitting topology that does not exclude the fault.
     Usual,
     /// A primary restarts without its data. Then grants may be lost even if replicas had confirmed them.
     Empty,

@@ -1,4 +1,4 @@
-//! Actions of clients on locks: acquire, use and release them in all possible ways.
+//! Actions of clients on locks: acquire, use and release them in many ways.
 
 use super::client::{Client, Ending};
 use super::sessions::client_of;
