@@ -116,8 +116,8 @@ fn shorten(call: &mut Call) {
     }
 }
 
-/// Releases and renewals that succeeded although the lease was over or another owner had the lock. A round
-/// with bound locks is not judged, since the end of their sessions is unknown.
+/// Re-entries, renewals and releases that succeeded although the lease was over or another owner had the
+/// lock. A round with bound locks is not judged, since the end of their sessions is unknown.
 fn stale(judged: &[Call], seen: &Seen) -> Vec<String> {
     let is_bound = |call: &&Call| {
         call.request.asks() && call.request.lease().is_none_or(|lease| lease.is_zero())

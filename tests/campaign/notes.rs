@@ -25,7 +25,8 @@ pub(crate) struct Seen {
     pub(crate) cancels: Vec<Span>,
     /// Times in which two servers may both have acted as primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog. Each begins at the time at which it was due.
+    /// Renewals by the watchdog. Each begins when it was due, or at the last check before it was noticed, if
+    /// that is later.
     pub(crate) renewals: Vec<Call>,
     /// Bound locks of clients that vanished, with the time.
     pub(crate) gone: Vec<(String, Duration)>,

@@ -32,9 +32,9 @@ const LATER: &str = "first grant, later than could be known";
 /// The component that replaces a primary.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// Sentinels, which consider a primary dead after a second.
+    /// Sentinels, which consider a primary dead after one second.
     Sentinel,
-    /// Nodes of a cluster, which consider a master dead after a second.
+    /// Nodes of a cluster, which consider a master dead after one second.
     Cluster,
 }
 
@@ -77,7 +77,7 @@ fn of_cluster(count: u64, report: &Report) {
         cluster.wait_until_agreed();
         let master = cluster.node_for("k");
         let replica = cluster.replica_of(master);
-        // Any node works, because it redirects clients to the node that has the key.
+        // The URL has all nodes. A living one redirects the clients to the node that has the key.
         kill(&cluster.url(), master, "k", || Some(replica), report);
         cluster.wait_for_takeover(replica);
         master.restart();
@@ -97,7 +97,8 @@ fn granted_after(grants: &Grants, moment: Instant) -> Option<[Instant; CLIENTS]>
     Some(first)
 }
 
-/// Kills the given server while clients keep acquiring locks whose names begin with the given tag.
+/// Kills the given server while clients keep acquiring locks with the given hash tag. Measures the time to
+/// the first grant, and the time until the next primary accepts a write.
 fn kill<'a>(
     url: &str,
     server: &Server,

@@ -109,8 +109,8 @@ impl Report {
         self.seen().violations.is_empty()
     }
 
-    /// Writes these lines to a file for later reading. Replaces the file of an earlier call for the same
-    /// suite.
+    /// Writes these lines to a file for later reading. Replaces the file of an earlier call in this process
+    /// for the same suite.
     pub(crate) fn keep(&self, suite: &str, lines: &[String]) {
         let name = format!("kvlock-{}-{}.txt", suite.replace('/', "-"), std::process::id());
         let path = std::env::temp_dir().join(name);

@@ -29,7 +29,8 @@ use tokio::task::JoinSet;
 /// A task without progress for that long is stuck: no failover, lease or quarantine takes as long.
 const STUCK: Duration = Duration::from_secs(90);
 
-/// Longest extension of a suite whose required counts are not reached.
+/// Longest extension of a suite whose required counts are not reached. `--pairs` may extend a suite for
+/// longer.
 const AWAITED: Duration = Duration::from_secs(600);
 
 /// Probability that a second fault overlaps with a fault, in percent.
@@ -94,7 +95,8 @@ impl Round {
     }
 
     /// Waits until each task has had a turn, more than ten grants were counted, and each way for which
-    /// `follows` is true has had a grant. Panics if a server does not run.
+    /// `follows` is true has had a grant. Ways are not checked before any way has had a grant. Panics if a
+    /// server does not run, or if this takes too long.
     fn wait_for_progress(&self, servers: &[&Server], follows: impl Fn(usize) -> bool) {
         let of = |all: &[AtomicU64]| -> Vec<u64> {
             all.iter().map(|count| count.load(Ordering::SeqCst)).collect()
@@ -124,8 +126,8 @@ impl Round {
     }
 }
 
-/// Plays rounds on the given topology for the time in the options, and until each wanted fault has happened.
-/// Counts broken promises.
+/// Plays rounds on a topology for the time in the options, and until each wanted fault has happened and each
+/// required count is reached. Ends at the first broken promise.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
     let mut random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);
@@ -240,7 +242,7 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// Runs the round for the given time.
+    /// Runs the round for about the given time, and judges it.
     fn run(&self, number: u64, time: Duration, report: &Arc<Report>, coverage: &mut Coverage) {
         let runtime = Runtime::new().expect("a runtime");
         let ways = self.topology.ways(&runtime);

@@ -5,19 +5,21 @@ use kvlock::{Builder, Client, Clock};
 use std::time::{Duration, Instant};
 
 /// Time in seconds for which a primary without replicas accepts writes under `min-replicas-to-write`. A
-/// shorter time often refuses writes for no reason, because replicas report once a second.
+/// shorter time often refuses writes for no reason, because replicas report once per second.
 const MAX_LAG: u64 = 2;
 
 /// Longest time for replicas to confirm.
 const CONFIRM: Duration = Duration::from_millis(500);
 
-/// Time to live of sessions that bind locks: shorter than the time after which Sentinels replace a server.
+/// Time to live of the clients' sessions, which also bind locks. Shorter than the time after which Sentinels
+/// replace a server.
 pub(crate) const SESSION: Duration = Duration::from_millis(600);
 
 /// Leases with a quarantine. They must be longer than 1.5 times [`MAX_LAG`], plus two seconds.
 const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
 
-/// Time to live of sessions that bind locks, with a quarantine. It has the same minimum as these leases.
+/// Time to live of the clients' sessions with a quarantine, where there are replicas. It has the same minimum
+/// as these leases.
 const LONG_SESSION: Duration = Duration::from_millis(5500);
 
 /// A setting of servers and clients. Most are safeguards against lost grants.

@@ -24,12 +24,14 @@ use std::time::Duration;
 pub(crate) enum Promises {
     /// Each call is answered, clients acquire locks again after each fault, and no server crashes.
     Nothing,
-    /// No two clients believe at once that they hold the same lock. Tokens may decrease.
+    /// No two clients believe at once that they hold the same lock, unless they share it. Tokens may
+    /// decrease.
     Beliefs,
     /// No stale write is accepted, and only a replaced primary may issue a smaller token later.
     /// Beliefs may overlap.
     Tokens,
-    /// No two clients believe at once that they hold the same lock, and a later grant has the larger token.
+    /// No two clients believe at once that they hold the same lock, unless they share it. A later grant has
+    /// the larger token.
     NoOverlap,
     /// No client loses its lock before the lease has ended.
     NoLoss,
@@ -195,7 +197,8 @@ fn fuzz() -> Suite {
     suite("fuzz/single", "20", rounds)
 }
 
-/// Exclusive locks on each topology. Some of these suites have a control, in which beliefs must overlap.
+/// Exclusive locks on each topology whose clients use the crate. Some of these suites have a control, in
+/// which beliefs must overlap.
 fn rounds() -> Vec<Suite> {
     use Setting::{
         AllReplicas, Default, IoThreads, MinReplicas, MinReplicasToWrite, Quarantine, SlowClock,

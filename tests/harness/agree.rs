@@ -14,8 +14,8 @@ pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> 
     all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
-/// Waits until both servers have the same keys with the same values and expiry times. Replicated
-/// commands may still be in flight; a command that was not replicated makes this fail.
+/// Waits until both servers have the same keys with the same values and expiry times. Replicated commands may
+/// still be in flight. If a change was not replicated, this panics after five seconds.
 pub fn expect_same_data(one: &Server, other: &Server) {
     wait::until("both have the same data", SOON, || {
         let (ours, theirs) = (data(one), data(other));
@@ -23,7 +23,7 @@ pub fn expect_same_data(one: &Server, other: &Server) {
     });
 }
 
-/// The keys of the databases that tests use, with their expiry times, and a digest of all values.
+/// A digest of the whole data set, and the keys of the databases 0 to 3 with their expiry times.
 pub fn data(server: &Server) -> Vec<String> {
     let connection = &mut server.connect();
     let mut data = vec![connection.run("DEBUG DIGEST").text()];

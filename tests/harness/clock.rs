@@ -1,8 +1,8 @@
 //! A wall clock for single processes, which a test can set.
 //!
-//! The date of the machine cannot be changed for one process, and tools that try make Redis hang.
-//! `machine_shim.c` beside this file is compiled when a test needs it and preloaded into the process,
-//! a server or a client: it moves the date and leaves all other clocks alone.
+//! Linux has one date for all processes, and the usual tools that change it for one process make Redis hang.
+//! `machine_shim.c` beside this file is compiled when a test needs it and preloaded into the process, a
+//! server or a client: it moves the date and leaves all other clocks alone.
 
 use crate::options::Options;
 use crate::shim::{Machine, Number};
@@ -10,7 +10,7 @@ use crate::wait;
 use std::process::Command;
 use std::time::Duration;
 
-/// Valkey 9 looks at the clock once in a millisecond.
+/// Longest time until a server sees a new date: Valkey 9 reads the clock once in a millisecond.
 const LAG: Duration = Duration::from_millis(2);
 
 /// A clock that a test can set. Servers get it by [`Options::clock`], other processes by

@@ -72,7 +72,7 @@ impl Cluster {
         node.connect().run("CLUSTER MYID").text()
     }
 
-    /// The replica of the given master, among the nodes that run.
+    /// A replica of the given master, among the nodes that run.
     pub fn replica_of(&self, master: &Server) -> &Server {
         let follows = |node: &&Server| {
             node.is_running()
@@ -82,7 +82,7 @@ impl Cluster {
         self.nodes.iter().find(follows).expect("it has a replica")
     }
 
-    /// Waits until a replica has taken over, and all living nodes know it.
+    /// Waits until a replica has taken over, and all living nodes see it as a master.
     pub fn wait_for_takeover(&self, replica: &Server) {
         wait::until("the replica has taken over", AGREEMENT, || {
             match observe::info_field(&mut replica.connect(), "role") {
@@ -117,8 +117,8 @@ impl Cluster {
         replica
     }
 
-    /// Moves that many slots, the lowest, with their keys from one node to another, as an operator
-    /// would, and returns when all nodes agree again.
+    /// Moves the slots from 0 to `slots - 1` with their keys from one node to another, as an operator would.
+    /// The node `from` must have them. Returns when all nodes agree again.
     pub fn reshard(&self, from: &Server, to: &Server, slots: u32) {
         let [source, target, at] = [self.id_of(from), self.id_of(to), address(&self.nodes[0])];
         self.wait_until_checked(&at);
@@ -173,8 +173,8 @@ impl Cluster {
         });
     }
 
-    /// Waits until all living nodes say that the cluster is up, and the replicas among them follow
-    /// their masters.
+    /// Waits until all living nodes report that the cluster is up, the replicas among them follow their
+    /// masters, and all have the same view of the cluster.
     pub fn wait_until_agreed(&self) {
         for node in self.nodes.iter().filter(|node| node.is_running()) {
             let mut connection = node.connect();
@@ -195,10 +195,10 @@ impl Cluster {
         self.wait_for_one_view();
     }
 
-    /// Waits until all nodes have the same view of all nodes. Before that, a request may be redirected twice,
-    /// and a replica may not get the votes to take over. The view includes the epochs: a node that does not
-    /// know the latest epoch would use it again for its next slots. Then one of the two nodes with that epoch
-    /// would lose its slots.
+    /// Waits until all living nodes have the same view of all nodes. Before that, a request may be redirected
+    /// twice, and a replica may not get the votes to take over. The view includes the epochs: a node that
+    /// does not know the latest epoch would use it again for its next slots. Then one of the two nodes with
+    /// that epoch would lose its slots.
     fn wait_for_one_view(&self) {
         wait::until("all nodes see the same roles and slots", AGREEMENT, || self.has_one_view());
     }

@@ -10,8 +10,8 @@ fn git(words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The commit, abbreviated by git, followed by "with changes" if a file outside `docs` differs from it. "no
-/// commit" if git reports none. Cached after the first call.
+/// The commit, abbreviated by git, followed by "with changes" if git lists changed or untracked files outside
+/// the folder `docs`. "no commit" if git reports none. Cached after the first call.
 pub fn commit() -> &'static str {
     static FIRST: OnceLock<String> = OnceLock::new();
     FIRST.get_or_init(look)

@@ -1,8 +1,8 @@
 //! A disk for one server, which a test can slow down, and whose power it can cut.
 //!
 //! `machine_shim.c` beside this file is compiled when a test needs it, and preloaded into the server. It
-//! makes each `fsync` take longer, and records how much of the append-only file is synced. A loss of power
-//! loses the rest of the file.
+//! delays each `fsync` by a time that the test sets, and records how much of the append-only file is synced.
+//! A loss of power loses the rest of the file.
 
 use crate::options::Options;
 use crate::server::Server;
@@ -30,7 +30,8 @@ impl Disk {
         self.0.set(Number::SyncDelayUs, us);
     }
 
-    /// Waits until the effects of all answered commands are on disk. With `everysec` that takes a second.
+    /// Waits until the effects of all answered commands are on disk. With `everysec` that takes about one
+    /// second.
     pub fn wait_until_synced(&self, server: &Server) {
         let (file, mut eye) = (append_only_file(server.dir()), server.connect());
         wait::until("the append-only file is synced", LIMIT, || {

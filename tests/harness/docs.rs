@@ -30,7 +30,7 @@ pub struct Argument {
     pub parts: Vec<Self>,
 }
 
-/// All commands in the reply to `COMMAND DOCS`.
+/// All commands in the reply to `COMMAND DOCS`. Subcommands take the place of the command that contains them.
 pub fn commands(connection: &mut Connection) -> Vec<Command> {
     let mut all = Vec::new();
     for (name, command) in pairs(&connection.call(cmd!["COMMAND", "DOCS"])) {
@@ -47,7 +47,7 @@ pub fn ours(connection: &mut Connection) -> Vec<Command> {
     ours
 }
 
-/// Returns whether the module has a command with this name.
+/// Whether the name begins like the names of the module's commands.
 pub fn is_ours(name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
     [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))

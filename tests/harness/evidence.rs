@@ -26,15 +26,16 @@ pub struct Record {
     pub commit: String,
     /// Name and version of the server.
     pub server: String,
-    /// Seed of the run. A suite's seed is a hash of it.
+    /// Seed of the run. The seed of each suite is a hash of this number, a name and the server.
     pub seed: u64,
     /// Command that repeats it.
     pub again: String,
     /// Duration in seconds.
     pub wall_s: u64,
-    /// Whether the run had to include each fault of the suite's list.
+    /// Whether the run had to include the faults that its suite requires: it was started without `--some` and
+    /// `--fault`.
     pub complete: bool,
-    /// The figure of its row.
+    /// Text for the column `figure` of the suite's row.
     pub figure: String,
     /// Counters by name: grants, calls and others.
     pub counts: BTreeMap<String, u64>,
@@ -56,11 +57,11 @@ impl Record {
         folder().join(format!("{}.{server}.json", self.suite.replace('/', "-")))
     }
 
-    /// Replaces the last run of the given suite on the given server.
+    /// Writes the record to the file of its suite and server. Replaces the record of the previous run there.
     ///
     /// # Errors
     ///
-    /// If the run found violations, or if its code is not in any commit.
+    /// If the run found violations, if its code is not in any commit, or if the file cannot be written.
     pub fn publish(&self) -> Result<(), String> {
         if !self.violations.is_empty() {
             return Err(format!("{}: not published, for it has violations", self.suite));
@@ -167,9 +168,10 @@ fn suites(records: &[Record]) -> String {
     text
 }
 
-/// Returns the control of a suite: a run without the safeguard, in which the judge found that two clients believed to
-/// hold a lock. Its own control comes first. Else it is a run of the same workload with default settings, or a control
-/// of locks on the same topology.
+/// Returns the control of a run: a run on the same server without the safeguard, in which two clients held
+/// the same lock, or believed so. The suite's own control comes first. Next come a run of the same workload
+/// without the safeguard, and controls of locks on the same topology. Returns `None` if the run itself has
+/// such violations.
 fn control_of<'a>(records: &'a [Record], record: &Record) -> Option<&'a Record> {
     let suite = &record.suite;
     let mut parts: Vec<&str> = suite.split('/').collect();
@@ -202,7 +204,7 @@ fn shown_beside(control: &Record) -> String {
     format!("`{}`: {}", control.suite, control.figure)
 }
 
-/// Scripts of failovers, by what happens in them.
+/// Scripts of failovers: the beginnings of the names of suites, and what happens in them.
 const SCRIPTS: [(&str, &str); 7] = [
     ("lost-link", "The links to the replicas are cut; the primary grants once more and dies"),
     (
@@ -216,7 +218,7 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("clocks", "The clock of the next primary is 5 s ahead, or behind"),
 ];
 
-/// Settings: the names of suites, and their names in the table.
+/// Settings: the ends of the names of suites, and the settings' names in the table.
 const SETTINGS: [(&str, &str); 5] = [
     ("default", "nothing"),
     ("min_replicas", "`min_replicas(1)`"),
@@ -227,11 +229,11 @@ const SETTINGS: [(&str, &str); 5] = [
 
 /// Name of the counter of tries in a run of a script.
 pub const TRIES: &str = "tries";
-/// Tries in which two clients believed at once to hold the same lock.
+/// Name of the counter of tries in which two clients believed at once to hold the same lock.
 pub const DOUBLED: &str = "tries in which two believed";
 /// Name of the counter of locks that were granted while another owner could still rely on its grant.
 pub const TWICE: &str = "granted twice";
-/// Name of the counter that is 1 if such tries must not happen.
+/// Name of the counter that is 1 if [`DOUBLED`] must be zero in the run.
 pub const PROMISED: &str = "promised to be none";
 
 /// Table of the tries in which two clients believed at once to hold the same lock, over all servers.

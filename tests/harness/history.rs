@@ -1,8 +1,8 @@
 //! Requests of clients and their outcomes.
 //!
-//! All clients of a test are threads of one process and share one monotonic clock, so the order of events in
-//! real time is exact. A call records when it was sent, when its reply arrived, and the outcome. A call
-//! without a reply stays open, or is closed as [`Outcome::Unknown`] when the client gives up.
+//! All clients that use one [`Recorder`] are threads of one process and share one monotonic clock, so the
+//! order of events in real time is exact. A call records when it was sent, when its reply arrived, and the
+//! outcome. A call without a reply stays open, or is closed as [`Outcome::Unknown`] when the client gives up.
 
 use crate::cmd;
 use crate::resp::{Connection, ReceiveError, Value};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Longest wait for any reply.
+/// Longest wait of [`Recorder::call`] for a reply.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A request of a client.
@@ -102,7 +102,7 @@ impl Request {
         self.lease().is_some() && !matches!(self, Self::Renew { .. })
     }
 
-    /// The command for this request, for an exclusive lock.
+    /// The command for this request. Panics if the request is not for an exclusive lock.
     pub fn command(&self, key: &str, owner: &str) -> Vec<Vec<u8>> {
         let ms = |time: &Duration| u64::try_from(time.as_millis()).expect("not for centuries");
         match self {
@@ -132,13 +132,14 @@ pub enum Outcome {
         /// Number of permits.
         permits: u64,
     },
-    /// The owner does not have the lock: nil. For a wait this is the timeout.
+    /// The owner does not have the lock: nil, or the error `MISMATCH`. For a wait, nil is the timeout.
     Refused,
     /// The owner's wait was ended by a `LOCK.CANCEL`: also nil.
     Withdrawn,
-    /// Released or counted down; `left` remain.
+    /// A lock or permits were released, or a latch was counted down.
     Released {
-        /// 0: free or handed off, or open.
+        /// Number of holds or permits that the owner still has, or of countdowns that the latch still needs.
+        /// 0: the owner has nothing left, or the latch is open.
         left: u64,
     },
     /// The lease or the latch was set, the break was done, or the latch is open.
@@ -146,7 +147,7 @@ pub enum Outcome {
     /// A connection broke, or the client did not wait for the reply. The call took effect once or not at all,
     /// at any time after its sending.
     Unknown,
-    /// The server replied with an error and did nothing: `UNBLOCKED`, `TRYAGAIN`, `QUEUEFULL`.
+    /// The server replied with an error and did nothing, for example `UNBLOCKED`, `TRYAGAIN` or `QUEUEFULL`.
     Failed,
 }
 
@@ -155,7 +156,7 @@ impl Outcome {
     pub fn of(request: &Request, reply: &Value) -> Self {
         let number = |reply: &Value| reply.integer().cast_unsigned();
         match (request, reply) {
-            // The number in `HOLDS` is above what the owner has: it has lost the lock.
+            // The number in `HOLDS` does not fit what the owner has: it has lost the lock.
             (_, Value::Error { code, .. }) if code == "MISMATCH" => Self::Refused,
             (_, Value::Error { .. }) => Self::Failed,
             (_, Value::Nil) => Self::Refused,
@@ -196,8 +197,8 @@ pub struct Call {
     pub away: Vec<(Duration, Duration)>,
     /// Time of the reply, and the outcome.
     pub answer: Option<(Duration, Outcome)>,
-    /// End of the time in which the client believed that it held the lock, by its own clock. Set in the last
-    /// grant or renewal of a hold.
+    /// End of the time in which the client believed that it held the lock, by its own clock. Set in grants
+    /// and renewals; the latest end in a hold counts.
     pub valid_until: Option<Duration>,
 }
 
@@ -280,7 +281,8 @@ impl Recorder {
         CallId(calls.len() - 1)
     }
 
-    /// Records that the server showed the owner in the queue when asked at the given time.
+    /// Records that the server showed the owner in the queue when asked at the given time. Does nothing if
+    /// the queue entry may belong to an earlier call.
     pub fn seen_in_queue(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
         let latest = self.latest.lock().unwrap();

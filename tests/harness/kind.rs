@@ -4,15 +4,15 @@
 //! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER` names the
 //! one that all tests run on; without it, [`Server::start`](crate::Server::start) starts `redis-7.0`, and
 //! [`on_each_server!`](crate::on_each_server) uses all of [`EACH`]. `KVLOCK_SERVERS` names a folder to use
-//! instead of `target/servers`. A server that is not there fails the test that asks for it: nothing is
-//! skipped.
+//! instead of `target/servers`. A test that asks for a missing server fails: nothing is skipped. Only
+//! `redis-7.0` may be missing there if a `redis-server` 7.0 is on the path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The servers on which every test about a trap of the platform runs: the oldest Redis that we
-/// support, a newer Redis, and the Valkey that differs most from both.
+/// The servers on which [`on_each_server!`](crate::on_each_server) runs a test: the oldest supported Redis, a
+/// newer Redis, and a Valkey.
 pub const EACH: [&str; 3] = ["redis-7.0", "redis-8.0", "valkey-8.1"];
 
 /// A server program, by the name that `scripts/servers` gives it.
@@ -22,7 +22,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The server of the given name. Starting it fails if it is not installed.
+    /// The server of the given name. Its start panics if it is not installed.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
@@ -47,7 +47,7 @@ impl Kind {
         self.program("redis-server")
     }
 
-    /// The `redis-cli` that came with it.
+    /// The `redis-cli` that is installed with it.
     pub fn cli(&self) -> PathBuf {
         self.program("redis-cli")
     }

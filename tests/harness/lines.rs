@@ -7,10 +7,11 @@ use crate::{Value, cmd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Short enough to see most waits, long enough to leave the server's time to the clients.
+/// Pause between two reads of all queues. Short enough to see most waits, long enough to leave the server's
+/// time to the clients.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// Reads the queues repeatedly until `over` is set or the server has ended.
+/// Reads the queues of these locks repeatedly until `over` is set or a read fails.
 pub fn watch(
     mut connection: Connection,
     keys: &[impl AsRef<str>],
@@ -32,7 +33,8 @@ pub fn watch(
 
 /// Records the queue in a reply to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns its owners.
 pub fn note(info: &Value, key: &str, asked: Duration, recorder: &Recorder) -> Vec<String> {
-    // Without a holder there is no queue, and a server that does not have the key replies with an error.
+    // `SEM.INFO` replies with an error for a semaphore that is not set. So does a server that does not have
+    // the key.
     let Value::Array(_) = info else { return Vec::new() };
     let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
     owners.inspect(|owner| recorder.seen_in_queue(key, owner, asked)).collect()

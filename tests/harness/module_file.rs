@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 mod sources;
 
 /// The `kvlock.so` that servers load: the file in `KVLOCK_MODULE`, else the file that `scripts/build` made in
-/// cargo's target folder. Panics with the command to run if the file is missing or older than the sources;
-/// never skips a test.
+/// cargo's target folder. Panics with the command to run if the file of `scripts/build` is missing, or was
+/// not built from the current sources. Never skips a test.
 pub fn path() -> PathBuf {
     static BUILT: LazyLock<PathBuf> =
         LazyLock::new(|| built(&target(), "kvlock.so", "scripts/build"));
@@ -37,7 +37,8 @@ pub(crate) fn target() -> PathBuf {
     workspace().join(named.unwrap_or_else(|| PathBuf::from("target")))
 }
 
-/// The module of the given name in the given folder, if it was built from the sources that are there now.
+/// The module of the given name in the given folder. Panics if it is missing, or was not built from the
+/// current sources.
 pub fn built(target: &Path, name: &str, built_by: &str) -> PathBuf {
     let path = target.join(name);
     let Ok(module) = fs::read(&path) else {

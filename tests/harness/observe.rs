@@ -7,7 +7,8 @@ use crate::resp::{Connection, Value};
 use crate::{cmd, wait};
 use std::time::Duration;
 
-/// Longest wait of the functions here.
+/// Longest wait of the functions here, except [`let_pass`]. The functions that wait for a replica wait up to
+/// three times as long.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A field of `INFO`, such as `blocked_clients`; `None` when the server has no field of the given name.

@@ -132,8 +132,8 @@ impl Options {
         self
     }
 
-    /// Starts it, and returns when it answers `PING`. Panics with the end of its log when it does not answer
-    /// within 60 seconds.
+    /// Starts it, and returns when it answers `PING`. Panics with the end of its log if it ends, or does not
+    /// answer within 60 seconds.
     pub fn start(self) -> Server {
         Server::launch(self)
     }
@@ -142,7 +142,8 @@ impl Options {
         &self.kind
     }
 
-    /// The configuration file. `DEBUG` and `MODULE` are for tests; nothing is saved unasked.
+    /// The content of the configuration file. It permits `DEBUG` and `MODULE` for tests, and disables
+    /// automatic snapshots.
     pub(crate) fn file(&self, port: u16, dir: &Path) -> String {
         let mut file = format!("port {port}\ndir {}\nprotected-mode no\n", dir.display());
         if !self.sentinel {
@@ -165,8 +166,8 @@ impl Options {
     }
 }
 
-/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for, as production has them; `None` for the
-/// server's own default, which is none.
+/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for, as production has them; `None` for the server's
+/// own default, which uses none.
 pub fn chosen_io_threads() -> Option<u32> {
     let named = std::env::var("KVLOCK_IO_THREADS").ok()?;
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))

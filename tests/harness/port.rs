@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 11_000;
 
-/// The bus of a cluster node is that far above its port. It is kept free too, and is itself below
-/// the kernel's range.
+/// Distance from the port of a cluster node to the port of its bus. The port of the bus is below the kernel's
+/// range too, and [`free`] checks it as well.
 const BUS: u16 = 10_000;
 
-/// A port that was free a moment ago, and whose bus port was free too. The last thousands of calls in this
-/// process have not returned it.
+/// A port that was free a moment ago, and whose bus port was free too. This process gets the same port again
+/// only after it has tried all others.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
     // Processes that run at the same time start with ports far from each other. Otherwise one could take the

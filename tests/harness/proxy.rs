@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Start of the command by which a replica announces its port.
 const NAMES_ITSELF: &[u8] = b"listening-port\r\n$";
 
-/// Longest wait for replies to messages in flight.
+/// Longest wait of [`Proxy::deliver`] for the reply.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// When a connection is reset.
@@ -126,7 +126,7 @@ impl Proxy {
         }
     }
 
-    /// Cuts the server off from all connections through the proxy.
+    /// Cuts the server off from all connections through the proxy. New connections are closed at once.
     pub fn cut(&self) {
         let mut ways = lock(&self.ways);
         ways.cut = true;
@@ -210,7 +210,8 @@ impl Drop for Proxy {
 }
 
 impl Ways {
-    /// Reads a message in either direction. Returns the reset that it triggers, if any, and its delay.
+    /// Inspects a message in either direction. Returns the reset that its connection is to get, if any, and
+    /// the message's delay.
     fn look(&mut self, id: u64, to_server: bool, said: &[u8]) -> (Option<Moment>, Duration) {
         let [least, most] = self.delay;
         let delay = Duration::from_millis(fastrand::u64(least..=most.max(least)));
@@ -270,8 +271,8 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     }
 }
 
-/// Forwards data until one end is closed, then closes the other end. If the connection is cut, the
-/// other end stays open.
+/// Forwards data until one end is closed or a planned reset is due, then closes both ends. If the connection
+/// is cut, the other end stays open.
 fn pump(ways: &Mutex<Ways>, id: u64, to_server: bool, ends: &[TcpStream; 2]) {
     let [client, server] = ends;
     let (mut from, mut to) = if to_server { (client, server) } else { (server, client) };

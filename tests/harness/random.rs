@@ -98,7 +98,7 @@ fn hash(words: &[&str]) -> u64 {
     })
 }
 
-/// A different seed each time, short enough to type.
+/// A seed from the clock, below a billion, so that it is short enough to type.
 fn of_the_clock() -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::from(clock.subsec_nanos())

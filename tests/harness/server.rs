@@ -33,7 +33,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server in `KVLOCK_SERVER` with the module and default options.
+    /// Starts the server that `KVLOCK_SERVER` names, or `redis-7.0`, with the module and default options.
     pub fn start() -> Self {
         Self::options().start()
     }
@@ -171,7 +171,8 @@ impl Server {
         *self.child.lock().unwrap() = begin(&self.options, &self.dir);
     }
 
-    /// Deletes all data of the server on disk, so that it starts empty next time. The server must not run.
+    /// Deletes the server's snapshot and append-only files, so that it starts empty next time. The server
+    /// must not run.
     pub fn forget(&self) {
         assert!(!self.is_running(), "{} would write its data again", self.kind());
         for name in ["dump.rdb", "appendonlydir"] {
@@ -216,7 +217,7 @@ impl Drop for Server {
         {
             self.shut_down();
         }
-        // If the child has ended already, this returns an error that can be ignored.
+        // The results do not matter: the child may have ended already.
         let child = self.child.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ended = child.kill();
         let _reaped = child.wait();
@@ -242,7 +243,7 @@ fn begin(options: &Options, dir: &Path) -> Child {
     launch(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", options.chosen_kind()))
 }
 
-/// Ok when it answers, Err with the log when it has ended.
+/// Ok when the server answers, Err with the end of its log when it has ended. Panics after [`START`].
 fn wait_for_answer(child: &Mutex<Child>, port: u16, dir: &Path) -> Result<(), String> {
     wait::until("the server answers", START, || {
         let mut child = child.lock().unwrap();
@@ -256,8 +257,8 @@ fn wait_for_answer(child: &Mutex<Child>, port: u16, dir: &Path) -> Result<(), St
     })
 }
 
-/// Whether the server with that process id is ready for commands. Another process may have bound the
-/// port first.
+/// Ok if the server with that process id is ready for commands. Another process may have bound the port
+/// first, so the process id is compared, unless the server wants a password.
 fn answers(port: u16, pid: u32) -> Result<(), String> {
     let mut connection = Connection::open(port).map_err(|e| e.to_string())?;
     let mut ask = |command| {

@@ -14,7 +14,8 @@ pub const NAME: &str = "mymaster";
 /// Longest time for a failover and its effects.
 const AGREEMENT: Duration = Duration::from_secs(60);
 
-/// Time after which a Sentinel gives up a failover that does not succeed.
+/// Time after which a failover that has not succeeded is requested again. Longer than the Sentinels' failover
+/// timeout.
 const GIVEN_UP: Duration = Duration::from_secs(10);
 
 const SENTINELS: usize = 3;
@@ -124,8 +125,8 @@ impl Site {
         self.wait_for_successor(before)
     }
 
-    /// Waits until all Sentinels have replaced the primary `before`, and the next one has its role. Returns it. The
-    /// Sentinels may change their choice once more before that.
+    /// Waits until all Sentinels have replaced the primary `before`, and the next primary has its role.
+    /// Returns the next primary. The Sentinels may change their choice once more before that.
     pub fn wait_for_successor(&self, before: usize) -> usize {
         let given_up = self.proxies[before].port();
         wait::until("the Sentinels agree on another primary", 2 * AGREEMENT, || {
@@ -182,7 +183,7 @@ impl Site {
     }
 }
 
-/// The replication state that a server reports, or the error if it reports none.
+/// The replication state that a server reports, or a text in place of it if the server does not reply.
 fn replication(server: &Server) -> String {
     let Ok(mut server) = Connection::open(server.port()) else { return "gone".to_owned() };
     server.send(cmd!["INFO", "replication"]);

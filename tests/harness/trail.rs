@@ -1,13 +1,13 @@
-//! The content of a server's append-only file, in a form that can be compared.
+//! The commands in a server's append-only files, in a form that can be compared. The base file is left out.
 
 use crate::resp::{Value, parse};
 use crate::server::Server;
 use std::fs;
 
-/// Everything in the file: a line for each command, and a line in braces for each transaction. A number of
-/// thirteen or more digits, a time or a token, is shown as `#`, also after the count of a share. `SELECT` is
-/// left out. So are the braces around a single command: its transaction may have contained a message that
-/// only replicas receive.
+/// The commands in the files: a line for each command, and a line in braces for each transaction. A number of
+/// thirteen or more digits, a time or a token, is shown as `#`, also after the count of a share and after the
+/// `t` of a stored token. `SELECT` is left out. So are the braces around a single command: its transaction
+/// may have contained a message that only replicas receive.
 pub fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;
@@ -32,7 +32,7 @@ pub fn trail(server: &Server) -> Vec<String> {
     lines
 }
 
-/// The commands in the file, in order, without changes.
+/// The commands in the files, in order, without changes.
 fn commands(server: &Server) -> Vec<Vec<String>> {
     let folder = server.dir().join("appendonlydir");
     let manifest = fs::read_to_string(folder.join("appendonly.aof.manifest")).expect("a manifest");

@@ -27,9 +27,9 @@ const EVERY_SECOND: &str = "everysec";
 const CRASHES: &str = "crashes";
 /// Grants that clients received.
 const GRANTED: &str = "granted";
-/// Locks that were neither released nor expired when the server was back.
+/// Grants whose release was not requested, and whose lease had not ended, when the server was back.
 const STANDING: &str = "standing";
-/// Standing locks that the server had lost.
+/// Standing grants that the server had lost.
 const LOST: &str = "lost";
 /// Grants whose token was not the largest so far, among the tokens of all locks that had been reported before
 /// the request.
@@ -107,7 +107,7 @@ impl Durability {
         self.is_safe() || self.quarantine
     }
 
-    /// Crashes a server repeatedly, each time after about the number of grants in the options.
+    /// Crashes a server repeatedly, each time after about the number of grants in the options, or 750.
     pub(crate) fn play(self, options: &Options, report: &Report) {
         let random = Random::new(options.seed.number);
         let grants = options.grants.unwrap_or(750);

@@ -6,7 +6,7 @@ use harness::random::Random;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Jumps of the server's date, which sessions and long leases survive.
+/// Jumps of the server's date. Sessions survive them, and so do leases of more than twenty seconds.
 pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
 
 pub(crate) const JUMP: &str = "clock of one ten seconds ahead";
@@ -17,7 +17,7 @@ pub(crate) const HOUR: &str = "clock of one an hour back, then killed";
 /// by this much must do no harm.
 const SMALL_MS: i64 = 300;
 
-/// Longer than any lease.
+/// Longer than any lease in a quorum.
 const LONG_MS: i64 = 10_000;
 
 const HOUR_MS: i64 = 3_600_000;

@@ -1,5 +1,5 @@
-//! Faults of servers or of their links, repaired after a while. Until the repair, clients wait or another
-//! server replaces the primary.
+//! Faults of servers or of their links, repaired after a while. Until the repair, clients wait, use the other
+//! servers of a quorum, or use the server that replaces the primary.
 
 use super::{
     Act, Class, Fault, On, anywhere, fault, forgets, has_proxy, is_replaced, keeps_data, new,
@@ -34,8 +34,8 @@ const STALL: Time = (500, 500);
 /// The maximum is longer than a quorum waits for one server, and longer than the leases in a quorum.
 const WHILE: Time = (50, 2500);
 
-/// About the life of a session without a reader, from a third less to half as much again: a client is back
-/// shortly before or after its session ends.
+/// From two thirds to one and a half times the life of a session without a reader: a client is back shortly
+/// before or after its session ends.
 const SESSIONS: Time = {
     let session = SESSION.as_millis() as u64;
     (session * 2 / 3, session * 5 / 6)
@@ -159,7 +159,8 @@ impl Harm {
         });
     }
 
-    /// A fault that lasts until another server is the primary. Two servers may be primaries for a while.
+    /// A fault that lasts until another server is the primary, and for a random time after that. Two servers
+    /// may be primaries for a while.
     pub(super) fn until_replaced(
         self,
         at: &dyn Topology,

@@ -152,8 +152,8 @@ impl Stranger<'_> {
         })
     }
 
-    /// Replaces a key with one that strangers share. The new key has no token: an old one would be smaller
-    /// than the tokens of later grants.
+    /// Replaces a key with one that strangers share. The new key has no token: later sharers would get it,
+    /// and it would be smaller than the tokens of earlier grants.
     fn put_crowd(
         &mut self,
         key: &str,

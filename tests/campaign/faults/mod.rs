@@ -1,7 +1,8 @@
 //! Faults of servers under load, one file for each kind.
 //!
 //! Each fault states on which topologies it can happen. To add a fault, add a line to the table of its file.
-//! Every suite with a fitting topology then draws it, unless its class is not the usual one.
+//! Every suite with a fitting topology then draws it, unless the suite excludes it, or the fault's class is
+//! not the usual one.
 
 mod beside;
 mod clients;
@@ -67,7 +68,7 @@ pub(crate) struct Fault {
 /// Class of a fault. A suite must ask for each class except the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Drawn by each suite with a fitting topology.
+    /// Drawn by each suite with a fitting topology that does not exclude the fault.
     Usual,
     /// A primary restarts without its data. Then grants may be lost even if replicas had confirmed them.
     Empty,

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// addition.
 const ALONE_MS: [u64; 2] = [500, 1500];
 
-/// Without safeguards, this fault loses grants more often than the other faults of a cluster, but not always. So
-/// it is drawn often.
+/// Without safeguards, this fault loses grants more often than the other faults of a cluster, but not always.
+/// So it is drawn often.
 pub(super) const FAULTS: &[Fault] = &[fault(
     "master killed after its replica was cut off, replaced",
     12,

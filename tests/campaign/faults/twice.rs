@@ -5,7 +5,7 @@ use crate::topology::{Nodes, Watched};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Longest time in milliseconds for which a server stays away after the second failover.
+/// Longest additional time in milliseconds until the server that was killed second is restarted.
 const AWAY_MS: u64 = 3000;
 
 pub(super) const FAULTS: &[Fault] = &[

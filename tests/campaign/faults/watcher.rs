@@ -9,7 +9,7 @@ use harness::{Connection, Value, cmd};
 pub(super) const FAULTS: &[Fault] =
     &[by_stranger("a user that may only read observes", 4, |it| it.let_a_reader_observe())];
 
-/// The rights of the given user: those of an observer of locks, on all keys.
+/// The rights of the user `watcher`: it may observe locks, on all keys, through its sessions.
 const RIGHTS: [&str; 6] =
     ["%R~*", "-@all", "+lock.observe", "+session.open", "+session.next", "+session.close"];
 

@@ -24,7 +24,7 @@ const NEWS: Duration = Duration::from_millis(1);
 /// test has set it wrong.
 const FAR_MS: u64 = 1_800_000;
 
-/// Counter of grants at a time when the client's date was wrong by that much.
+/// Counter of grants at a time when the client's date was wrong by more than [`FAR_MS`].
 pub(super) const WRONG_DAY: &str = "grants on a day that is an hour wrong";
 
 /// Writes a report at once, so that a killed process has written it completely or not at all.
@@ -38,7 +38,7 @@ fn count(what: &str) {
     say(&Said::Count(what.to_owned()));
 }
 
-/// Ignores errors that are expected when connections are cut.
+/// Counts an error that is expected when connections are cut. Panics if a retry cannot help.
 fn let_be(trouble: &Error) {
     assert!(trouble.is_retryable(), "{trouble}");
     count("acquires and releases that failed, and were let be");

@@ -162,9 +162,9 @@ impl<'a> Line<'a> {
         Some(())
     }
 
-    /// Stops the first waiter and lets the server hand it the lock: the next waiter loses the time of the
-    /// offer. Returns whether the offer was seen; `None` if the next waiter did not get the lock, or got it
-    /// too early.
+    /// Stops the first waiter and lets the server hand it the lock: the next waiter gets the lock only after
+    /// the offer. Returns whether the offer was seen and the stopped process had not received it; `None` if
+    /// the next waiter did not get the lock, or got it although the stopped waiter was first in line.
     fn passes_by(&mut self, first: &Process, [before, next]: &mut [Waiter; 2]) -> Option<bool> {
         // The process queues again repeatedly.
         before.asks_for(&self.key);

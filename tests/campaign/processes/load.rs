@@ -87,8 +87,8 @@ pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
     }
 }
 
-/// A thread of the holder's runtime is blocked for a second: the only thread, or one of two. Some leases are
-/// as short as that, some longer.
+/// A thread of the holder's runtime is blocked for one second: the only thread, or one of two. Some leases
+/// last one second, some longer.
 pub(super) fn blocked(scene: &Scene, options: &Options, _report: &Report) {
     for (threads, lease_ms) in [(1, 1000), (2, 1000), (1, 4000), (2, 4000)] {
         let what = format!("a thread of {threads} blocked for 1 s, leases of {lease_ms} ms");

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Largest number of locks in use at a time.
+/// Largest number of locks on which [`in_parts`] works at a time.
 const AT_ONCE: u64 = 4;
 
 /// Counter of grants on which their processes can have acted.

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 const LEASE_MS: u64 = 300;
 
-/// Longer than most stops, so that the other process holds the lock for a while.
+/// Longest time for which a lock is held. Long enough that most holders still hold the lock when they are
+/// stopped.
 const HOLD_MS: u64 = 400;
 
 /// Number of stale writes after each stop of a careless holder.
@@ -25,7 +26,7 @@ const TRIES: u64 = 1000;
 const STOPS: &str = "holders stopped for three times their lease, who lost the lock";
 const TOO_LATE: &str = "stops that came when the lock had just been released or lost";
 
-/// Every other pair of processes is careless.
+/// Stops the holders of several pairs of processes. Every other pair is careless.
 pub(super) fn run(scene: &Scene, options: &Options, report: &Report) {
     let (stops, random) = (options.times(200), Random::new(options.seed.number));
     let store = Server::options().without_module().start();

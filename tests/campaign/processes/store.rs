@@ -22,7 +22,7 @@ const STEP: &str = "\
     end \
     return {get('looks'), get('takes'), stale and 0 or 1}";
 
-/// The values read: the checking counter, and the other one.
+/// The values of the counter that checks tokens, and of the other one.
 pub(super) type Numbers = [i64; 2];
 
 /// Both values incremented by one.

@@ -117,7 +117,7 @@ impl Contest {
     }
 
     /// Acquires the lock at the first primary, with a lease that is not renewed. Returns `false` if it was
-    /// refused because replicas were missing.
+    /// refused or not confirmed because replicas were missing.
     pub(super) async fn take(&self, client: &Client) -> bool {
         match client.lock(self.key).fixed_lease(LEASE).try_acquire().await {
             Ok(guard) => self.granted(&self.inside, guard.expect("it is free")),

@@ -35,10 +35,10 @@ pub(crate) struct Script {
     act: fn(Setting, u64) -> Seen,
     /// Expected overlaps, for each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
-    /// Least number of locks that the old primary grants in each try, for each of [`Setting::ALL`]. It is
+    /// Least mean number of locks that the old primary grants in a try, for each of [`Setting::ALL`]. It is
     /// zero where a setting prevents grants, or where a busy machine may allow none.
     granted: [u64; 5],
-    /// Least number of these grants that are lost in each try without a safeguard.
+    /// Least mean number of these grants that are lost in a try without a safeguard.
     lost: u64,
 }
 

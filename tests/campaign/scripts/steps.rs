@@ -57,8 +57,8 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
     Seen { lost: is_lost.into(), ..stage.end(&[lock]) }
 }
 
-/// The primary has no files, is killed and restarts at once. Its replicas copy the empty data set before the
-/// Sentinels replace it.
+/// The primary has no files, is killed and restarts at once. Its replicas copy the empty data set, unless the
+/// Sentinels replace it first.
 pub(super) fn back_empty(setting: Setting, _number: u64) -> Seen {
     comes_back(setting, Server::options().in_memory())
 }

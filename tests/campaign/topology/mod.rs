@@ -63,7 +63,7 @@ pub(crate) trait Topology: Any + Sync {
         true
     }
 
-    /// Ports of the current primaries; empty if no server is ever replaced.
+    /// Ports of the current primaries; empty if a primary is replaced only on demand, or never.
     fn primaries(&self) -> Vec<u16> {
         Vec::new()
     }
@@ -76,7 +76,8 @@ pub(crate) trait Topology: Any + Sync {
         server.restart();
     }
 
-    /// State that is left of these locks, and of other keys where a server can tell.
+    /// State that is left: holds of these locks, and any waiters, blocked clients or caught panics of the
+    /// servers.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let here = &mut self.primary(&mut Random::new(0)).connect();
         let mut left = observe::left_behind(here, keys);
@@ -91,8 +92,8 @@ pub(crate) trait Topology: Any + Sync {
         None
     }
 
-    /// Returns a function that waits until another server has replaced that primary. Call the method before the
-    /// fault, and the function after it. `None` in a topology that does not fail over.
+    /// Returns a function that waits until another server has replaced that primary. Call the method before
+    /// the fault, and the function after it. `None` in a topology that does not fail over.
     fn replacement<'a>(&'a self, _primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
         None
     }

@@ -1,5 +1,5 @@
-//! A primary, two replicas and three Sentinels, each server behind a proxy. Most clients ask the
-//! Sentinels; some always use one server.
+//! A primary, two replicas and three Sentinels, each server behind a proxy. Half of the clients ask the
+//! Sentinels; each of the others always uses one server.
 
 use super::{Topology, kept, longest};
 use crate::round::Moment;

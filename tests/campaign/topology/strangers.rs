@@ -45,7 +45,8 @@ pub(crate) fn guest() -> Vec<Vec<u8>> {
 }
 
 impl Two {
-    /// A connection to the current primary; `None` if there is none for long.
+    /// A connection to the current primary; `None` if a process has ended, or if there is no primary for
+    /// long.
     pub(crate) fn connect(&self) -> Option<Connection> {
         let deadline = Instant::now() + FAILOVER;
         while Instant::now() < deadline && self.0.iter().all(Server::is_running) {
@@ -136,7 +137,7 @@ impl Topology for Strangers {
         self.pair.recover();
     }
 
-    /// State that is left when no client uses these locks any more.
+    /// State that is left after all clients have stopped using these locks.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let mut left = Vec::new();
         let mut primary = self.pair.roles().0.connect();

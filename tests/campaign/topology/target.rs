@@ -34,7 +34,7 @@ const VALUES: [&str; 11] = [
     "HSET p7 ann 99999999999999999999 fencing-token x lock-mode y",
 ];
 
-/// Commands that delete all data, users, scripts and logs of the server.
+/// Commands that delete all data, scripts and logs of the server, and the users that clients create.
 const FORGET: [&str; 7] = [
     "ACL DELUSER guest reader",
     "FLUSHALL",
@@ -78,7 +78,8 @@ impl Target {
         Box::new(Self { server, hand, base })
     }
 
-    /// Restores all options when all clients have disconnected, and checks the server.
+    /// Restores all options and checks the server. Returns an error if a client is still connected, or if a
+    /// check fails.
     fn settle(&self) -> Result<(), String> {
         let mut admin = Connection::open(self.server.port()).map_err(|e| e.to_string())?;
         let clients = admin.ask(cmd!["CLIENT", "LIST"]).map_err(|e| e.to_string())?.text();

@@ -1,5 +1,5 @@
-//! Locks that are bound to the session of their client, with leases that are much longer than a round.
-//! Some clients vanish without releasing their locks.
+//! Locks that are bound to the session of their client, with leases that are much longer than the life of a
+//! session. Some clients vanish without releasing their locks.
 
 use super::hold::take_turn;
 use super::{Again, BOUND_LEASE, Held, Sort, Tasks, Term, Turn, Way, Work, acquire};
@@ -34,7 +34,7 @@ async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
     });
 }
 
-/// A client that holds a lock for the given time, then ends with all its tasks, without a notice to the server.
+/// A client that holds a lock for the given time, then ends with all its tasks, without a release.
 fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = match runtime.block_on(again.connect()) {

@@ -1,6 +1,6 @@
 //! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive
-//! lock writes to a store while it believes in its hold. Sometimes it also writes after it knows that the
-//! lock is lost.
+//! lock writes to a store while it believes in its hold. Sometimes it also writes after it has released or
+//! lost the lock.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 /// Longest time until a dropped guard is released in the background.
 const DROPPED: Duration = Duration::from_millis(10);
 
-/// Least time by which a renewal moves the end of a lease.
+/// The end of a lease must move by more than this to count as a renewal.
 const RENEWED: Duration = Duration::from_millis(5);
 
 /// Longest hold of a lock, unless the task waits until the lease ends.

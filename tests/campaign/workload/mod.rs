@@ -1,6 +1,6 @@
 //! The tasks, and how each reaches its locks: through one client of a server, of Sentinels or of a cluster,
-//! through a quorum of servers, or through raw connections to a pair. Tasks that do more than acquire and hold
-//! a lock have a file for each kind.
+//! through a quorum of servers, or through raw connections to one or two servers. Tasks that do more than
+//! acquire and hold a lock have a file for each kind.
 
 mod bound;
 mod elections;
@@ -231,7 +231,6 @@ impl Way {
         term: Term,
         within: Option<Duration>,
     ) -> Result<Option<Held>, Error> {
-        // `None` does not wait.
         let within = within.unwrap_or_default();
         match self {
             Self::One(client, _) => acquire(client, key, term, within).await,

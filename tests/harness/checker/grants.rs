@@ -39,8 +39,9 @@ fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Rep
     }
 }
 
-/// No other owner is granted the lock, and its owner does not lose it, before its lease can have ended.
-/// Sharers have one token and do not disturb each other.
+/// Reports each grant that was answered before the previous holds can have ended. Reports each call whose
+/// reply shows that its owner lost the lock too early. Sharers have the same token and do not disturb each
+/// other.
 fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
     let mut free = (Duration::ZERO, None::<&Hold<'_>>);
     for period in holds.chunk_by(|one, next| one.token == next.token) {
@@ -67,8 +68,8 @@ fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>)
     }
 }
 
-/// Time until which its owner relies on the hold, if that was recorded. It ends with its validity, or earlier
-/// with a release or a refused call.
+/// Time until which the owner relies on the hold; `None` if no validity was recorded. This is the end of the
+/// validity, or the sending of a release or of a refused call, if that is earlier.
 fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     let sets = hold.sets.iter().map(|set| set.call);
     let valid_until = sets.chain([hold.grant]).filter_map(|set| set.valid_until).max()?;
@@ -77,8 +78,8 @@ fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     Some(over.fold(valid_until, Duration::min))
 }
 
-/// At no time are more than `of` units held. A hold counts until the time that `end` returns; without one it
-/// does not count.
+/// Reports each moment at which more than `of` units are held. A hold counts until the time that `end`
+/// returns. If `end` returns `None`, the hold does not count.
 fn check_number(
     of: u64,
     holds: &[Hold<'_>],
@@ -113,7 +114,8 @@ fn check_number(
     }
 }
 
-/// An owner that has lost the lock, to another owner or by expiry, cannot re-enter, renew or release it.
+/// Reports re-entries, renewals and releases that succeeded after the owner had lost the lock: to a later
+/// grant, or by expiry.
 fn check_stale(
     holds: &[Hold<'_>],
     later: &Later<'_, '_>,

@@ -23,7 +23,7 @@ fn times(word: &str) -> (Duration, Duration) {
     (ms(number(from)), ms(number(to)))
 }
 
-/// A call as `histories.txt` writes it.
+/// Parses a call in the format of `histories.txt`.
 fn call(text: &str) -> Call {
     let mut words = text.split_whitespace().peekable();
     let mut word = || words.next().unwrap_or_else(|| panic!("{text}: something is missing"));

@@ -9,34 +9,37 @@ use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A time, from its beginning to its end.
+/// A stretch of time: its beginning and its end.
 pub(super) type Span = (Duration, Duration);
 
-/// Largest number of sharers, and so the number of units that an exclusive holder has.
+/// Number of units of a lock. An exclusive holder has all of them, and a sharer has one. Larger than the
+/// number of sharers in any history.
 pub(super) const WHOLE: u64 = 1 << 32;
 
-/// The time from a grant to its end, with all calls of its owner in this time.
+/// A hold: the grant with which it began, and the later calls that changed it or may have.
 #[derive(Debug)]
 pub(super) struct Hold<'a> {
     pub token: u64,
     pub owner: &'a str,
     /// Whether other owners may hold the lock at the same time, with the same token.
     pub shared: bool,
-    /// Whether the owner held the lock exclusively before and now shares it, or may have had permits before.
+    /// Whether the owner may have had the lock already when it was granted this hold. A sharer may have held
+    /// the lock exclusively, and an owner of permits may have had permits.
     pub goes_on: bool,
     /// The first call that was granted this hold.
     pub grant: &'a Call,
     /// Time of the reply to that call.
     pub granted: Duration,
-    /// The certain number of units of the lock or the semaphore, and the time from which it applies.
+    /// Numbers of units of the lock or the semaphore that the owner certainly has, each after the time from
+    /// which it applies.
     pub units: Vec<(Duration, u64)>,
-    /// Re-entries and renewals after the grant, in order of sending.
+    /// Re-entries and renewals after the grant, in order of sending. A renewal may have an unknown outcome.
     pub sets: Vec<Touch<'a>>,
     /// The first call of the owner that may have ended the hold.
     pub release: Option<Touch<'a>>,
-    /// Calls of the owner to which the server replied that it does not hold the lock.
+    /// Calls of the owner whose replies show that it does not hold the lock.
     pub refused: Vec<&'a Call>,
-    /// Calls of others that may have ended the hold.
+    /// The calls with [`Request::Break`] that may have ended the hold.
     pub breaks: Vec<&'a Call>,
 }
 
@@ -60,7 +63,7 @@ impl Hold<'_> {
         ends.fold(first, Duration::max).min(later)
     }
 
-    /// The earliest moment at which the hold can have ended. It cannot have begun before `free_before`.
+    /// The earliest moment at which the hold can have ended. The hold cannot have begun before `free_before`.
     pub(super) fn earliest_end(&self, free_before: Duration, limits: &Limits) -> Duration {
         let begin = self.grant.sent.max(free_before);
         let mut end = begin + lease(self.grant);
@@ -78,7 +81,8 @@ impl Hold<'_> {
         others.fold(end.saturating_sub(limits.slack), Duration::min)
     }
 
-    /// Its units, each with the time for which the owner has them, if the hold ends at `end`.
+    /// Returns the units of the hold, each number with the time in which it applies, if the hold ends at
+    /// `end`.
     pub(super) fn units_until(&self, end: Duration) -> impl Iterator<Item = (Span, u64)> {
         let next = self.units[1..].iter().map(|(at, _)| *at).chain([end]);
         let spans = self.units.iter().zip(next);
@@ -105,7 +109,7 @@ fn is_of_permits(call: &Call) -> bool {
     matches!(call.request, Request::Permits { .. } | Request::ReleasePermits)
 }
 
-/// Whether the wait may have been skipped in the queue at some moment between these two.
+/// Whether the wait may have been skipped in the queue at some moment between `from` and `to`.
 pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
     call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
@@ -115,7 +119,8 @@ type Id<'a> = (u64, &'a str, usize);
 
 type Holds<'a> = BTreeMap<Id<'a>, Hold<'a>>;
 
-/// Returns the holds in the order of their tokens. Reports contradictions between the calls of one owner.
+/// Returns the holds in the order of their tokens. Reports replies that contradict each other, such as a
+/// token that was granted twice.
 pub(super) fn holds<'a>(
     calls: &[&'a Call],
     limits: &Limits,
@@ -200,10 +205,11 @@ pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a
 #[derive(Default)]
 struct Owner<'a> {
     hold: Option<Id<'a>>,
-    /// The owner's number of holds; `None` when an unknown call may have changed it.
+    /// The owner's number of holds. `None` before the first grant, and after a call that ended the hold or
+    /// may have.
     count: Option<u64>,
     /// Whether an acquire had an unknown outcome. Then later calls may apply to a hold that no reply has
-    /// shown, and are checked less. So a client should continue with another owner.
+    /// shown, and are checked less. So a client should continue under the name of another owner.
     unsure: bool,
     /// Whether the owner shares a lock that it also holds exclusively. Then only the exclusive hold counts.
     beside: bool,
@@ -274,7 +280,7 @@ impl<'a> Owner<'a> {
         holds.insert((token, owner, nth), Hold { goes_on, ..begun });
     }
 
-    /// A renewal or release that was done, or may have been.
+    /// Applies a renewal or a release that took effect, or may have.
     fn touch(&mut self, call: &'a Call, holds: &mut Holds<'a>, report: &mut Report<'_>) {
         if self.beside {
             return;

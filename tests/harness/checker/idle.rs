@@ -1,7 +1,8 @@
 //! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had
 //! the lock.
 //!
-//! Each hold is assumed to last as long as the calls allow. At all other times the lock was certainly free.
+//! Each hold, and each request with an unknown outcome, is assumed to last as long as the calls allow. At all
+//! other times the lock was certainly free.
 
 use super::holds::{Hold, Later, Span, answered, is_unknown, lease};
 use super::{Limits, Report, Rule};
@@ -13,8 +14,9 @@ use std::time::Duration;
 /// listening process, and more on a busy machine.
 const LEFT_FREE: Duration = Duration::from_millis(50);
 
-/// No request waits for long for a free lock. No request to share a shared lock waits for long, unless an
-/// exclusive request waits before it.
+/// Reports requests that were queued for long while the lock was free. Reports requests to share that were
+/// queued for long while no owner held the lock exclusively, and no exclusive request was in flight. Also
+/// reports wrong refusals: see [`check_tries`].
 pub(super) fn check(
     calls: &[&Call],
     holds: &[Hold<'_>],
@@ -24,7 +26,7 @@ pub(super) fn check(
 ) {
     let held: Vec<(&Hold<'_>, Duration)> =
         holds.iter().zip(later).map(|(hold, later)| (hold, hold.possible_end(*later))).collect();
-    // The hold begins with its reply: a late reply is late for its owner, too.
+    // Each hold counts from the reply to its grant: a late reply is late for its owner, too.
     let from_answer = |(hold, end): &(&Hold<'_>, Duration)| (hold.granted, *end);
     let unknown = |alone_only: bool| {
         let asked = calls.iter().filter(move |call| {
@@ -77,8 +79,8 @@ fn check_waiting(
     }
 }
 
-/// Reports requests without a wait that were refused although nothing was `taken`. At that time, no waiter
-/// may have been queued, and no call with an unknown outcome may have had an effect.
+/// Reports requests without a wait that were refused although nothing was `taken`, and no other call can have
+/// had an effect then. Other refused requests without a wait have no effect.
 fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &mut Report<'_>) {
     for call in calls {
         let until = match call.answer {
@@ -95,8 +97,8 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     let idle = outside(taken);
     let asks_alone = |call: &&Call| matches!(call.request, Request::Foreign { .. });
     let left_free = if calls.iter().any(asks_alone) { LEFT_FREE } else { Duration::ZERO };
-    // A request of an owner that may have a hold already is not judged: it may ask for one more hold, and is
-    // refused if the lock is lost.
+    // A request of an owner that may have a hold already is not judged. It may ask for one more hold with
+    // `HOLDS`, and such a request is refused if the lock is lost.
     let mut has = BTreeSet::new();
     for call in calls {
         match call.answer {
@@ -116,7 +118,8 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     }
 }
 
-/// Whether the request does not wait. Requests of clients that do not use the queue do not count.
+/// Whether the call requests a lock or permits, and does not wait. Requests of clients that do not use the
+/// queue do not count.
 fn is_try(call: &Call) -> bool {
     let foreign = matches!(call.request, Request::Foreign { .. });
     call.request.asks() && call.request.timeout().is_none() && !foreign

@@ -1,4 +1,4 @@
-//! Whether a latch opened when it had been counted down, and not before.
+//! Checks that a latch opened when it had been counted down, and not before.
 
 use super::holds::{answered, is_unknown};
 use super::{Limits, Report, Rule};
@@ -80,7 +80,8 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     }
 }
 
-/// Each participant counts by one: no two replies for one latch have the same number.
+/// Each participant counts by one: the first replies to two participants of one latch never have the same
+/// number.
 fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut told: BTreeMap<u64, &Call> = BTreeMap::new();

@@ -3,15 +3,15 @@
 //! The checker knows only the calls. It reports a violation only if no order of execution explains the calls.
 //! It assumes that a call takes effect at one moment between its sending and its reply. A lease does not end
 //! before its length has passed since the *sending* of the call that set it. A call with an unknown outcome
-//! may have taken effect or not. So it reports nothing for a correct server, even if the machine delays the
-//! threads of a test. Only the limits of promptness depend on the machine, and the test sets them.
+//! may have taken effect or not. So the checker reports nothing for a correct server, even if the machine
+//! delays the threads of a test. Only the limits of promptness depend on the machine, and the test sets them.
 //!
 //! | rule | meaning |
 //! |---|---|
 //! | [`Rule::TokenOrder`] | a later grant has a larger token, and only owners that share the lock have the same token |
 //! | [`Rule::Exclusion`] | no other owner is granted a lock, and no holder loses it, before the holder's lease can have ended; sharers may hold it together |
-//! | [`Rule::Belief`] | at no moment do two clients believe that they hold the lock |
-//! | [`Rule::Reentry`] | a re-entry keeps the token and adds one hold |
+//! | [`Rule::Belief`] | at no moment do two owners believe that they hold the lock, unless they share it; nor do owners believe that they have more permits than exist |
+//! | [`Rule::Reentry`] | a re-entry keeps the token and adds at most one hold; a release removes at most one, or all |
 //! | [`Rule::Stale`] | re-entering, renewing or releasing a lost lock is refused |
 //! | [`Rule::Fifo`] | the waiter that was queued first is granted first |
 //! | [`Rule::Prompt`] | a free lock is granted to its waiters in time, and timeouts are kept |
@@ -20,9 +20,9 @@
 //! | [`Rule::Latch`] | no waiter is released before the latch is counted down, all are after, and no participant counts twice |
 //! | [`Rule::Answered`] | every call is answered |
 //!
-//! Fencing tokens are unique and give the order of the grants, so checking takes O(n log n). Permits have no
-//! tokens; they are judged by the number that each owner certainly has. The checker assumes that the calls of
-//! one owner on one lock do not overlap.
+//! Fencing tokens give the order of the grants, so checking takes O(n log n) if breaks, latches and sessions
+//! that were away are few. Permits have no tokens; they are judged by the number that each owner certainly
+//! has. The checker assumes that the calls of one owner on one lock do not overlap.
 
 mod grants;
 #[cfg(test)]

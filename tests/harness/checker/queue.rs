@@ -1,4 +1,4 @@
-//! Whether calls were answered, waits ended in time, and waiters were served in order.
+//! Checks that calls were answered, waits ended in time, and waiters were served in order.
 
 use super::holds::{Hold, was_away};
 use super::{Limits, Report, Rule};
@@ -37,8 +37,8 @@ pub(super) fn check_fifo(
     let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
     let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
-    // For each grant: the smallest token and the earliest reply, among the grants requested at this time or
-    // later.
+    // For each grant: the grants with the smallest token and with the earliest reply, among those requested
+    // at this time or later.
     let lowest = best_from(&grants, |hold| hold.token);
     let earliest = best_from(&grants, |hold| hold.granted);
     for call in calls {

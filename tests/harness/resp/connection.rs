@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Longest wait of [`Connection::call`] for a reply.
+/// Longest wait for a reply, if the caller does not pass a time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no reply.
@@ -34,7 +34,8 @@ impl fmt::Display for ReceiveError {
     }
 }
 
-/// A connection in RESP2, until [`hello`](Self::hello) says otherwise.
+/// A connection in RESP2, until [`hello`](Self::hello) or [`expect_protocol`](Self::expect_protocol) changes
+/// that.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -78,8 +79,8 @@ impl Connection {
         self.send_raw(&bytes);
     }
 
-    /// Sends arbitrary bytes. If the server has closed the connection, the bytes are lost, and
-    /// the next [`receive`](Self::receive) returns an error.
+    /// Sends arbitrary bytes. If the server has closed the connection, the bytes are lost, and a later
+    /// [`receive`](Self::receive) returns an error.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         match self.stream.write_all(bytes) {
             Err(e) if !is_closed(&e) => panic!("cannot send {} bytes: {e}", bytes.len()),
@@ -136,7 +137,7 @@ impl Connection {
         self.call(split(line).unwrap_or_else(|e| panic!("{line}: {e}")))
     }
 
-    /// The next reply; `None` if the server closes the connection instead. Anything else panics.
+    /// The next reply; `None` if the server closes the connection instead. Panics in all other cases.
     pub fn receive_or_closed(&mut self) -> Option<Value> {
         match self.receive(PATIENCE) {
             Ok(reply) => Some(reply),

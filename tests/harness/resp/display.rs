@@ -1,4 +1,4 @@
-//! Replies as redis-cli prints them, in RESP2.
+//! Prints replies as redis-cli does in RESP2. The maps, sets and pushes of RESP3 are printed in one line.
 
 use super::quoting::escape;
 use super::value::Value;

@@ -1,4 +1,5 @@
-//! The strict parser. It rejects everything that the protocol does not allow.
+//! A strict parser. It rejects a stray CR or LF, numbers in an unusual form, and types of the other protocol.
+//! It does not know attributes and long errors of RESP3.
 
 use super::value::Value;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Arguments in quotes, as redis-cli reads and prints them.
 
-/// Splits a line into arguments: words, `"text with \x00 escapes"` and `'text without escapes'`.
+/// Splits a line into arguments: words, `"text with \x00 escapes"` and `'text'`, whose only escape is `\'`.
 ///
 /// # Errors
 /// If the quotes are not valid.
@@ -66,7 +66,8 @@ fn single_quoted(text: &str) -> Result<(Vec<u8>, &str), String> {
     Err(format!("no closing quote after: {text}"))
 }
 
-/// The text that redis-cli prints between quotes for these bytes.
+/// The text that redis-cli prints between quotes for these bytes, but with `\x07` and `\x08` for `\a` and
+/// `\b`.
 pub fn escape(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string().replace("\\'", "'")
 }

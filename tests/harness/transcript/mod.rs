@@ -17,12 +17,12 @@
 //! | `!> module name value` | an argument of the module |
 //! | `!> provoke` | the module is the build that panics on request |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`. At the end both servers must have the same data. When a wait is granted, the key must show the same grant |
-//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ |
+//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ at the end |
 //! | `!> cluster` | three nodes: the default clients use the node of slot 0, and clients called `away…` use another |
 //! | `!> redisson` | Redisson runs too, and its threads are the clients called `thread…`: see `tests/redisson/Driver.java` |
 //! | `!> caller` | another module is loaded, which calls commands: see `caller.c` |
 //! | `!> clock -1000` | the servers' clock is that many milliseconds ahead of the machine's |
-//! | `!> logged text` | the server has logged that |
+//! | `!> logged text` | waits until the server has logged that |
 //! | `!> written A \| B` | the server has written these commands to its append-only file since the last such line, or `nothing`: see `trail.rs` |
 //! | `!> pass 150` | the server runs for that many milliseconds |
 //! | `!> settle` | waits until everything that was due on the server is done |
@@ -42,7 +42,7 @@
 //! | `a> (sent) COMMAND …` | `a` sends it, and the reply arrives later |
 //! | `a> (until) COMMAND …` | `a` repeats the command until the reply is the expected one |
 //! | `a> (field waiters) COMMAND …` | of the reply only that field is expected |
-//! | `a> (counted granted) -> 2` | the increase of a counter of the module since the start of the scene or of the repetition |
+//! | `a> (counted granted) -> 2` | the increase of a counter of the module since the start of the scene or of the repetition, or since the restart |
 //! | `a> (close)`, `a> (reset)` | `a` closes its connection, or breaks it off, and the server has noticed |
 //! | any other line | the expected reply, or its continuation |
 //! | `(blocked)` as a reply | the server shows the client as blocked |
@@ -53,8 +53,8 @@
 //!
 //! A reply is written in one line: `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
 //! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents.
-//! A continuation line is indented. `_` is any reply except an error, and `x || y` is one of two. ` (no
-//! more)` after a grant means that the grant has already ended.
+//! The continuation lines of a message are indented by the width of `b< `. `_` is any reply except an error,
+//! and `x || y` is one of several. ` (no more)` after a grant means that the grant has already ended.
 //!
 //! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be
 //! equal. `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
@@ -65,7 +65,8 @@
 //! module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and `{1000 words}`
 //! are 1000 words.
 //!
-//! At the end the server must be alive and unharmed, no client blocked, and no data unread on any connection.
+//! At the end the server must be alive, no client blocked, and no data unread on any connection. Without
+//! `provoke`, the server must also be unharmed.
 
 mod parse;
 mod pattern;
@@ -160,7 +161,8 @@ fn options(transcript: &Transcript, plain: &Options) -> Options {
     if transcript.has("provoke") { options.provoke() } else { options }
 }
 
-/// Checks that the server has reported no internal error.
+/// Checks that the server has reported no internal error. Checks nothing for the build that panics on
+/// request.
 fn check_the_end(transcript: &Transcript, server: &Server) {
     if transcript.has("provoke") {
         return;

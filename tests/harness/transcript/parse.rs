@@ -18,7 +18,7 @@ pub struct Transcript {
     pub(super) module: Vec<(String, String)>,
     /// Words without a value, which ask for servers and builds of the module.
     with: BTreeSet<String>,
-    /// Names that are replaced in all lines, with their values.
+    /// Names that are replaced in the lines below them, with their values.
     lets: Row,
     /// Lines that are inserted by a name.
     stories: BTreeMap<String, Vec<usize>>,
@@ -116,7 +116,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// Replaces the names in a line: those of all lines, and those of a repetition.
+    /// Replaces the names in a line: those of `let` lines above it, and those of a repetition.
     fn put_in(&self, line: &str, row: &Row) -> String {
         put_in(line, &[&self.lets[..], row].concat())
     }
@@ -131,7 +131,7 @@ impl Transcript {
         })
     }
 
-    /// Plays the body of a loop once for each row of values.
+    /// Expands the body of a loop once for each row of values.
     fn turns(
         &mut self,
         number: usize,

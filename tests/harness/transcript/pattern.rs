@@ -6,8 +6,8 @@ use regex::{Captures, Regex};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Values that have a name so far: numbers; as `id a` the number of a client; as `hex s` the name of a
-/// session, a node of a cluster or a thread of Redisson.
+/// Values that have a name so far: numbers and ports; as `id a` the number of a client; as `hex s` the name
+/// of a session, a node of a cluster or a thread of Redisson.
 pub(super) type Names = HashMap<String, String>;
 
 /// Marks a grant that has ended by the time its reply is read.

@@ -38,7 +38,7 @@ pub(super) struct Stage<'a> {
     /// loop.
     loops: Vec<(usize, Names)>,
     counters: BTreeMap<String, i64>,
-    /// Length of the part of the append-only file that was compared.
+    /// Number of lines of the [`trail`] that were compared.
     written: usize,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Stage<'a> {
         self.clients.get_mut(name).expect("it has entered")
     }
 
-    /// Waits until a counter has the expected value. Returns its last value.
+    /// Waits until a counter has increased by the expected number. Returns its last increase.
     fn until_counted(&mut self, field: &str, expected: &[String]) -> Seen {
         let before = self.counters.get(field).copied().unwrap_or(0);
         let deadline = Instant::now() + DEADLINE;
@@ -176,7 +176,8 @@ impl<'a> Stage<'a> {
         self.counters = self.counted();
     }
 
-    /// Compares the additions to the append-only file since the last call with the expected ones.
+    /// Compares the additions to the append-only files since the last call with the expected ones. Returns an
+    /// empty text if they are equal.
     fn look_at_the_file(&mut self, expected: &str) -> String {
         let all = trail(self.servers[0].1);
         let new = all[self.written..].join(" | ");
@@ -213,7 +214,8 @@ impl<'a> Stage<'a> {
         observe::wait_until_gone(&mut self.controls[client.home], client.id);
     }
 
-    /// The words of a command, with the known names replaced.
+    /// The words of a command, with the known names replaced. Also records the client's database, and the
+    /// lock that a `LOCK.WAIT` waits for.
     fn words(&mut self, name: &str, command: &str) -> Result<Vec<Vec<u8>>, String> {
         let words = split(&fill_in(command, &self.names)).map_err(|why| format!("({why})"))?;
         let client = self.client(name);

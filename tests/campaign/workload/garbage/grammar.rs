@@ -6,8 +6,9 @@ use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
 
 /// Commands that are not drawn, because they would end the server, connect to other machines, lock all
-/// clients out or wait for long. `hand.rs` contains some of them. `CLIENT PAUSE` is never sent in a
-/// transaction: after that, Redis 7.0 and 8 crash, even without modules, on any write to an expired key.
+/// clients out, wait for long or disturb the test. `hand.rs` contains some of them. `CLIENT PAUSE` is never
+/// sent in a transaction: after that, Redis 7.0 and 8 crash, even without modules, on any write to an expired
+/// key.
 const NEVER: &str = "\
     acl|deluser acl|load acl|save acl|setuser auth client|kill client|no-touch client|pause \
     client|reply client|unblock command command|docs command|info config|resetstat config|rewrite \
@@ -20,7 +21,7 @@ const HOT: &str = "\
     hpexpire hset hsetnx move object|encoding object|freq persist pexpire pexpire pexpireat pttl \
     rename renamenx select set swapdb touch unlink unlink watch";
 
-/// All commands that may be sent.
+/// The commands of the server from which random ones are drawn.
 #[derive(Debug)]
 pub(super) struct Grammar {
     ours: Vec<Command>,
@@ -91,7 +92,7 @@ fn put(argument: &Argument, random: &mut Random, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Removes, adds or replaces one argument.
+/// Removes, adds or replaces one word, or appends `HOLDS` many times.
 fn spoil(words: &mut Vec<Vec<u8>>, random: &mut Random) {
     let at = random.below(words.len() as u64 + 1) as usize;
     match random.below(4) {

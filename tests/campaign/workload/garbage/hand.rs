@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Sequences of commands and their weights. Of words separated by bars, one is drawn. Words in angle brackets
-/// are replaced by [`Hand::words`]. A command after `5*` is sent up to four times.
+/// are replaced by [`Hand::words`]. A command after a number is repeated at random: after `5*` it is sent up
+/// to four times, or not at all.
 const SEQUENCES: [(u64, &str); 43] = [
     (250, "DEL <its-key>; <it>"),
     (80, "DEL s; SEM.SET s 5; <it>"),
@@ -55,7 +56,7 @@ const SEQUENCES: [(u64, &str); 43] = [
         3,
         "REPLICAOF 127.0.0.1 1; REPLICAOF NO ONE; 4*<ours>; REPLICAOF 127.0.0.1 1; REPLICAOF NO ONE",
     ),
-    // Thousands of waits of one session.
+    // Up to thousands of waits of one session.
     (6, "<waits>"),
     (4, "<waits>; DEL k1 k2 k3"),
     (4, "<waits>; SESSION.CLOSE <session>"),

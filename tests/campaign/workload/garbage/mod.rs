@@ -69,7 +69,7 @@ struct Client<'a> {
     connection: Connection,
     random: Random,
     is_resp2: bool,
-    /// Whether invalid RESP was sent, so that replies are not checked any more.
+    /// Whether invalid RESP was sent, so that malformed replies are no longer reported.
     is_garbled: bool,
     sent: u64,
     received: u64,
@@ -140,7 +140,7 @@ impl Client<'_> {
         self.connection.send(words);
     }
 
-    /// Sends a malformed or incomplete command, and random bytes.
+    /// Sends a malformed, incomplete or inline command, and random bytes.
     fn garble(&mut self) {
         const WRONG: [&[u8]; 9] = [
             b"*3\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n",

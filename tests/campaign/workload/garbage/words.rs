@@ -13,12 +13,12 @@ pub(super) const KEYS: [&[u8]; 8] =
 const OWNERS: [&[u8]; 7] =
     [b"ann", b"anna", b"bob", b"\0\xfe\r\n", b"fencing-token", b"lock-mode", b"lock-value"];
 
-/// Values of such fields, valid and invalid, separated by bars.
+/// Values of the fields of a lock's hash, valid and invalid, separated by bars.
 const VALUES: &str = "v10.0.0.7:80|v|1|2|0|-1|shared|exclusive 1|exclusive 99999999999|1 99999999999999|\
     3 1|semaphore 3 1|semaphore 2 4294967295|semaphore 0 0|latch 2|9007199254740991|\
     18446744073709551615|01";
 
-/// Whole numbers. None is a valid but very large length of a string.
+/// Whole numbers, some of them written in an invalid form. None is a valid but very large length of a string.
 const NUMBERS: &str = "0|1|1|2|3|5|30|100|1000|-1|-2|-0|+1|01|1e3|4294967295|4294967296|\
     9223372036854775807|-9223372036854775808|18446744073709551616";
 

@@ -6,7 +6,7 @@ use harness::resp::ReceiveError;
 use harness::{Connection, Value, cmd};
 use std::time::Duration;
 
-/// Longest wait for any reply. Some waits are without limit, but every lock is released.
+/// Longest wait for any reply. Some waits are without limit, but every lock is released or expires.
 pub(super) const ANSWER: Duration = Duration::from_secs(40);
 
 /// Errors that are expected here, and report that the command had no effect.
@@ -109,8 +109,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Runs these commands in one transaction. Returns the replies, or the error if the transaction
-    /// is refused.
+    /// Runs these commands in one transaction. Returns the replies. If the server refuses the transaction,
+    /// returns only its error.
     pub(super) fn transact(
         &mut self,
         commands: &[Vec<Vec<u8>>],

@@ -1,4 +1,4 @@
-//! Actions of clients on locks: acquire, use and release them in all possible ways.
+//! Actions of clients on locks: acquire, use and release them in many ways.
 
 use super::client::{Client, Ending};
 use super::sessions::client_of;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A waiter breaks its connection off.
 pub(super) const RESET_BY_WAITER: &str = "connection reset by a waiter";
 
-/// The new holder is killed before its grant is delivered.
+/// The connection of the new holder is killed before its grant is delivered.
 pub(super) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
 
 /// Short leases, so that many end.
@@ -217,8 +217,8 @@ impl<'a> Worker<'a> {
         self.kind == KeyKind::Shared && !self.shared && self.random.percent(25)
     }
 
-    /// Takes all permits, and repeats the request after another holder has released one: the repetition takes
-    /// none. In one transaction, so that no other client interferes and no state is left.
+    /// Takes all free permits, and repeats the request after another holder has released one: the repetition
+    /// takes none. In one transaction, so that no other client interferes and no state is left.
     fn take_all_twice(&mut self) {
         let (key, all) =
             (self.key.clone(), cmd!["SEM.ACQUIRE", self.key, self.owner, "ALL", LONG_MS]);

@@ -47,7 +47,7 @@ pub(crate) const WIRE: Work = Work {
 /// Number of permits of each semaphore.
 pub(crate) const PERMITS: u64 = 4;
 
-/// Number of sessions at a time: several, so that one owner may wait through two.
+/// Number of mailboxes, each with one session at a time: several, so that one owner may wait through two.
 const MAILBOXES: usize = 4;
 
 /// Number of clients that take locks by scripts.
@@ -69,7 +69,7 @@ pub(crate) const CALM: u32 = 2;
 pub(crate) enum KeyKind {
     /// A lock that is always requested in exclusive mode.
     Lock,
-    /// A lock that many clients share.
+    /// A lock that is requested in shared or exclusive mode.
     Shared,
     /// A semaphore.
     Semaphore,
@@ -106,7 +106,7 @@ impl KeyKind {
     }
 }
 
-/// A lock, or another of its family.
+/// A key of a round, with its kind and its database.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) key: String,
@@ -114,7 +114,7 @@ pub(crate) struct Lock {
     pub(crate) db: u32,
 }
 
-/// The keys of a round; their names say what they are and where.
+/// The keys of a round. Each name contains the database and the kind of the key.
 pub(crate) fn keys(round: u64) -> Vec<String> {
     let of = |db: u32| {
         let kinds = KINDS.iter().enumerate();
@@ -185,7 +185,7 @@ impl Scene<'_> {
         self.round.is_over()
     }
 
-    /// Whether the round is over and no client waits any more.
+    /// Whether the round is over and no client waits.
     fn is_done(&self) -> bool {
         self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }

@@ -50,7 +50,7 @@ impl From<ReceiveError> for Stop {
     }
 }
 
-/// Opens sessions and reads them, one after another, while any client waits.
+/// Opens sessions and reads them, one after another, until the round is over and no client waits.
 pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
     let mut random = random;
     for number in 0.. {
@@ -114,7 +114,8 @@ struct Reader<'a> {
     /// Outcomes received, by number.
     known: BTreeMap<u64, Told>,
     acknowledged: u64,
-    /// Latest time at which the session certainly existed: a call sent at that time was answered.
+    /// Time just before the last answered call was sent. The session existed at that time, unless the call
+    /// opened it.
     there: Duration,
     /// Whether the session may have been away since `there`.
     may_be_away: bool,
@@ -314,7 +315,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads through another connection. The first connection gets an error, and is sometimes reset then.
+    /// Reads through another connection. The first connection gets an error or earlier outcomes, and is
+    /// sometimes reset then.
     fn replace(&mut self) -> Result<(), Stop> {
         let begun = self.now();
         let ack = self.acknowledge();
@@ -357,7 +359,7 @@ impl Reader<'_> {
         back
     }
 
-    /// Resets the connection, and waits until the server has noticed.
+    /// Resets the connection. If the session was read through it, waits until the server has noticed.
     fn leave(&mut self) -> Result<(), Stop> {
         if self.random.percent(60) {
             let ack = self.acknowledge();

@@ -20,8 +20,8 @@ const GIVE_BACK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then re
 /// Longest wait for a message.
 const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 
-/// Takes locks until the round is over, then stays subscribed until no client waits any more. The remaining
-/// waiters are served only by the servers' own work.
+/// Takes locks until the round is over, then stays subscribed until no client waits. The remaining waiters
+/// are served only by the servers' own work.
 pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
     let locks: Vec<&Lock> = scene.locks.iter().filter(|it| it.is_lock()).collect();
     let (mut client, mut listener, mut turn) = (Client::new(scene), None, 0);
@@ -42,7 +42,7 @@ fn channel(key: &str) -> String {
 }
 
 /// A connection that is subscribed to the messages about all locks that scripts take. The server leaves a
-/// lock free for scripts only if a connection is subscribed to it.
+/// lock free for scripts only if a connection is subscribed to the lock's channel.
 fn listen(scene: &Scene<'_>) -> Option<Connection> {
     loop {
         let mut listener = scene.connect()?;

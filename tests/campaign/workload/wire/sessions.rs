@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Longest wait for an outcome.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// Start and end.
+/// Start and end of a time.
 pub(super) type Span = (Duration, Duration);
 
 /// The server's outcome of one place.
@@ -88,7 +88,7 @@ impl Mailbox {
         let Session { waiters, away, .. } = &mut *session;
         for (_, Waiter { call, hears, .. }) in waiters.drain() {
             recorder.passed_over(call, away);
-            // Most have received their outcome before, and do not listen any more.
+            // Most have received their outcome before, and no longer listen.
             let outcome = if may_have_told { Outcome::Unknown } else { Outcome::Failed };
             let _told = hears.send((outcome, (!may_have_told).then_some(there)));
         }
