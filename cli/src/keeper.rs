@@ -6,8 +6,8 @@
 //! command ends by itself, `kvlock` kills the keeper.
 //!
 //! `kvlock` replaces a keeper that was killed or stopped. If both are killed at the same moment, nothing
-//! guards the group. So the keeper's name and command line do not contain `kvlock`, and `pkill kvlock` does
-//! not match it.
+//! kills the children of the command. So the keeper's name and command line do not contain `kvlock`, and
+//! `pkill kvlock` does not match it.
 
 use crate::time::since_boot;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -137,7 +137,7 @@ fn wait_until_due(pipe: &impl AsFd, mut until: Duration) {
     }
 }
 
-/// Reads the last of the deadlines in the pipe. `None` if the pipe is closed.
+/// Reads the last of the deadlines in the pipe. `None` if the pipe is closed or cannot be read.
 fn latest_deadline(pipe: &impl AsFd) -> Option<Duration> {
     // As large as the capacity of a pipe, so that one read gets all deadlines. Writes of eight bytes are
     // atomic.

@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 /// Largest number of locks, of waiters and of sessions to request.
 const COUNT: u32 = 200;
 
-/// Interval at which answers and signals are checked while no key is pressed.
+/// Interval at which answers and signals are checked while no key is pressed. Also the shortest interval of
+/// refreshes.
 const CHECK: Duration = Duration::from_millis(50);
 
 /// Time for the drawing thread to end by itself after a signal.
