@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// A call without a client.
 const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
 
-/// Requests from a connection that are not executed yet.
+/// State of a connection, with its requests that are not executed yet.
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
@@ -235,7 +235,7 @@ impl Node {
 
     /// Sets the wall clock.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
-        // An ended lease that runs again, because the date went back, is not bound any more.
+        // A lease that has ended, and runs again because the date goes back, is no longer bound.
         self.look_at_bonds(sim);
         self.clock.ahead_us += by_us;
         self.wound = None;
@@ -254,7 +254,8 @@ impl Node {
         );
     }
 
-    /// The server's cron: deletes expired keys, and runs the module's cron.
+    /// The server's cron: deletes expired keys, runs the module's cron, saves the data, and exchanges
+    /// acknowledgements with other servers.
     fn round(&mut self, sim: &Sim) {
         let now = self.at(sim);
         if self.primary && !self.is_paused(sim) {

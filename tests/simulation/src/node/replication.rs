@@ -164,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Answers all pending `WAIT` calls: this server has no replicas any more.
+    /// Answers all pending `WAIT` calls: this server no longer has replicas.
     pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
         for it in std::mem::take(&mut self.unconfirmed).into_values() {
             sim.answer(
@@ -183,7 +183,7 @@ impl Node {
         self.good = all.filter(|follower| !lags(follower)).count();
     }
 
-    /// `NOREPLICAS`.
+    /// Whether the server refuses writes with `NOREPLICAS`.
     pub(super) fn lacks_replicas(&self, sim: &Sim) -> bool {
         self.good < sim.plan.min_replicas
     }
