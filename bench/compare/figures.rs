@@ -11,7 +11,8 @@ pub(crate) type Figures = BTreeMap<String, f64>;
 /// An hour, in nanoseconds: nothing here takes longer.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Adds percentiles of durations, in microseconds.
+/// Adds the median, the 99th percentile and the maximum of durations, which are in nanoseconds, as
+/// microseconds.
 pub(crate) fn percentiles(figures: &mut Figures, name: &str, durations: impl Iterator<Item = u64>) {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3).unwrap();
     for duration in durations {

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Long enough for the last of the load generators to read its line of input.
 const NOTICE_NS: u64 = 50_000_000;
 
-/// Kind of object that is acquired and released.
+/// Kind of object that the tasks acquire and release, or another kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Lock,
@@ -150,7 +150,8 @@ impl Plan {
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![
             format!("url={url}"),
-            // Warm-up locks are named after it, so processes must not share it.
+            // All processes have the same. Names of warm-up locks also contain `process`, so that processes
+            // do not share these.
             "key=bench".to_owned(),
             format!("mode={mode}"),
             format!("keys={}", self.keys),
@@ -167,7 +168,7 @@ impl Plan {
         ]
     }
 
-    /// Starts the load generators, each with the number of its first task.
+    /// Starts the load generators. Returns each with the number of its first task.
     pub(crate) fn start(&self, url: &str) -> Vec<(usize, Process)> {
         let (mut first, mut running) = (0, Vec::new());
         for part in &self.parts {

@@ -163,7 +163,7 @@ fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
             let tries = ["eval", "evalsha"].map(|command| calls(control, command));
             if all { tries.iter().sum::<i64>() / 2 } else { 0 }
         }
-        // Each waiting task has tried once to set the lock.
+        // Counts the tries to set the lock. A task tries when it begins to wait, and then every 100 ms.
         "poller" => calls(control, "set") - 1,
         _ => control.call(cmd!["LOCK.INFO", LOCK]).field("waiters").integer(),
     };

@@ -135,7 +135,7 @@ thread_local! {
 }
 
 impl Server {
-    /// Drops all state of the server except its keyspace.
+    /// Drops the waiters, sessions and bindings, as a restart does. The lock and the result stay.
     pub(crate) fn forgets(&mut self) {
         (self.queue, self.sessions, self.bindings) = (Vec::new(), Vec::new(), Vec::new());
         self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });
