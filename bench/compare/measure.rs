@@ -117,7 +117,8 @@ impl Plan {
         }
     }
 
-    /// One contender with the given number of tasks, each with its own client. All of them want the same lock.
+    /// One contender with the given number of tasks, each with its own client. All of them want the same
+    /// lock.
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);

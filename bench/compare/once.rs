@@ -64,7 +64,8 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let mut control = server.connect();
     let by = if matches!(contender.needs, Needs::Module) { "kvlock" } else { contender.proto };
     take(&mut control, by);
-    // A JVM starts slowly. So a peer runs as at most `contender.processes` processes, each with several clients.
+    // A JVM starts slowly. So a peer runs as at most `contender.processes` processes, each with several
+    // clients.
     let programs = match contender.program {
         Program::Ours(_) => processes,
         Program::Peer(_) => processes.min(contender.processes),

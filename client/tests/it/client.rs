@@ -55,7 +55,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Time in which a reply would arrive, to show that none does.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific cause.
+/// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific
+/// cause.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A task that waits for a lock.
@@ -236,7 +237,7 @@ fn wait_for_renewals(control: &mut Connection, more: usize) {
     wait_for_more(before + more - 1, || calls(control, "lock.renew"));
 }
 
-/// Waits until the rest of a lock's lease on the given server is longer, in milliseconds.
+/// Waits until the rest of a lock's lease on the given server is longer than `more_than` milliseconds.
 fn wait_for_lease(server: &Server, key: &[u8], more_than: i64) {
     let mut there = server.connect();
     wait_for_more(more_than, || there.call(cmd!["PTTL", key]).integer());

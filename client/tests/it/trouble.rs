@@ -19,7 +19,7 @@ const EVERY: [Moment; 4] =
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Commands that a client sends and repeats after any failure, with their keys.
+/// Commands that a client repeats after any failure, each with a chapter of the story that sends it.
 const REPEATED: [(&str, &str); 10] = [
     ("LOCK.ACQUIRE", ALONE),
     ("LOCK.ACQUIRE", SHARED),

@@ -1,5 +1,5 @@
-//! A client: its requests and its beliefs. In the crate: `client/src/engine/lease.rs`,
-//! `bound.rs` and `belief.rs`.
+//! A client: its requests and its beliefs. In the crate: `client/src/engine/lease.rs`, `lease/belief.rs` and
+//! `bound.rs`.
 
 use crate::server::Reply;
 use crate::world::{Plan, Rule, TTL, World};
