@@ -179,7 +179,7 @@ async fn a_client_uses_one_session_per_server() {
     let waiter = super::waits(&stage.client.lock("k"));
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     let mut count = |what| observe::info_number(&mut stage.control, what);
-    // The third connection is that of this test.
+    // The third connection belongs to this test.
     assert_eq!((count("kvlock_sessions"), count("connected_clients")), (1, 3));
     ok(guard.release()).await;
     super::is_served(waiter).await;

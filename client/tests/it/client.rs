@@ -74,8 +74,8 @@ impl Suspended {
         Self { start: Instant::now(), slept: Arc::default() }
     }
 
-    /// A client whose leases are renewed soon after half of [`LONG`] and lost later than that, so never
-    /// because the machine is slow.
+    /// A client whose leases are renewed soon after a suspend of half of [`LONG`], and lost only by a longer
+    /// one. So no lease is lost because the machine is slow.
     fn renewing(&self) -> Builder {
         Client::builder().lease(LONG).clock(self.clone())
     }

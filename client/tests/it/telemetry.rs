@@ -54,7 +54,7 @@ fn wait_and_hold_times_are_recorded_in_histograms() {
             assert_matches!(&*times(&snapshotter), [(name, held)]
                 if name == "kvlock_client_hold_seconds" && (0.04..=most).contains(held));
 
-            // A lost lock does not count as held any more, and is counted once.
+            // A lost lock no longer counts as held, and is counted once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
             assert_matches!(guard.release().await, Err(Error::Lost(_)));

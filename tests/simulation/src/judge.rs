@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// A rule that a run can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// S2: two owners believed to hold a lock at the same moment, not both of them shared. Or an owner
+    /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
     /// believed in a grant of a quorum after a later grant.
     Belief,
     /// S3: a token was not larger than all earlier ones, or changed during a hold.
@@ -27,7 +27,7 @@ pub enum Rule {
     /// A session received an outcome twice or never, or was granted a lock while it was away. Or a session,
     /// or a lock bound to it, outlived its time.
     Sessions,
-    /// The lock table is inconsistent (see `Table::check`), or differs from the key of a lock.
+    /// The lock table is inconsistent: see `Table::check`.
     Table,
     /// An owner held, or waited for, only a part of its set, or held a lock while it waited.
     Sets,

@@ -276,7 +276,8 @@ impl Node {
         }
     }
 
-    /// Schedules the next cron. A real server runs it ten times a second; here fewer runs are enough.
+    /// Schedules the next cron. A real server runs it ten times per second; here one run per second is
+    /// enough.
     fn next_round(&self, sim: &Sim) {
         let number = self.rounds;
         sim.at_server(sim.now() + 1_000 * MS, self.id, move |node, sim| {

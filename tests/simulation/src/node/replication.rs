@@ -2,7 +2,7 @@
 //! through here.
 //!
 //! As in Redis: `min-replicas-to-write` counts the replicas whose last acknowledgement is recent enough. It
-//! compares whole seconds of the clock, and counts once a second (`refreshGoodSlavesCount` in
+//! compares whole seconds of the clock, and counts once per second (`refreshGoodSlavesCount` in
 //! `replication.c`).
 
 use super::Node;
