@@ -28,7 +28,7 @@ pub(crate) fn percentiles(figures: &mut Figures, name: &str, durations: impl Ite
     figures.insert(format!("{name}_max_us"), histogram.max() as f64 / 1_000.0);
 }
 
-/// Rates and costs, for every scenario.
+/// Rates and costs, for each scenario whose events are cycles.
 pub(crate) fn common(outcome: &Outcome) -> Figures {
     let mut figures = Figures::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);

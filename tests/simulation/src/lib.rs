@@ -16,7 +16,7 @@
 //!
 //! A server is the module: its files are compiled unchanged. In place of `module/src/redis` they use `redis/`
 //! from here, with keys, timers and parked clients in memory. The rest of a real server is in `node/`,
-//! together with the judge's view of it, which is only written keys and replies. A client is the crate
+//! together with the judge's view of it, which is mainly written keys and replies. A client is the crate
 //! `kvlock`, or `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through
 //! sessions, bound locks, renewals, retries and background work.
 //!

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Servers and faults. Clients wait through sessions and, except in `Quorum`, bind some of their locks to
+/// Servers and faults. Except in `Quorum`, clients wait through sessions, and bind some of their locks to
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scene {
