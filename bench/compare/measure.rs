@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     /// Time between a release and the next acquire of a task.
     pub(crate) think_us: u64,
     pub(crate) lease_ms: u64,
-    /// Commands in a pipeline; 1 for none.
+    /// Number of commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
     /// Whether a task waits after its release until another one has the lock, and only then makes its next
     /// request.

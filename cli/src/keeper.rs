@@ -3,7 +3,7 @@
 //! The parent-death signal reaches only the command, not its children. It is not sent when `kvlock` is
 //! stopped or hangs. So the keeper reads deadlines of the group from a pipe. It kills the group when a
 //! deadline passes and no later one was sent, or when the pipe is closed because `kvlock` has ended. When the
-//! command ends by itself, `kvlock` kills the keeper.
+//! command has ended, `kvlock` kills the keeper.
 //!
 //! `kvlock` replaces a keeper that was killed or stopped. If both are killed at the same moment, nothing
 //! kills the children of the command. So the keeper's name and command line do not contain `kvlock`, and

@@ -44,9 +44,10 @@ type Requests = Sender<Option<Vec<u8>>>;
 pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) figures: Figures,
-    /// Locks with waiters. `None` without the right to list them.
+    /// Locks with waiters. `None` if the server has no `LOCK.LIST`, or the user may not use it.
     pub(crate) waited_for: Option<Vec<Entry>>,
-    /// Locks with the longest total waiting time. `None` without the right to the profile.
+    /// Locks with the longest total waiting time. `None` if the server has no `LOCK.PROFILE`, or the user may
+    /// not use it.
     pub(crate) profile: Option<Vec<Entry>>,
     pub(crate) sessions: Option<Vec<Entry>>,
     /// Details of the lock that was requested, with its key.

@@ -80,7 +80,8 @@ const HISTOGRAMS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Fields of `LOCK.PROFILE`: name in its reply, exported name, divisor of the value, and description.
+/// Fields of `LOCK.PROFILE`: name in its reply, exported name without the prefix `kvlock_lock_`, divisor of
+/// the value, and description.
 const COSTS: [(&str, &str, u32, &str); 4] = [
     (
         "waited",

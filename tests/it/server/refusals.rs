@@ -12,7 +12,7 @@ use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 /// Share of keys that are refused, in percent.
 const REFUSED: &str = "80";
 
-/// Keys, and waiters for each.
+/// Number of keys, and number of waiters for each.
 const KEYS: usize = 8;
 const WAITERS: usize = 12;
 

@@ -128,7 +128,8 @@ pub(crate) struct Plan {
     /// Largest deviation of a clock's speed, in parts per million.
     pub(crate) rates_ppm: i64,
     pub(crate) quarantine_ms: u64,
-    /// Replicas that the server needs to accept writes, and replicas that clients wait for.
+    /// Number of replicas that the server needs to accept writes, and number of replicas that clients wait
+    /// for.
     pub(crate) min_replicas: usize,
     pub(crate) replicas: u32,
     /// Whether a waiter always confirms its grant by setting the full lease first.
