@@ -16,7 +16,7 @@ pub(crate) enum Needs {
     ZooKeeper,
 }
 
-/// Where a load generator comes from.
+/// Origin of a load generator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
     /// A program of this package.

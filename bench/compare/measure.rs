@@ -65,7 +65,7 @@ pub(crate) struct Plan {
 pub(crate) struct Part {
     pub(crate) contender: &'static Contender,
     pub(crate) tasks: usize,
-    /// How the tasks of one process share the library's client.
+    /// Number of processes, and number of the library's clients that their tasks share.
     pub(crate) clients: Clients,
 }
 
@@ -73,9 +73,9 @@ pub(crate) struct Part {
 pub(crate) enum Clients {
     /// All tasks in one process, with one client.
     One,
-    /// One process, with that many clients.
+    /// One process, with the given number of clients.
     Several(usize),
-    /// That many processes, each with one client.
+    /// The given number of processes, each with one client.
     Processes(usize),
     /// Each task has its own client, in as many processes as the contender can start.
     OwnEach,

@@ -90,7 +90,8 @@ async fn a_hand_off_costs_three_commands() {
     ok(held.release()).await;
 }
 
-/// At once if the margin is too long for an offer. A dead waiter costs no more than an offer.
+/// The client renews the offer at once if the margin is too long for an offer, or with `confirm`. A waiter
+/// that has died delays the next one by an offer at most.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_is_renewed_to_the_full_lease_before_it_ends() {
     for (builder, at_once) in [

@@ -87,7 +87,7 @@ pub(crate) struct Guard {
     pub(crate) shared: bool,
     /// The sessions that bound it.
     to: Vec<u8>,
-    /// Whether the server has bound it to the last of them.
+    /// Whether the server has bound the lock to the last of these sessions.
     settled: bool,
     /// Whether the guard was returned to the program.
     shown: bool,

@@ -18,7 +18,7 @@ pub(crate) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// Ticks for which a reader is blocked.
 pub(crate) const PARKED: u8 = 1;
 
-/// How far ahead tokens are reserved.
+/// Number of tokens that are reserved ahead.
 const RESERVED: u64 = 60_000;
 
 /// Both clocks at a tick.

@@ -62,13 +62,14 @@ pub(crate) struct Node {
     wound: Option<u64>,
     timers: u64,
     rounds: u64,
-    /// Its replicas, as a primary.
+    /// The replicas of this server, if it is a primary.
     followers: BTreeMap<ServerId, Follower>,
     offset: u64,
     unconfirmed: BTreeMap<u64, Unconfirmed>,
     last_unconfirmed: u64,
     good: usize,
-    /// As a replica: its primary with the link to it, and whether a full synchronisation was completed.
+    /// If this server is a replica: its primary with the link to it, and whether a full synchronisation was
+    /// completed.
     pub(crate) follows: Option<(ServerId, u64)>,
     pub(crate) synced: bool,
     copied: u64,

@@ -17,7 +17,7 @@ pub(crate) struct Follower {
     link: u64,
     /// Arrival time of the last sent message.
     next: u64,
-    /// Whether it has completed its synchronisation.
+    /// Whether the replica has completed its synchronisation.
     online: bool,
     /// Offset that the replica has, and the second of its last acknowledgement.
     has: u64,
