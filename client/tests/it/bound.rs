@@ -185,8 +185,8 @@ async fn a_client_uses_one_session_per_server() {
     super::is_served(waiter).await;
 }
 
-/// While the server is silent, waits fail after the client's patience, and bound locks are lost only after
-/// the ttl of the session.
+/// While the server is silent, waits fail after the client's patience. Bound locks are kept for most of the
+/// ttl of the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_locks_outlast_the_retry_limit_of_waits_in_the_same_session() {
     let mut stage = Stage::with(ttl(10_000).patience(Duration::from_secs(1))).await;

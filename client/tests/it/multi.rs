@@ -245,7 +245,7 @@ async fn no_lock_and_repeated_locks_are_refused() {
     }
 }
 
-/// Each task acquires three of five locks, and names them in another order.
+/// Each task acquires three of five locks, and names them in an order that differs from the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_dining_philosophers_eat() {
     let stage = Stage::set().await;

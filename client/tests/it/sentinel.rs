@@ -82,7 +82,7 @@ async fn many_waiters_share_one_connection_to_a_sentinel() {
     for number in 0..10 {
         observe::wait_for_waiters(&mut eye, format!("k{number}"), 1);
     }
-    // In this time, the client queries Sentinels in every round.
+    // In this time, the client queries Sentinels repeatedly.
     observe::let_pass(&mut eye, Duration::from_secs(4));
     // One subscription, and requests from just after the client connected.
     let more = connections() - before;
