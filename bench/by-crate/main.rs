@@ -47,9 +47,9 @@ struct ByCrate {
     abandoned: Vec<Guard>,
 }
 
-// The load has one core, and the releasing and the waiting task share a process only in this benchmark. A
-// runtime with many threads would first handle the reply to the release and everything after it. The grant
-// would be handled later, even if it arrived before that reply.
+// The load may have only one core, and the releasing and the waiting task share a process only in this
+// benchmark. A runtime with many threads would first handle the reply to the release and everything after it.
+// The grant would be handled later, even if it arrived before that reply.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();

@@ -16,7 +16,7 @@ pub(crate) enum Needs {
     ZooKeeper,
 }
 
-/// Where a load generator comes from.
+/// Origin of a load generator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
     /// A program of this package.
@@ -36,14 +36,14 @@ pub(crate) struct Contender {
     /// The commands that clients send, except those that scripts also call.
     pub(crate) sends: &'static [&'static str],
     /// Largest number of processes. More processes would take longer to start than to measure. If there are
-    /// more clients, those of one process share nothing but the process.
+    /// more clients, the clients of one process share nothing but the process.
     pub(crate) processes: usize,
     /// Largest number of waiters in its measurements.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
     /// Seconds of contention that are not counted.
     pub(crate) settle: f64,
-    /// Number of clients that start to wait in a second.
+    /// Number of clients that start to wait in one second.
     pub(crate) in_line_per_s: f64,
     /// Whether all its tasks share one client in every scenario, because many waits share a session.
     pub(crate) is_one_client: bool,

@@ -128,8 +128,8 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     Ok((figures.map(|(name, value)| (name.to_owned(), value)).into(), version))
 }
 
-/// Sleeps long enough for the given number of waiters to be queued, and for a random time more. So the kill has no
-/// fixed distance from renewals.
+/// Sleeps long enough for the given number of waiters to be queued, and for a random time more. So the kill
+/// has no fixed distance from renewals.
 fn in_line(tasks: usize) {
     let any = driver::now() % 700;
     sleep(Duration::from_millis(1_000 + tasks as u64 / 20 + any));

@@ -11,7 +11,8 @@ pub(crate) type Figures = BTreeMap<String, f64>;
 /// An hour, in nanoseconds: nothing here takes longer.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Adds percentiles of durations, in microseconds.
+/// Adds the median, the 99th percentile and the maximum of durations, which are in nanoseconds, as
+/// microseconds.
 pub(crate) fn percentiles(figures: &mut Figures, name: &str, durations: impl Iterator<Item = u64>) {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3).unwrap();
     for duration in durations {
@@ -27,7 +28,7 @@ pub(crate) fn percentiles(figures: &mut Figures, name: &str, durations: impl Ite
     figures.insert(format!("{name}_max_us"), histogram.max() as f64 / 1_000.0);
 }
 
-/// Rates and costs, for every scenario.
+/// Rates and costs, for each scenario whose events are cycles.
 pub(crate) fn common(outcome: &Outcome) -> Figures {
     let mut figures = Figures::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);

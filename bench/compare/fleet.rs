@@ -159,7 +159,7 @@ fn number(info: &str, field: &str) -> Option<f64> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
 }
 
-/// Number of wait commands that the fleet has sent.
+/// Number of acquires, waits and openings of sessions that the fleet has sent since the restart.
 fn calls(connection: &mut Connection) -> f64 {
     let info = connection.call(cmd!["INFO", "commandstats"]).text();
     let of = |name: &str| {

@@ -80,7 +80,8 @@ fn threads(pid: u32) -> Vec<u32> {
     folder.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect()
 }
 
-/// The cores of the server and of the load. The last core belongs to the server alone.
+/// The cores of the server and of the load. The last core belongs to the server alone, unless it is the only
+/// core.
 pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
     static ALL: OnceLock<usize> = OnceLock::new();
     let all = *ALL.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -152,7 +153,7 @@ fn kvlock() -> String {
             .unwrap_or_default()
     };
     let commit = git(&["rev-parse", "--short=7", "HEAD"]);
-    // Results and documents do not count, because a measurement itself changes them.
+    // Only changes in these folders count. A measurement itself changes results and documents.
     let changed =
         git(&["status", "--porcelain", "--", "module", "client", "bench/raw", "bench/compare"]);
     if changed.is_empty() { commit } else { format!("{commit}, with changes") }

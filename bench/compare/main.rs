@@ -18,7 +18,7 @@
 //! | `scenario.rs` | scenarios |
 //! | `measure.rs` | one measurement: a new server, load generators, one period of time |
 //! | `process.rs`, `server.rs`, `machine.rs` | processes, and their processor time |
-//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs`, `dying.rs`, `noisy.rs`, `fleet.rs` | from events to figures |
+//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs`, `dying.rs`, `noisy.rs`, `fleet.rs`, `once.rs` | from events to figures |
 //! | `results.rs`, `table.rs`, `plot.rs`, `publish.rs` | from figures to documents |
 #![allow(
     clippy::print_stdout,

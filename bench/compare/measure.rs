@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Long enough for the last of the load generators to read its line of input.
 const NOTICE_NS: u64 = 50_000_000;
 
-/// Kind of object that is acquired and released.
+/// Kind of object that the tasks acquire and release, or another kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Lock,
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     /// Time between a release and the next acquire of a task.
     pub(crate) think_us: u64,
     pub(crate) lease_ms: u64,
-    /// Commands in a pipeline; 1 for none.
+    /// Number of commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
     /// Whether a task waits after its release until another one has the lock, and only then makes its next
     /// request.
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
 pub(crate) struct Part {
     pub(crate) contender: &'static Contender,
     pub(crate) tasks: usize,
-    /// How the tasks of one process share the library's client.
+    /// Number of processes, and number of the library's clients that their tasks share.
     pub(crate) clients: Clients,
 }
 
@@ -73,9 +73,9 @@ pub(crate) struct Part {
 pub(crate) enum Clients {
     /// All tasks in one process, with one client.
     One,
-    /// One process, with that many clients.
+    /// One process, with the given number of clients.
     Several(usize),
-    /// That many processes, each with one client.
+    /// The given number of processes, each with one client.
     Processes(usize),
     /// Each task has its own client, in as many processes as the contender can start.
     OwnEach,
@@ -117,7 +117,8 @@ impl Plan {
         }
     }
 
-    /// One contender with the given number of tasks, each with its own client. All of them want the same lock.
+    /// One contender with the given number of tasks, each with its own client. All of them want the same
+    /// lock.
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);
@@ -150,7 +151,8 @@ impl Plan {
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![
             format!("url={url}"),
-            // Warm-up locks are named after it, so processes must not share it.
+            // The same for all processes. Names of warm-up locks also contain `process`, so that processes do
+            // not share these.
             "key=bench".to_owned(),
             format!("mode={mode}"),
             format!("keys={}", self.keys),
@@ -167,7 +169,7 @@ impl Plan {
         ]
     }
 
-    /// Starts the load generators, each with the number of its first task.
+    /// Starts the load generators. Returns each with the number of its first task.
     pub(crate) fn start(&self, url: &str) -> Vec<(usize, Process)> {
         let (mut first, mut running) = (0, Vec::new());
         for part in &self.parts {

@@ -64,7 +64,8 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let mut control = server.connect();
     let by = if matches!(contender.needs, Needs::Module) { "kvlock" } else { contender.proto };
     take(&mut control, by);
-    // A JVM starts slowly. So a peer runs as at most `contender.processes` processes, each with several clients.
+    // A JVM starts slowly. So a peer runs as at most `contender.processes` processes, each with several
+    // clients.
     let programs = match contender.program {
         Program::Ours(_) => processes,
         Program::Peer(_) => processes.min(contender.processes),
@@ -163,7 +164,7 @@ fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
             let tries = ["eval", "evalsha"].map(|command| calls(control, command));
             if all { tries.iter().sum::<i64>() / 2 } else { 0 }
         }
-        // Each waiting task has tried once to set the lock.
+        // Counts the tries to set the lock. A task tries when it begins to wait, and then every 100 ms.
         "poller" => calls(control, "set") - 1,
         _ => control.call(cmd!["LOCK.INFO", LOCK]).field("waiters").integer(),
     };

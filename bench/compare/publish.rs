@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The figures, the tables and the pictures.
+/// Writes the figures, the tables and the pictures.
 pub(crate) fn write(results: &Results, folder: &Path) {
     fs::create_dir_all(folder).unwrap();
     // One line for each row, so that a diff shows single changes.

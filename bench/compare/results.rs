@@ -24,7 +24,7 @@ pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
 }
 
-/// How a scenario was measured.
+/// Command, commit and circumstances of the measurement of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Origin {
     pub(crate) command: String,
@@ -85,7 +85,7 @@ impl Spread {
 }
 
 impl Results {
-    /// How that scenario was measured.
+    /// Returns the command, commit and circumstances of the measurement of a scenario.
     pub(crate) fn origin(&self, scenario: &str) -> Origin {
         let fact = |name: &str| self.machine.get(name).cloned().unwrap_or_default();
         self.later.get(scenario).cloned().unwrap_or_else(|| Origin {

@@ -23,7 +23,7 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     pub(crate) contender: &'static Contender,
     pub(crate) measure: Box<dyn Fn() -> Measured>,
-    /// Whether it is measured in the first round only, because it takes long.
+    /// Whether the cell is measured in the first round only, because it takes long.
     pub(crate) once: bool,
 }
 
@@ -105,7 +105,8 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
 }
 
 /// Returns whether a cell is measured in the first round only, so that there is time for at least three
-/// rounds of the others. It is true for libraries with many processes, and for everything with a million.
+/// rounds of the others. It is true for most libraries, for everything with a million, and for a few other
+/// slow measurements.
 fn takes_long(cell: &Cell) -> bool {
     let who = cell.contender.name;
     let library = [LIBRARIES, BEYOND].concat().contains(&who);

@@ -11,7 +11,7 @@ use crate::server::{Backend, Setting};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Shortest time until all clients wait.
+/// Shortest time that the clients get to begin their waits.
 const SETTLE_S: f64 = 1.0;
 
 /// Measures the cost of waits: one client holds the lock all the time, and the others wait.

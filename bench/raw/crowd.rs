@@ -1,5 +1,5 @@
 //! Repeatedly, a writer releases a lock and many readers are granted it; then the writer waits until the last
-//! reader has released. One thread that never sleeps acts as all clients, so the times are those of the
+//! reader has released. One thread that never sleeps acts as all clients, so the times are spent in the
 //! server and do not include wake-ups of threads.
 //!
 //! In every other turn a separate connection always has a `PING` in flight: its longest round trip

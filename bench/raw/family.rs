@@ -1,4 +1,4 @@
-//! Scripts that do the same as those of Redisson's read-write lock and semaphores, for comparison with
+//! Scripts that do the same as the scripts of Redisson's read-write lock and semaphores, for comparison with
 //! `LOCK.* … SHARED` and `SEM.*`. Also the commands of one acquisition and release of a share or permit.
 //!
 //! - Each hold of each reader is a separate key that expires. A reader that leaves reads the keys of all

@@ -1,4 +1,4 @@
-//! The raw load generator: locks without a client library, one connection per task.
+//! The raw load generator: locks without a client library. In most protocols, each task has one connection.
 //!
 //! Each protocol sends the commands of a perfect client, and parses as little as possible, so
 //! that the server is measured. It runs on one thread.

@@ -9,7 +9,7 @@ pub(crate) struct Native {
     task: usize,
     acquired: u64,
     lease_ms: String,
-    /// Whether it acquires shared locks.
+    /// Whether the task acquires shared locks.
     shares: bool,
 }
 

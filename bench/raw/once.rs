@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Runs the tasks. The input and the output are those of `by-crate/once.rs`.
+/// Runs the tasks. The input and the output are as in `by-crate/once.rs`.
 pub(crate) async fn run(args: &Args) -> ! {
     let (worked, mut tasks) = (Arc::new(AtomicU64::new(0)), Vec::new());
     for task in 0..args.number("tasks") {

@@ -78,7 +78,7 @@ async fn connection(url: &str) -> (OwnedReadHalf, OwnedWriteHalf) {
     stream.into_split()
 }
 
-/// Writes the requests of all tasks. All requests that are queued are sent in one write.
+/// Writes the requests of all tasks. Up to 1,000 queued requests are sent in one write.
 async fn write_all(
     mut queue: mpsc::UnboundedReceiver<(Vec<u8>, Waker)>,
     mut stream: OwnedWriteHalf,

@@ -59,8 +59,8 @@ impl Wire {
         }
     }
 
-    /// Reads `replies` replies, and returns the first byte of the first one. It copies nothing, because the
-    /// load must cost less than the server's work.
+    /// Reads `replies` replies, and returns the first byte of the first one. It builds no values from them,
+    /// because the load must cost less than the server's work.
     pub(crate) async fn skip_replies(&mut self, replies: usize) -> u8 {
         self.buffer.reserve(PIPELINE);
         let mut first = 0;
@@ -104,7 +104,7 @@ impl Wire {
         while !is_message(&self.reply().await) {}
     }
 
-    /// Drops messages that are no longer awaited.
+    /// Drops the stored messages.
     pub(crate) fn forget_messages(&mut self) {
         self.messages.clear();
     }

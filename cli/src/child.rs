@@ -43,18 +43,19 @@ pub(crate) enum ChildEvent {
 pub(crate) struct Child {
     /// Id of the command and of its process group.
     pub(crate) id: Pid,
-    /// `None` after the keeper was killed.
+    /// `None` after the keeper has ended, until another one is started.
     keeper: Option<Keeper>,
     /// Earliest time at which another keeper may be started. Keepers that end at once must not keep this
     /// process busy.
     next_keeper: Duration,
-    /// `true` if there is no keeper, and the message about that is written.
+    /// `true` after a keeper could not be started and the message about that was sent. `false` again when one
+    /// starts.
     unguarded: bool,
     /// Standard output of the command, if it is a pipe to this process.
     pub(crate) output: Option<ChildStdout>,
 }
 
-/// Shortest time between the starts of two keepers.
+/// Shortest time between two attempts to replace a keeper.
 const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Child {
@@ -117,7 +118,7 @@ impl Child {
     }
 
     /// Sends the keeper a new deadline, see [`Keeper::may_run_until`]. If the keeper has ended, starts
-    /// another one.
+    /// another one, at most once in [`KEEPER_INTERVAL`].
     pub(crate) fn may_run_until(&mut self, until: Duration, now: Duration) {
         if let Some(keeper) = &mut self.keeper {
             keeper.may_run_until(until);

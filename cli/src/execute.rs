@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
     pub(crate) outcome: Outcome,
-    /// The signal that asked this process, and not only the command, to end.
+    /// The last SIGTERM, SIGINT or SIGQUIT that this process received and passed on to the command.
     pub(crate) asked_to_end: Option<ReceivedSignal>,
     /// Receiver of the command's output, if the output is kept.
     pub(crate) output: Option<output::Printing>,

@@ -3,9 +3,8 @@
 /// Way in which this process ends.
 pub(crate) enum Exit {
     Code(u8),
-    /// Because of the interrupt key. Like the command, this process dies of SIGINT, so that a script that
-    /// started it ends, too. With `alone`, only the command got the signal, and this process must send it to
-    /// its own group.
+    /// This process dies of SIGINT because of the interrupt key, so that a script that started it ends, too.
+    /// With `alone`, only the command's group got the signal, and this process must send it to its own group.
     Interrupt {
         alone: bool,
     },

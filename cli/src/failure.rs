@@ -4,7 +4,7 @@ use kvlock::Error;
 
 /// The command line is wrong, or a value in it.
 pub(crate) const USAGE: u8 = 2;
-/// The lock was lost while the command ran.
+/// The lock was lost while the command ran, or before it was released.
 pub(crate) const LOST: u8 = 123;
 /// The lock was not acquired. The default of `--conflict-exit-code`, and the code of `timeout(1)`.
 pub(crate) const NOT_ACQUIRED: u8 = 124;

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) enum Held<'a> {
     Lock(Guard),
-    /// The lock of `kvlock once`. The client releases it when the result is stored.
+    /// The lock of `kvlock once`. [`kvlock::OnceKey`] releases it, not this program.
     Result(&'a Guard),
     Permits(Permits),
     Leadership(Leadership),

@@ -3,11 +3,11 @@
 //! The parent-death signal reaches only the command, not its children. It is not sent when `kvlock` is
 //! stopped or hangs. So the keeper reads deadlines of the group from a pipe. It kills the group when a
 //! deadline passes and no later one was sent, or when the pipe is closed because `kvlock` has ended. When the
-//! command ends by itself, `kvlock` kills the keeper.
+//! command has ended, `kvlock` kills the keeper.
 //!
 //! `kvlock` replaces a keeper that was killed or stopped. If both are killed at the same moment, nothing
-//! guards the group. So the keeper's name and command line do not contain `kvlock`, and `pkill kvlock` does
-//! not match it.
+//! kills the children of the command. So the keeper's name and command line do not contain `kvlock`, and
+//! `pkill kvlock` does not match it.
 
 use crate::time::since_boot;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -137,7 +137,7 @@ fn wait_until_due(pipe: &impl AsFd, mut until: Duration) {
     }
 }
 
-/// Reads the last of the deadlines in the pipe. `None` if the pipe is closed.
+/// Reads the last of the deadlines in the pipe. `None` if the pipe is closed or cannot be read.
 fn latest_deadline(pipe: &impl AsFd) -> Option<Duration> {
     // As large as the capacity of a pipe, so that one read gets all deadlines. Writes of eight bytes are
     // atomic.

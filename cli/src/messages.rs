@@ -26,7 +26,7 @@ struct Queue {
     started: bool,
 }
 
-/// Starts the thread. It inherits the signal mask of the caller.
+/// Starts the thread, unless it runs already. It inherits the signal mask of the caller.
 pub(crate) fn start() -> io::Result<()> {
     let mut queue = lock();
     if !queue.started {
@@ -40,7 +40,8 @@ pub(crate) fn start() -> io::Result<()> {
 /// Queues a message. Returns at once.
 pub(crate) fn send(message: &str) {
     if start().is_err() {
-        // Blocking here delays nothing: without this thread, `block_on_with_signals` runs no work.
+        // Blocking here delays no signal to a command: without this thread, `block_on_with_signals` runs no
+        // work.
         return write(message);
     }
     let mut queue = lock();

@@ -38,8 +38,8 @@ pub(crate) fn once(address: &Address, task: Once) -> Result<ExitCode, Failure> {
 
 /// Reason why there is no result.
 enum NoResult {
-    /// The command failed, its output was too long to keep, or the lock was lost or a signal arrived.
-    /// Contains the exit of this process.
+    /// The command failed, its output was too long to keep, the lock was lost, or a signal arrived. Contains
+    /// the exit of this process.
     Exit(Exit),
     Failure(Failure),
     /// The client could not get the result or the lock.

@@ -22,8 +22,8 @@ pub(crate) type Printing = oneshot::Receiver<Output>;
 
 /// Starts a thread that reads the output, writes it to stdout as it arrives, and keeps it.
 ///
-/// If stdout is not read, the command blocks when its pipe is full, as it would without this program. The end
-/// of this process is not delayed, because it does not wait for the thread.
+/// If stdout is not read, the command blocks when its pipe is full, as it would without this program. After
+/// the command has ended, this process waits for the output. A signal or the loss of the lock ends that wait.
 pub(crate) fn pass_on(from: ChildStdout) -> io::Result<Printing> {
     let (to, output) = oneshot::channel();
     let work = move || drop(to.send(copy(from, io::stdout().lock())));

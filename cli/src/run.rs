@@ -115,7 +115,8 @@ pub(crate) fn start(address: &Address, task: Run, purpose: Purpose) -> Result<Ex
                 terminal::interrupt_own_group();
             }
             take_default_action(Signal::SIGINT);
-            // Reached if this process ignores SIGINT, a setting that it has inherited from its parent.
+            // Reached if this process ignores SIGINT, a setting that it has inherited from its parent, or if
+            // it is process 1 of a container.
             End::Died(Signal::SIGINT).code()
         }
     }))

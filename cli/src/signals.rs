@@ -32,7 +32,8 @@ const PASSED_ON: [Signal; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedSignal {
     pub(crate) signal: Signal,
-    /// `true` if a key of the terminal sent it, to each process of this process group.
+    /// `true` if the kernel sent it, as it does for a key of the terminal, to each process of this process
+    /// group.
     pub(crate) typed: bool,
 }
 
@@ -41,8 +42,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals. Must be called before a second thread exists. A signal that is ignored when the
-    /// process starts, as with `nohup`, stays ignored in this process and in the command.
+    /// Blocks the signals. Must be called before a second thread exists. A signal of [`PASSED_ON`] that is
+    /// ignored when the process starts, as with `nohup`, stays ignored in this process and in the command.
     pub(crate) fn block() -> io::Result<SigSet> {
         let ignored = ignored();
         let mut wanted: SigSet =
@@ -129,8 +130,8 @@ pub(crate) fn take_default_action(signal: Signal) {
     let _blocked = only.thread_block();
 }
 
-/// Ends this process by a signal that it has received. Process 1 of a container cannot be ended by its own signal,
-/// so it exits with the code that a shell reports for the signal.
+/// Ends this process by a signal that it has received. Process 1 of a container cannot be ended by its own
+/// signal, so it exits with the code that a shell reports for the signal.
 pub(crate) fn end_by(signal: Signal) -> ExitCode {
     messages::flush(messages::AT_EXIT);
     take_default_action(signal);

@@ -20,7 +20,8 @@ use std::io;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Time between SIGKILL and the release by the server. Allows for delays on a busy machine.
+/// Time between SIGKILL and the end of the lease at the server, unless a quarter of the margin is shorter.
+/// Allows for delays on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
 
 /// Time to wait for processes that SIGKILL does not end, such as those that wait for a disk.
@@ -36,7 +37,7 @@ pub(crate) struct Terms {
     pub(crate) margin: Duration,
     /// From SIGTERM to SIGKILL.
     grace: Duration,
-    /// Between two messages to the keeper.
+    /// Longest time between two messages to the keeper.
     tick: Duration,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) name: &'a str,
     /// `true` if the interrupt key was pressed while the terminal was not lent.
     pub(crate) interrupted: bool,
-    /// The signal that asked this process, and not only the command, to end.
+    /// The last SIGTERM, SIGINT or SIGQUIT that this process received and passed on to the command.
     pub(crate) asked_to_end: Option<ReceivedSignal>,
     /// Latest time of SIGKILL if the lock is lost, on the clock of [`since_boot`].
     pub(crate) kill_by: Option<Duration>,
@@ -128,8 +129,8 @@ impl Watch<'_> {
     }
 
     /// Handles a stop of the command. If the terminal is the reason, lends it to the command, or stops this
-    /// process too, so that the shell sees a stopped job. After any other stop, the lock is kept until
-    /// another process continues the command.
+    /// process too, so that the shell sees a stopped job. After any other stop, the command stays stopped,
+    /// and keeps the lock, until another process continues it.
     fn stopped(&mut self, by: Signal) {
         match by {
             Signal::SIGTTIN | Signal::SIGTTOU => {

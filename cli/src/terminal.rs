@@ -1,7 +1,7 @@
 //! Access of the command to the terminal.
 //!
-//! The command is not in the foreground process group. So the interrupt and stop keys reach the whole
-//! foreground group as usual: a pipeline, the script that runs `kvlock`, and `kvlock`, which passes the
+//! At first, the command is not in the foreground process group. So the interrupt and stop keys reach the
+//! whole foreground group as usual: a pipeline, the script that runs `kvlock`, and `kvlock`, which passes the
 //! signals on.
 //!
 //! When the command reads from the terminal, the kernel stops it. `kvlock` then lends it the terminal: it

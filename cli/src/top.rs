@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 /// Largest number of locks, of waiters and of sessions to request.
 const COUNT: u32 = 200;
 
-/// Interval at which answers and signals are checked while no key is pressed.
+/// Interval at which answers and signals are checked while no key is pressed. Also the shortest interval of
+/// refreshes.
 const CHECK: Duration = Duration::from_millis(50);
 
 /// Time for the drawing thread to end by itself after a signal.
@@ -43,9 +44,10 @@ type Requests = Sender<Option<Vec<u8>>>;
 pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) figures: Figures,
-    /// Locks with waiters. `None` without the right to list them.
+    /// Locks with waiters. `None` if the server has no `LOCK.LIST`, or the user may not use it.
     pub(crate) waited_for: Option<Vec<Entry>>,
-    /// Locks with the longest total waiting time. `None` without the right to the profile.
+    /// Locks with the longest total waiting time. `None` if the server has no `LOCK.PROFILE`, or the user may
+    /// not use it.
     pub(crate) profile: Option<Vec<Entry>>,
     pub(crate) sessions: Option<Vec<Entry>>,
     /// Details of the lock that was requested, with its key.

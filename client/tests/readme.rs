@@ -1,4 +1,4 @@
-//! The code in the documents is the compiled code.
+//! The example in the README is the compiled example.
 
 #[test]
 fn the_example_of_the_readme_is_the_example() {

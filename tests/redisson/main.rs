@@ -1,5 +1,5 @@
-//! Real Redisson beside kvlock: tests the claims of docs/migrating-from-redisson.md. `scripts/test redisson` downloads
-//! it, and runs this.
+//! Real Redisson beside kvlock: tests the claims of docs/migrating-from-redisson.md. `scripts/test redisson`
+//! downloads it, and runs this.
 
 #![allow(missing_docs, clippy::print_stdout, reason = "these are tests, and tell what they saw")]
 
@@ -122,8 +122,8 @@ impl Guarded {
 /// Number of Redisson clients. The server counts each as a listening process.
 const CLIENTS: usize = 2;
 
-/// Fails when two hold the lock at once, or when Redisson gets less than half of its share.
-/// Prints the rest.
+/// Fails when two hold the lock at once, or when Redisson gets less than half of its share with
+/// `redisson-turn share`. Prints the other figures.
 #[test]
 fn many_clients_at_one_lock() {
     let redisson = redisson();

@@ -154,8 +154,8 @@ impl<S: Session> Task<S> {
     }
 }
 
-/// Sleeps until [`now`] reaches the given moment. Timers of tokio are rounded up to milliseconds; this timer is
-/// not.
+/// Sleeps until [`now`] reaches the given moment. Timers of tokio are rounded up to milliseconds; this timer
+/// is not.
 async fn until(moment: u64) {
     let left = Duration::from_nanos(moment.saturating_sub(now()));
     if !left.is_zero() {

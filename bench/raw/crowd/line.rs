@@ -43,7 +43,7 @@ impl Line {
         Some(reply)
     }
 
-    /// Waits for the next reply. The probe continues meanwhile.
+    /// Waits for the next reply. The probe continues during that time.
     pub(super) fn take(&mut self, probe: &mut Probe) -> Reply {
         let begun = now();
         loop {

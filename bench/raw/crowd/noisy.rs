@@ -1,6 +1,6 @@
 //! Delays of other clients while thousands of waits of one session are made, granted, opened, timed out or
 //! closed together, or their session is away. One thread that never sleeps acts as all of these clients, so
-//! the times are those of the server.
+//! the times are spent in the server.
 
 use super::line::Line;
 use super::others::Others;

@@ -1,6 +1,6 @@
-//! Hand-offs to blocked clients and to a session, in turn on one server, so that other work of the
-//! machine affects both alike. Each kind has one lock with the same number of waiters, and
-//! each former holder waits again. A session may have more waiters than there can be connections.
+//! Hand-offs to blocked clients and to a session, in turn on one server, so that other work of the machine
+//! affects both alike. Each kind has one lock, and each former holder waits again. Both locks have the same
+//! number of waiters, except that at most [`BLOCKED`] clients are blocked.
 
 use super::line::{Line, Probe};
 use crate::native::owner;

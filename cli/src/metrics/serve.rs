@@ -90,7 +90,7 @@ async fn answer(
     reply(StatusCode::OK, scraper.page().await)
 }
 
-/// Queries the server, with one query at a time: requests that arrive during a query share its answer.
+/// Queries the server. Requests that arrive during a query share its answer.
 struct Scraper {
     url: String,
     locks: u32,

@@ -4,7 +4,7 @@ use crate::monitor::{Entry, Figures, Histogram};
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 
-/// Counters: name in `INFO` and description. Exported with the suffix `_total`.
+/// Counters: name in `INFO` without the prefix `kvlock_`, and description. Exported with the suffix `_total`.
 const COUNTERS: [(&str, &str); 30] = [
     ("granted", "New grants, hand-offs included"),
     ("granted_shared", "Grants that share a lock"),
@@ -38,7 +38,7 @@ const COUNTERS: [(&str, &str); 30] = [
     ("caught_panics", "Panics of the module that the server survived"),
 ];
 
-/// Gauges: name in `INFO` and description.
+/// Gauges: name in `INFO` without the prefix `kvlock_`, and description.
 const GAUGES: [(&str, &str); 12] = [
     ("waiters", "Waiters, blocked or through sessions"),
     ("blocked", "Blocked clients: waiters, and readers of sessions"),
@@ -54,7 +54,8 @@ const GAUGES: [(&str, &str); 12] = [
     ("waiters_memory_bytes", "Estimated memory of waiters"),
 ];
 
-/// Times: name in `INFO`, exported name, units per second, and description.
+/// Times: name in `INFO`, exported name, both without the prefix `kvlock_`, units per second, and
+/// description.
 const TIMES: [(&str, &str, u32, &str); 2] = [
     (
         "longest_turn_us",
@@ -79,7 +80,8 @@ const HISTOGRAMS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Fields of `LOCK.PROFILE`: name in its reply, exported name, divisor of the value, and description.
+/// Fields of `LOCK.PROFILE`: name in its reply, exported name without the prefix `kvlock_lock_`, divisor of
+/// the value, and description.
 const COSTS: [(&str, &str, u32, &str); 4] = [
     (
         "waited",

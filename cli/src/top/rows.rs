@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) held_ms: Option<u64>,
 }
 
-/// Returns the rows of all locks that have waiters or are in the profile, and whose names contain `filter`.
+/// Returns a row for each lock in the answers whose name contains `filter`.
 pub(super) fn rows(
     now: &Snapshot,
     before: Option<&Snapshot>,

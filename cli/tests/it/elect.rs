@@ -73,13 +73,13 @@ fn the_next_candidate_follows_a_leader_that_is_killed_stopped_forced_out_or_resi
     program.signal(Signal::SIGCONT);
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     programs.push((second.clone(), program));
-    // Its lock is released by force: the same.
+    // Its lock is released by force: its command ends, and it is a candidate again.
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
     let (fourth, command) = next(&stage, &observer, 3);
     assert_eq!(fourth, second);
     last_command.wait_until_gone();
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    // Its command ends: it resigns, and is no candidate any more.
+    // Its command ends: it resigns, and is no longer a candidate.
     command.signal(Signal::SIGUSR1);
     let done = take(&mut programs, &fourth).done();
     done.assert_code(7);
@@ -240,7 +240,7 @@ fn an_observer_whose_output_is_full_ends_by_a_signal() {
     assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
 }
 
-/// A candidate at a server where it cannot lead now says so once, and leads when it can.
+/// A candidate that cannot lead at this server now reports that once, and leads when it can.
 #[test]
 fn a_candidate_reports_why_it_cannot_campaign() {
     let primary = Server::start();
@@ -269,7 +269,7 @@ fn a_script_that_takes_longer_than_the_lease_ends_the_term_and_not_the_candidate
     std::fs::remove_file(stage.path("a")).unwrap();
     let script = BusyScript::run(&mut stage);
     command.wait_until_gone();
-    // Both begin while the script runs, and the second is refused after that.
+    // Both begin while the script runs. `run` waits until the script has ended, and `info` fails.
     let waiting = stage.start(&["run", "--wait", "25s", "other", "sh", "-c", "exit 5"]);
     stage.start(&["info", "k"]).done().assert_code(125);
     script.kill(&mut stage);

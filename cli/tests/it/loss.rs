@@ -67,7 +67,7 @@ fn a_command_whose_lock_cannot_be_renewed_ends_before_the_next_owner_has_the_loc
         assert!(!command.is_alive() && !grandchild.is_alive());
         assert_eq!(stage.line("term"), "term");
         run.done().assert_code(123);
-        // And that owner is left alone.
+        // The program does not release the lock of that owner.
         assert_eq!(stage.control.run("LOCK.INFO k").field("owner").text(), "next");
     }
 }

@@ -130,7 +130,7 @@ fn a_write_error_on_stdout_is_reported_and_the_result_stored() {
     assert!(!stage.path("ran-again").exists());
 }
 
-/// As it would without this program.
+/// The command dies of SIGPIPE, as it would without this program.
 #[test]
 fn a_command_ends_when_its_output_can_be_neither_printed_nor_stored() {
     let mut stage = Stage::set();

@@ -109,7 +109,7 @@ impl Started {
         keepers.into_iter().next().expect("there is a keeper")
     }
 
-    /// Living children with this text in their name or command line, as `pkill -f` finds them.
+    /// Living children with this text in their name or command line, as `pkill` and `pkill -f` find them.
     pub(crate) fn called(&self, what: &str) -> Vec<Process> {
         let is_meant = |(id, stat): &(i32, Stat)| {
             let line = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::process::Command;
 
 const SECRET: &str = "correct-horse";
 
-/// Each subcommand that talks to the server.
+/// Subcommands that connect to the server. `once`, `elect` and `observe` are not among them.
 const EACH: [&[&str]; 6] = [
     &["run", "k", "true"],
     &["info", "k"],

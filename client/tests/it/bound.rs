@@ -85,7 +85,7 @@ async fn after_a_restart_of_the_server_locks_are_bound_again() {
     }
 }
 
-/// If an owner also shares its own lock, all its holds are bound, and the last release frees the lock.
+/// When an owner binds one of its holds, all its holds are bound, until the last release frees the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reentry_binds_once() {
     let mut stage = Stage::with(ttl(20_000)).await;
@@ -179,13 +179,14 @@ async fn a_client_uses_one_session_per_server() {
     let waiter = super::waits(&stage.client.lock("k"));
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     let mut count = |what| observe::info_number(&mut stage.control, what);
-    // The third connection is that of this test.
+    // The third connection belongs to this test.
     assert_eq!((count("kvlock_sessions"), count("connected_clients")), (1, 3));
     ok(guard.release()).await;
     super::is_served(waiter).await;
 }
 
-/// A silent server costs waits the client's patience, and bound locks the ttl of the session.
+/// While the server is silent, waits fail after the client's patience. Bound locks are kept for most of the
+/// ttl of the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_locks_outlast_the_retry_limit_of_waits_in_the_same_session() {
     let mut stage = Stage::with(ttl(10_000).patience(Duration::from_secs(1))).await;

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 /// Longest time in which a call makes progress without help.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Polls a future at most `polls` times while it makes progress. Then drops it, or its result. Returns whether
-/// it was done.
+/// Polls a future at most `polls` times while it makes progress. Then drops it, or its result. Returns
+/// whether it was done.
 async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T, Error>>) -> bool {
     let mut call = pin!(call);
     let outcome = poll_fn(|context| {

@@ -55,7 +55,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Time in which a reply would arrive, to show that none does.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific cause.
+/// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific
+/// cause.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A task that waits for a lock.
@@ -73,8 +74,8 @@ impl Suspended {
         Self { start: Instant::now(), slept: Arc::default() }
     }
 
-    /// A client whose leases are renewed soon after half of [`LONG`] and lost later than that, so never
-    /// because the machine is slow.
+    /// A client whose leases are renewed soon after a suspend of half of [`LONG`], and lost only by a longer
+    /// one. So no lease is lost because the machine is slow.
     fn renewing(&self) -> Builder {
         Client::builder().lease(LONG).clock(self.clone())
     }
@@ -236,7 +237,7 @@ fn wait_for_renewals(control: &mut Connection, more: usize) {
     wait_for_more(before + more - 1, || calls(control, "lock.renew"));
 }
 
-/// Waits until the rest of a lock's lease on the given server is longer, in milliseconds.
+/// Waits until the rest of a lock's lease on the given server is longer than `more_than` milliseconds.
 fn wait_for_lease(server: &Server, key: &[u8], more_than: i64) {
     let mut there = server.connect();
     wait_for_more(more_than, || there.call(cmd!["PTTL", key]).integer());

@@ -1,4 +1,5 @@
-//! How connections are opened: addresses that lead nowhere, servers that refuse, and crowds that wait for one.
+//! How connections are opened: addresses that lead nowhere, servers that refuse, and crowds that wait for
+//! one.
 
 use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon, visit, waits};
 use harness::proxy::Moment;
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 /// Limit of connects in two seconds, for any number of waits.
 const FEW: usize = 30;
 
-/// What a lying server answers to a command.
+/// Answer of a lying server to a command.
 enum Answer {
     Bytes(&'static str),
     Silence,
@@ -175,8 +176,7 @@ impl AsyncDNSResolver for Addresses {
     }
 }
 
-/// Connects that are made until the queue of a listener that accepts nothing is full, and later ones are
-/// not answered.
+/// Fills the queue of a listener that accepts nothing, so that later connects get no answer.
 fn fill(dead: SocketAddr) -> Vec<TcpStream> {
     let mut queued = Vec::new();
     while let Ok(stream) = TcpStream::connect_timeout(&dead, MOMENT) {

@@ -108,7 +108,7 @@ async fn a_detached_lock_is_renewed_and_released_by_its_adopter() {
 
     let guard = ok(other.lock("k").lease(lease).adopt(&owner, token)).await;
     assert_eq!((guard.token(), guard.owner(), guard.holds()), (token, &*owner, 1));
-    // A whole lease is three renewals of one client, and six of two.
+    // In one lease, one client renews three times, and two clients renew six times.
     wait_for_renewals(&mut stage.control, 3);
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_ref(), Some(&owner));

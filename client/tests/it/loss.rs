@@ -77,7 +77,7 @@ async fn an_abandoned_lock_stays_held_until_its_lease_ends() {
     assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
 }
 
-/// A permanent refusal of the server is not retried repeatedly.
+/// A call that the server refuses permanently is retried rarely.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_cannot_be_observed_is_held_and_rarely_checked() {
     let mut stage = Stage::set().await;
@@ -92,7 +92,7 @@ async fn a_lock_that_cannot_be_observed_is_held_and_rarely_checked() {
     ok(guard.release()).await;
 }
 
-/// The renewal finds out, also of a lease that is not renewed otherwise.
+/// After the notice, the client checks the lock with a renewal, even if its lease is fixed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     let mut stage = Stage::set().await;
@@ -102,7 +102,7 @@ async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     assert_eq!(soon(guard.lost()).await, Loss::Forced);
 }
 
-/// A handle of the loss goes into tasks, which need not outlive anything.
+/// A watch can be moved into tasks, because it borrows nothing from the guard.
 #[tokio::test(flavor = "multi_thread")]
 async fn spawned_tasks_are_notified_of_a_loss_and_of_the_end_of_the_guard() {
     let clock = Suspended::new();

@@ -20,7 +20,7 @@ async fn no_lock_is_held_if_one_cannot_be_acquired() {
     assert!(stage.is_free("a") && stage.is_free("c"));
     assert!(ok(all.acquire_within(MOMENT)).await.is_none());
     assert!(stage.is_free("a") && stage.is_free("c"));
-    // The second is no lock.
+    // The second key is not a lock.
     stage.control.run("SET bad 1");
     let bad = all_of(&stage.client, &["a", "bad"]);
     assert_matches!(soon(bad.acquire()).await, Err(Error::NotALock));
@@ -245,7 +245,7 @@ async fn no_lock_and_repeated_locks_are_refused() {
     }
 }
 
-/// Each task acquires three of five locks, in a random order.
+/// Each task acquires three of five locks, and names them in an order that differs from the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_dining_philosophers_eat() {
     let stage = Stage::set().await;

@@ -23,7 +23,7 @@ async fn set(lease: Duration, patience: Duration) -> (Stage, Server) {
 }
 
 async fn client(server: &Server, lease: Duration, patience: Duration) -> Client {
-    // An answer may take as long, and then the replicas have half of it.
+    // The reply timeout is twice as long as the longest time for the replicas.
     let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE).patience(PATIENCE);
     builder.min_replicas(1, patience).connect(server.url()).await.unwrap()
 }

@@ -68,7 +68,7 @@ fn a_runtime_that_stops_during_a_renewal_does_not_block_a_release() {
             guard
         });
         assert!(!guard.is_lost());
-        // The other one is there, and nothing runs on it any more.
+        // If the first runtime still exists, nothing runs on it.
         let _first = (!ends).then_some(first);
         server.signal(Signal::SIGCONT);
         second.block_on(async {

@@ -17,7 +17,8 @@ pub(super) fn settle(primary: &Server, replica: &Server) {
     observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
 }
 
-/// State that the replica has survives the death of the primary. State that it lacks is reported lost at once.
+/// State that the replica has survives the death of the primary. State that it lacks is reported lost at
+/// once.
 pub(super) async fn replicated_locks_are_kept(
     client: &Client,
     primary: &Server,
@@ -81,7 +82,7 @@ async fn many_waiters_share_one_connection_to_a_sentinel() {
     for number in 0..10 {
         observe::wait_for_waiters(&mut eye, format!("k{number}"), 1);
     }
-    // In this time they are asked in every round.
+    // In this time, the client queries Sentinels repeatedly.
     observe::let_pass(&mut eye, Duration::from_secs(4));
     // One subscription, and requests from just after the client connected.
     let more = connections() - before;

@@ -53,7 +53,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_a_failed_one_leaves_no_hold() {
     soon(client.settled()).await;
 }
 
-/// A connection of redis-rs that waits for its replies as long as a lock is waited for.
+/// A connection of redis-rs that waits for replies without a limit, because a wait for a lock may be long.
 async fn patient(server: &Server) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();
     let unlimited = redis::AsyncConnectionConfig::new().set_response_timeout(None);
@@ -100,7 +100,8 @@ async fn the_methods_for_locks_send_the_right_commands() {
     assert_eq!(con.lock_profile(10, false).await.unwrap(), []);
 }
 
-/// The longest wait is nil while the sessions of all waiters are away, and so is a key that the user may not read.
+/// The longest wait is nil while the sessions of all waiters are away, and so is a key that the user may not
+/// read.
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_about_waiters_may_contain_nil() {
     let server = Server::start();

@@ -80,7 +80,7 @@ async fn a_call_that_is_no_longer_polled_does_not_stop_renewals() {
     ok(leader.resign()).await;
 }
 
-/// A heartbeat may be unanswered for most of the time for which the server keeps the session.
+/// A heartbeat may be unanswered for half of the time for which the server keeps the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_locks_survive_a_stall_of_half_their_sessions_time() {
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(10));

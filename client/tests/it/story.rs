@@ -1,5 +1,5 @@
-//! All operations of a client on a lock, a semaphore, a latch and an election, step by step. The result is the same for
-//! all ways to reach the server, and after resets of any connection.
+//! All operations of a client on a lock, a semaphore, a latch and an election, step by step. The result is
+//! the same for all ways to reach the server, and after resets of any connection.
 
 use super::{MOMENT, SOON, Waiter, assert_matches, ok, soon, waits};
 use harness::{Connection, Value, cmd, wait};
@@ -91,7 +91,8 @@ impl Story {
         assert!(outer.token() == middle.token() && middle.token() == inner.token());
         assert_eq!((outer.owner(), outer.holds()), (inner.owner(), 3));
         assert_eq!(ok(lock.hold_count(&me)).await, 3);
-        // In any order. Holds of other guards of the owner are released and not handed over.
+        // Guards are released in any order. A guard whose owner has other holds is released instead of
+        // detached.
         ok(outer.release()).await;
         assert_matches!(soon(inner.detach()).await, Err(Error::Invalid(_)));
         self.shows(cmd!["LOCK.INFO", &name], |info| info.field("holds").integer() == 1);

@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use std::time::{Duration, Instant};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Runs it on this thread alone, so that other tests are not recorded.
+/// Runs `work` on this thread alone, so that other tests are not recorded.
 fn here<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(work)
@@ -54,7 +54,7 @@ fn wait_and_hold_times_are_recorded_in_histograms() {
             assert_matches!(&*times(&snapshotter), [(name, held)]
                 if name == "kvlock_client_hold_seconds" && (0.04..=most).contains(held));
 
-            // A lost lock does not count as held any more, and is counted once.
+            // A lost lock no longer counts as held, and is counted once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
             assert_matches!(guard.release().await, Err(Error::Lost(_)));

@@ -19,7 +19,7 @@ const EVERY: [Moment; 4] =
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Commands that a client sends and repeats after any failure, with their keys.
+/// Commands that a client repeats after any failure, each with a chapter of the story that sends it.
 const REPEATED: [(&str, &str); 10] = [
     ("LOCK.ACQUIRE", ALONE),
     ("LOCK.ACQUIRE", SHARED),
@@ -33,7 +33,7 @@ const REPEATED: [(&str, &str); 10] = [
     ("SEM.ACQUIRE", PERMITS),
 ];
 
-/// At its first occurrence, at its second, and so on.
+/// The reset is at the first occurrence of the command, at the second, and so on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_any_command_is_harmless() {
     let server = Server::start();
@@ -127,7 +127,7 @@ async fn lost_replies_to_the_release_do_not_lose_the_works_result() {
     assert!(stage.is_free("k"));
 }
 
-/// It was detached for another process, which can try again.
+/// The lock was detached for another process, which can try again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_could_not_be_adopted_stays_as_it_is() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
@@ -208,7 +208,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
     ok(guard.release()).await;
 }
 
-/// Or the server sleeps for longer than the lease, with the renewals in its socket.
+/// The holder is cut off, or the server sleeps for longer than the lease, with the renewals in its socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnected_holder_is_notified_before_the_server_frees_the_lock() {
     let builder = Client::builder().lease(Duration::from_secs(8)).margin(Duration::from_secs(2));

@@ -50,7 +50,7 @@ async fn a_timeout_of_more_than_ten_years_is_no_limit() {
     }
 }
 
-/// A clock that stands still.
+/// A clock that does not advance.
 #[derive(Debug)]
 struct Stopped;
 
@@ -83,14 +83,15 @@ async fn a_hand_off_costs_three_commands() {
     }
     let [[before, asked_before], [after, asked]] = counts[..] else { panic!("{counts:?}") };
     assert!(after - before <= 2 * ROUNDS + 1, "{counts:?}");
-    // A call in flight at the first count is counted when it is answered. A call without an outcome is answered
-    // after five seconds.
+    // A call in flight at the first count is counted when it is answered. A call without an outcome is
+    // answered after five seconds.
     let in_vain = begun.elapsed().as_secs() as usize / 5;
     assert!(asked - asked_before <= ROUNDS + 2 + in_vain, "{counts:?}");
     ok(held.release()).await;
 }
 
-/// At once if the margin is too long for an offer. A dead waiter costs no more than an offer.
+/// The client renews the offer at once if the margin is too long for an offer, or with `confirm`. A waiter
+/// that has died delays the next one by an offer at most.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_is_renewed_to_the_full_lease_before_it_ends() {
     for (builder, at_once) in [

@@ -1,7 +1,8 @@
-//! Checks that measured figures are only in rendered tables, and that each of these names a commit.
+//! Checks that measured figures are only in rendered tables, and that each table of benchmarks names one
+//! commit.
 //!
-//! A figure in prose goes out of date without notice. Numbers that are settings, limits, or aims may be in prose: each
-//! page has a list of these.
+//! A figure in prose goes out of date without notice. Numbers that are settings, limits, or aims may be in
+//! prose: each page has a list of these.
 
 use super::read;
 use harness::commit::is_ancestor;
@@ -107,7 +108,8 @@ const UNITS: [&str; 23] = [
     "percent",
 ];
 
-/// Comments after which text is written by a program until one that contains `end`.
+/// Beginnings of comments. After such a comment, text is written by a program, up to the next comment that
+/// begins otherwise.
 const RENDERED: [&str; 5] =
     ["bench:begin", "others:begin", "instructions:begin", "campaign ", "matrix"];
 

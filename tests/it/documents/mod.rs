@@ -27,7 +27,8 @@ fn read(page: &Path) -> String {
     std::fs::read_to_string(page).unwrap_or_else(|e| panic!("{}: {e}", page.display()))
 }
 
-/// The examples of a page, with empty lines for all other lines, so that line numbers stay the same. Replies are in RESP2.
+/// The examples of a page, with empty lines for all other lines, so that line numbers stay the same. Replies
+/// are in RESP2. `None` if there is no example.
 fn examples(page: &str) -> Option<String> {
     let mut inside = false;
     let mut found = false;
@@ -152,7 +153,8 @@ fn every_command_has_a_page_with_its_syntax() {
     }
 }
 
-/// The transcript has a row for each number argument of each command, one for each name, and one with all option keywords.
+/// The transcript has a row for each number argument of each command, one for each name of an owner, waiter
+/// or participant, and one with all option keywords.
 #[test]
 fn every_argument_is_tried_with_wrong_values() {
     let tried = read(&workspace().join("tests/transcripts/arguments.txt"));

@@ -1,5 +1,5 @@
 //! Thousands of clients share a lock or wait for one: removal of expired holders, the number of grants in a
-//! turn, and the death of all but the last waiter. Hundreds are in `transcripts/crowds.txt`.
+//! turn, and the death of all but the last waiter. Hundreds of clients do so in `transcripts/crowds.txt`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;

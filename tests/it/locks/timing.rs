@@ -15,7 +15,8 @@ fn in_time(limit: Duration, mut lateness: impl FnMut() -> Duration) {
     assert!(late.len() < TRIES, "{late:?} late");
 }
 
-/// How late one hand-off by expiry was: a token is the server's time of the grant in microseconds.
+/// Returns the delay of one hand-off after the end of the lease. A token is the server's time of the grant in
+/// microseconds.
 fn lateness(server: &Server, control: &mut Connection, end_it: &str) -> Duration {
     let mut waiter = server.connect();
     control.run("DEL k");

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Clients that wait for one lock, each on a separate connection.
+/// Number of clients that wait for one lock, each on a separate connection.
 const WAITERS: usize = 24;
 
-/// Clients with separate locks, which keep the threads busy.
+/// Number of clients with separate locks, which keep the threads busy.
 const BUSY: usize = 16;
 
 /// Least number of grants to the waiters.
 const GRANTS: i64 = 200;
 
-/// Pairs of commands that a busy client sends at once.
+/// Number of pairs of commands that a busy client sends at once.
 const DEPTH: usize = 8;
 
 /// The holders' view of the lock.

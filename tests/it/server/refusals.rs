@@ -2,8 +2,8 @@
 //! The module must repeat its writes outside commands until they succeed. No grant is lost, and none is made
 //! twice.
 //!
-//! The build for tests refuses most keys at random, in each run of a timer: see
-//! `module/src/redis/refusal.rs`.
+//! The build for tests refuses keys at random: most keys in each run of a timer, and most undeclared keys in
+//! each command. See `module/src/redis/refusal.rs`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;
@@ -12,7 +12,7 @@ use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 /// Share of keys that are refused, in percent.
 const REFUSED: &str = "80";
 
-/// Keys, and waiters for each.
+/// Number of keys, and number of waiters for each.
 const KEYS: usize = 8;
 const WAITERS: usize = 12;
 

@@ -1,10 +1,10 @@
-//! A client: its requests and its beliefs. In the crate: `client/src/engine/lease.rs`,
-//! `bound.rs` and `belief.rs`.
+//! A client: its requests and its beliefs. In the crate: `client/src/engine/lease.rs`, `lease/belief.rs` and
+//! `bound.rs`.
 
 use crate::server::Reply;
 use crate::world::{Plan, Rule, TTL, World};
 
-/// End of a session that the server no longer has.
+/// End of a session that the server does not have: the session no longer limits the belief in a lock.
 const NEVER: u8 = u8::MAX;
 
 /// A request of a client.
@@ -14,17 +14,17 @@ pub enum Asks {
     Lock,
     /// To renew the grant with that token, by a lease of that length.
     Renewal(u64, u8),
-    /// To release it.
+    /// To release the lock.
     Release,
-    /// To release it and store the result: the grant's token, and the lifetime of the result.
+    /// To release the lock and store the result: the grant's token, and the lifetime of the result.
     Store(u64, u8),
-    /// To bind it to the given session, shared or not.
+    /// To bind the lock to the given session. `true` if the client holds it shared.
     Binding(u8, bool),
     /// To downgrade to a shared hold.
     Downgrade,
-    /// Open a session with this number.
+    /// To open a session with this number.
     Session(u8),
-    /// Read this session.
+    /// To read this session.
     Reading(u8),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Guard {
     pub(crate) shared: bool,
     /// The sessions that bound it.
     to: Vec<u8>,
-    /// Whether the server has bound it to the last of them.
+    /// Whether the server has bound the lock to the last of these sessions.
     settled: bool,
     /// Whether the guard was returned to the program.
     shown: bool,
@@ -267,7 +267,7 @@ impl Client {
                 self.ends(number, true, now);
             }
             (Asks::Reading(number), Reply::ReadElsewhere) => {
-                // It reads again, or opens another session.
+                // With the rule, it reads the session again. Without the rule, it gives up the session.
                 if !world.keeps(Rule::ReadsOn) {
                     self.ends(number, false, now);
                 }

@@ -9,9 +9,9 @@ use crate::world::{Rule, World};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) server: Server,
-    /// Whether it runs.
+    /// Whether the server runs.
     pub(crate) alive: bool,
-    /// Whether it acts as the primary.
+    /// Whether the server acts as the primary.
     pub(crate) primary: bool,
     /// Copies in flight to it.
     pub(crate) pending: Vec<(Option<Lock>, Option<Stored>)>,
@@ -20,7 +20,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether it refuses to write, because it is no primary or has lost its replicas.
+    /// Whether the server refuses to write, because it is not a primary or has lost its replicas.
     pub(crate) fn refuses(&self, world: &World, now: u8) -> bool {
         !self.primary || world.min_replicas && self.replaced_at.is_some_and(|at| now > at + 1)
     }

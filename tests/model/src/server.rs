@@ -18,7 +18,7 @@ pub(crate) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// Ticks for which a reader is blocked.
 pub(crate) const PARKED: u8 = 1;
 
-/// How far ahead tokens are reserved.
+/// Number of tokens that are reserved ahead.
 const RESERVED: u64 = 60_000;
 
 /// Both clocks at a tick.
@@ -135,7 +135,7 @@ thread_local! {
 }
 
 impl Server {
-    /// Drops all state of the server except its keyspace.
+    /// Drops the waiters, sessions and bindings, as a restart does. The lock and the result stay.
     pub(crate) fn forgets(&mut self) {
         (self.queue, self.sessions, self.bindings) = (Vec::new(), Vec::new(), Vec::new());
         self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });

@@ -93,7 +93,7 @@ impl State {
         (0..self.clients.len()).filter(|at| self.clients[*at].believes(self.now))
     }
 
-    /// Whether a client repeats the work although another client knows that its result is stored.
+    /// Whether a client does the work although a client knows that the result is stored and has not expired.
     pub(crate) fn works_beside_result(&self) -> bool {
         let kept = self.kept.is_some_and(|kept| kept.until >= self.now);
         kept && self.believers().next().is_some()
@@ -109,7 +109,8 @@ impl State {
         })
     }
 
-    /// Whether a lock was not released although its session has ended.
+    /// Whether a lock exists whose session has ended, although no binding is left by which its server
+    /// releases it.
     pub(crate) fn outlives_its_session(&self) -> bool {
         self.nodes.iter().any(|node| node.server.outlives_its_session(self.now))
     }

@@ -36,8 +36,8 @@ impl Tabled {
         opened.unwrap_or_else(|why| panic!("{why:?}"))
     }
 
-    /// Adds a reader of a session for the given time, and returns the replaced reader. `None` if the session does
-    /// not exist.
+    /// Adds a reader of a session for the given time, and returns the replaced reader. `None` if the session
+    /// does not exist.
     pub(crate) fn read(&mut self, number: u8, time: u8, now: u8) -> Option<Option<Parked>> {
         let began = self.table.begin_reading(self.session(number)?, None, 0, at(now));
         let Ok((Some(reading), replaced)) = began else { panic!("{began:?}") };

@@ -146,7 +146,7 @@ impl Turn<'_> {
         Reply::Has(token.value())
     }
 
-    /// It does due work.
+    /// Does due work.
     fn work(&mut self, releases: bool) {
         let now = at(self.now);
         while self.made.table.session_due(now) {}

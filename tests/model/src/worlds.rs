@@ -68,7 +68,7 @@ const BESIDE: World =
     World { clients: &[Plan::BOUND, Plan { opens: 1, ..Plan::ASKS }], ticks: 4, ..CALM };
 const RESTART: World =
     World { clients: &[Plan { opens: 2, ..Plan::BOUND }, Plan::ASKS], restarts: 1, ..CALM };
-/// One heartbeat is late, and no binding is.
+/// One heartbeat or one binding may be late, but not both.
 const LEFT: World = World {
     clients: &[Plan { opens: 2, reads: 2, ..Plan::BOUND }, Plan::ASKS],
     breaks: &[ReadsOn],

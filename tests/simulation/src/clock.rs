@@ -10,7 +10,7 @@ pub(crate) use tokio::time::Instant;
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000 * MS;
 
-/// Where the servers' wall clocks begin: about three years after 1970.
+/// Start of the servers' wall clocks: about three years after 1970.
 const EPOCH_US: u64 = 100_000_000_000_000;
 
 /// The true time, which no process in the simulation can read.
@@ -93,7 +93,7 @@ pub(crate) fn micros(time: Duration) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerClock {
     pub(crate) rate: Rate,
-    /// How far the wall clock is ahead of a clock that was set right.
+    /// Time by which the wall clock is ahead of a clock that was set right. Negative if it is behind.
     pub(crate) ahead_us: i64,
 }
 

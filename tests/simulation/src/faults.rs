@@ -11,7 +11,7 @@ use std::rc::Rc;
 type Kind = (u64, &'static str, fn(&Sim));
 
 impl Sim {
-    /// Schedules the end of a fault, or its next part.
+    /// Schedules the end of a fault, its next part, or the next fault.
     fn later(&self, after: u64, what: impl FnOnce(&Rc<Self>) + 'static) {
         self.at(self.now() + after, Who::Nobody, what);
     }
@@ -119,7 +119,7 @@ impl Sim {
         self.lose(self.one_client());
     }
 
-    /// Whether a client dies just before a reply reaches it.
+    /// Draws whether a client dies just before a reply reaches it. If so, kills it.
     pub(crate) fn dies_unnoticed(&self, client: ClientId) -> bool {
         let may_die = self.plan.wait_session_ms < SECOND / MS && self.plan.scene != Scene::Quorum;
         let dies = may_die && !self.calm.get() && self.percent(8);
@@ -191,7 +191,8 @@ impl Sim {
         }
     }
 
-    /// Replaces the primary in a random way. At most two replacements overlap.
+    /// Replaces or restarts the primary, or cuts its links, in a random way. At most two of these faults
+    /// overlap.
     fn fail_over(&self) {
         if self.changing.get() > 1 || self.changing.get() == 1 && !self.percent(30) {
             return;
@@ -219,7 +220,7 @@ impl Sim {
                 self.later(until + 500 * MS, |sim| sim.settles());
             }
             4 => {
-                // The server restarts as the primary. In half of the cases it does so at once, before its
+                // The server restarts as the primary. In half of the cases it does so soon, often before its
                 // clients notice.
                 self.crash(old);
                 let until = if until.is_multiple_of(2) { until / 20 } else { until };
@@ -290,8 +291,9 @@ impl Sim {
         }
     }
 
-    /// Starts a server at least a second after the previous one. Growing tokens require that, because
-    /// clocks differ a little. If it is too early, tries again later.
+    /// Starts or promotes a server at least one second after the previous start or promotion, unless the
+    /// faults have ended. Growing tokens require that, because clocks differ a little. If it is too early,
+    /// tries again later.
     fn begins(self: &Rc<Self>, begin: impl FnOnce(&Rc<Self>) + 'static) {
         let left = (self.began.get() + SECOND).saturating_sub(self.now());
         if left > 0 && !self.calm.get() {
@@ -364,7 +366,7 @@ impl Sim {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
     }
 
-    /// Makes a server that is not the primary follow the latest one.
+    /// Makes a server follow the latest primary. If it is an earlier primary, demotes it.
     fn follow(&self, server: ServerId) {
         let latest = self.latest.get();
         let mut servers = self.servers.borrow_mut();

@@ -8,11 +8,12 @@ use std::rc::Rc;
 /// A rule that a run can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// S2: two clients believed to hold a lock at the same moment.
+    /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
+    /// believed in a grant of a quorum after a later grant.
     Belief,
     /// S3: a token was not larger than all earlier ones, or changed during a hold.
     Tokens,
-    /// S5: a waiter was lost, or had two places.
+    /// S5: a waiter was lost, had two places, or was answered twice.
     Waiters,
     /// L2: a later waiter was served first.
     Order,
@@ -26,15 +27,17 @@ pub enum Rule {
     /// A session received an outcome twice or never, or was granted a lock while it was away. Or a session,
     /// or a lock bound to it, outlived its time.
     Sessions,
-    /// The lock table is inconsistent (see `Table::check`), or differs from the key of a lock.
+    /// The lock table is inconsistent: see `Table::check`.
     Table,
-    /// A set was granted in part, or held a lock while it waited, or had two outcomes.
+    /// An owner held, or waited for, only a part of its set, or held a lock while it waited.
     Sets,
-    /// A client stored a result without holding the lock, or was answered `ready` without a result.
+    /// A client stored a result without holding the lock, or was answered `ready` without a result or while
+    /// it held a lock.
     Results,
     /// A lease was lost, although all its renewals could have been answered in time.
     Lost,
-    /// After all faults ended, a waiter was not served, or state was left behind.
+    /// After all faults ended, a waiter was not served, or state was left behind. Or the crate reported an
+    /// unexpected error.
     Left,
 }
 
@@ -94,7 +97,7 @@ pub(crate) struct Belief {
     pub(crate) holder: Rc<dyn Believer>,
 }
 
-/// The tokens of a lock that one server issued as the primary.
+/// Range of the tokens of a lock that one server issued after one start or promotion.
 #[derive(Clone, Copy, Debug)]
 struct Band {
     generation: u64,

@@ -1,5 +1,5 @@
-//! Servers and clients in one thread, in virtual time. One seed decides everything, so that a run can be
-//! repeated.
+//! Servers and clients in one thread, in virtual time. One seed decides everything except one choice of tokio
+//! (see below), so that a run can be repeated.
 //!
 //! ```text
 //!   clients                          network                     servers
@@ -16,11 +16,12 @@
 //!
 //! A server is the module: its files are compiled unchanged. In place of `module/src/redis` they use `redis/`
 //! from here, with keys, timers and parked clients in memory. The rest of a real server is in `node/`,
-//! together with the judge's view of it, which is only written keys and replies. A client is the crate
+//! together with the judge's view of it, which is mainly written keys and replies. A client is the crate
 //! `kvlock`, or `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through
 //! sessions, bound locks, renewals, retries and background work.
 //!
-//! Each [`Safeguard`] can be switched off. Then the run must find the violation that the safeguard prevents.
+//! Each [`Safeguard`] can be switched off. Then some seed must show the violation that the safeguard
+//! prevents.
 //!
 //! If several branches of a `select!` of the crate are ready at once, tokio chooses one at random. Only with
 //! `RUSTFLAGS="--cfg tokio_unstable"` does the seed decide this choice too, so that a run can be repeated
@@ -225,7 +226,7 @@ async fn come_to_rest(sim: &Rc<Sim>) {
     judge.fail(Rule::Left, text);
 }
 
-/// Whether no user is busy, no client waits, and no lock is held.
+/// Whether no user is busy, no client waits, no lock is held, and sessions have received all their outcomes.
 fn is_at_rest(sim: &Sim) -> bool {
     let free = sim.servers.borrow().iter().all(|server| !server.primary || server.is_free(sim));
     let told = sim.servers.borrow().iter().all(|server| server.owes_nothing(sim));

@@ -105,7 +105,8 @@ impl Network {
         self.conns[conn].server_open = false;
     }
 
-    /// All connections of a client or to a server that are open at either end.
+    /// All connections that are open at either end. With `client` or `server`, only connections of that
+    /// client or to that server.
     pub(crate) fn open_ones(
         &self,
         client: Option<ClientId>,
@@ -275,7 +276,8 @@ impl Sim {
         self.at(at, Who::Client(client), move |sim| sim.client_closes(conn));
     }
 
-    /// Closes the server's end without a notice. The client notices late.
+    /// Breaks a connection whose server's end is already closed. The client gets no notice, and finds out
+    /// late.
     pub(crate) fn break_silently(&self, conn: ConnId) {
         self.client_notices_a_break(conn, self.now() + self.below(15_000_000));
     }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Servers and faults. In each scene clients wait through sessions, and bind some of their locks to
+/// Servers and faults. Except in `Quorum`, clients wait through sessions, and bind some of their locks to
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scene {
@@ -12,7 +12,7 @@ pub enum Scene {
     /// pause, and writes are paused.
     Single,
     /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or
-    /// the state last written to disk.
+    /// the state last written to disk. With [`Keeping::Replicas`], it is always the last state.
     Crashes,
     /// One server that is not killed, and whose date jumps by up to an hour, ahead or back.
     Dates,
@@ -65,7 +65,7 @@ pub enum Safeguard {
     /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the
     /// network replies that it had no effect.
     CountsLate,
-    /// R6: repeated commands say `HOLDS`.
+    /// R6: repeated commands carry `HOLDS`.
     Holds,
     /// A server that may have lost grants makes no new ones for a while.
     Quarantine,
@@ -77,7 +77,7 @@ pub enum Safeguard {
     ReplicasConfirm,
     /// A renewal counts only when the replicas have confirmed it.
     RenewalsConfirm,
-    /// All replicas must have it, not only one.
+    /// A grant or a renewal counts only when all replicas have confirmed it, not only one.
     AllReplicas,
     /// With confirmation by replicas, a primary does not restart without its data before it is replaced.
     ComesBackWhole,
@@ -128,7 +128,8 @@ pub(crate) struct Plan {
     /// Largest deviation of a clock's speed, in parts per million.
     pub(crate) rates_ppm: i64,
     pub(crate) quarantine_ms: u64,
-    /// Replicas that the server needs to accept writes, and replicas that clients wait for.
+    /// Number of replicas that the server needs to accept writes, and number of replicas that clients wait
+    /// for.
     pub(crate) min_replicas: usize,
     pub(crate) replicas: u32,
     /// Whether a waiter always confirms its grant by setting the full lease first.
@@ -191,7 +192,7 @@ impl Plan {
             Scene::Failovers | Scene::Sets if quarantined => 5_000,
             Scene::Failovers | Scene::Sets => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
-            // At least half of that, which is longer than two stalls, also for an offer.
+            // Users request at least half of it. So each lease, and each offer, is longer than two stalls.
             Scene::Stalls => random.u64(20_000..=60_000),
             // Longer than the offer to a waiter, or shorter.
             Scene::Single | Scene::Crashes | Scene::Dates => {
@@ -217,8 +218,8 @@ impl Plan {
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
-        // The documented length, and 1 % for the rate of the server's clock. `min-replicas-to-write` allows a
-        // lag of a second, counted in whole seconds, once a second.
+        // The documented length, and 2 % for the rates of the clocks. `min-replicas-to-write` allows a lag of
+        // one second, counted in whole seconds, once per second.
         let longest = lease_ms + if replicated { 3_000 } else { 0 };
         let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
         let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);

@@ -97,7 +97,7 @@ impl Sim {
         self.below(100) < percent
     }
 
-    /// Time in flight of a message: mostly short, sometimes longer than a lease.
+    /// Time in flight of a message: mostly short, sometimes longer than a short lease.
     pub(crate) fn delay(&self) -> u64 {
         match self.below(100) {
             0 if !self.calm.get() && !self.plan.promises_leases => self.below(2_000 * MS),
@@ -175,7 +175,8 @@ impl Sim {
         self.agenda.borrow().events.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// Runs the next event, at `now` at the earliest. Returns `false` if there is none before `end`.
+    /// Runs the next event, at `now` at the earliest, or queues it if its process is stopped. Returns `false`
+    /// if there is no event up to `end`.
     pub(crate) fn happens_next(self: &Rc<Self>, end: u64, now: u64) -> bool {
         let next = {
             let mut agenda = self.agenda.borrow_mut();

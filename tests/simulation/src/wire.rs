@@ -97,12 +97,12 @@ impl Request {
         &self.words[0]
     }
 
-    /// Whether it is delayed while writes are paused.
+    /// Whether the command is delayed while writes are paused.
     pub(crate) fn writes(&self) -> bool {
         self.name().starts_with(b"LOCK.")
     }
 
-    /// Whether a client derives a lease from its reply.
+    /// Whether a client derives a lease from the reply to the command.
     pub(crate) fn sets_lease(&self) -> bool {
         [&b"LOCK.ACQUIRE"[..], b"LOCK.RENEW"].contains(&self.name())
     }
@@ -113,7 +113,7 @@ impl Request {
         Some((key_of(&self.words[1])?, owner))
     }
 
-    /// Whether it names several locks.
+    /// Whether the command names several locks.
     pub(crate) fn is_of_set(&self) -> bool {
         ["WITH", "UNDER"].iter().any(|word| self.option_at(word).is_some())
     }

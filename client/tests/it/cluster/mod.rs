@@ -1,7 +1,7 @@
 //! A client of a cluster.
 //!
-//! The effect of moving slots on locks is tested in `tests/it/cluster`; here the tests are about the client's
-//! reaction to the replies.
+//! The effect of moving slots on locks is tested in `tests/transcripts/slots_in_cluster.txt`; here the tests
+//! are about the client's reaction to the replies.
 
 mod everyday;
 mod failover;
@@ -48,7 +48,7 @@ fn early_key(cluster: &Cluster) -> String {
     (0..).map(|number| format!("k{number}")).find(|key| cluster.slot_of(key) < 100).unwrap()
 }
 
-/// The lock is free at the node that has it.
+/// Waits until the lock is free at the node that has its slot.
 fn wait_until_free(cluster: &Cluster, key: &str) {
     let mut there = cluster.node_for(key).connect();
     wait::until_is("it is released", SOON, Value::Integer(0), || there.call(cmd!["EXISTS", key]));

@@ -17,7 +17,7 @@ pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<W
     waiters
 }
 
-/// Each of them gets the lock, and a larger token than the one before.
+/// Checks that each of them gets the lock, and a larger token than the one before.
 pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
     let mut last = holder.token();
     ok(holder.release()).await;

@@ -47,7 +47,7 @@ async fn all_nodes_get_the_login_and_the_documented_rights_suffice() {
         let here = observe::info_number(&mut node, "kvlock_granted");
         assert!(here > 100, "{here} at one of three");
         granted += here;
-        // The client knew where to go.
+        // The client sent each command to the right node.
         assert_eq!(observe::info_field(&mut node, "errorstat_MOVED"), None);
     }
     assert_eq!(granted, 500);

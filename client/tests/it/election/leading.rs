@@ -78,7 +78,7 @@ async fn a_leader_resigns_when_its_work_is_dropped_and_not_earlier() {
     assert!(soon(dropped).await.unwrap_err().is_cancelled());
     assert_eq!(*seen.lock().unwrap(), [owner]);
     stage.wait_until_free("k");
-    // It cannot be renewed any more.
+    // The leadership can no longer be renewed.
     let (lost, seen) = leads(&stage, &election, false);
     comes_true("it leads", || election.is_leader());
     let owner = stage.owner_of("k");

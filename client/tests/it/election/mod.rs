@@ -8,7 +8,7 @@ use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, calls, ok, soo
 use harness::{observe, wait};
 use kvlock::{Election, Leadership};
 
-/// A candidate of the election `k` that calls itself so.
+/// A candidate of the election `k` with this value.
 fn candidate(stage: &Stage, value: &str) -> Election {
     stage.client.election("k").value(value)
 }

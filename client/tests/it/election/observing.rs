@@ -84,7 +84,7 @@ async fn a_leader_is_notified_at_once_that_the_next_one_leads() {
     ok(ok(campaigns).await.resign()).await;
 }
 
-/// Also by later observers, after a downgrade, and after another owner has taken over.
+/// The observed guard is acquired later, is downgraded, or adopts the lock from another client.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_observation_serves_all_guards_of_a_lock() {
     let mut stage = Stage::set().await;

@@ -44,7 +44,7 @@ impl Stage {
         (0..self.servers.len()).filter(held).collect()
     }
 
-    /// Another owner has it at these servers, for a long time.
+    /// Acquires the lock for another owner at these servers, for a long time.
     pub(super) fn taken_at(&self, servers: impl IntoIterator<Item = usize>) {
         for server in servers {
             let reply = self.connect(server).run("LOCK.ACQUIRE k somebody 600000");

@@ -1,5 +1,5 @@
-//! The layer between clients and servers. The crate has no switches, so when a safeguard of clients is off,
-//! this layer cancels its effect.
+//! The layer between clients and servers. The crate has no switches. So this layer undoes most safeguards of
+//! clients when they are off.
 
 use super::Sim;
 use crate::redis::Reply;
@@ -41,8 +41,8 @@ impl Sim {
             return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
         }
         if !self.has(Safeguard::CountsLate) && self.percent(30) {
-            // The reply says that the renewal had no effect. In fact the renewal arrives after later
-            // requests.
+            // The reply reports that the renewal had no effect. In fact it arrives late, and perhaps after
+            // requests on a later connection.
             self.falls_behind(conn);
             return self.ask_and_answer(conn, request, &TRY_AGAIN);
         }

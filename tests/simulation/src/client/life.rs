@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 pub(super) struct Held<G> {
     guard: RefCell<Option<G>>,
     is_lost: fn(&G) -> bool,
-    /// Whether the user checks the guard. A user that does not believes until it is notified of a loss.
+    /// Whether the user checks the guard. A user that does not check it believes until it is notified of a
+    /// loss.
     looks: bool,
     told: Cell<bool>,
 }
@@ -25,7 +26,7 @@ impl<G> Held<G> {
         Rc::new(Self { guard: RefCell::new(Some(guard)), is_lost, looks, told: Cell::default() })
     }
 
-    /// Notifies the user of a loss.
+    /// Notifies the user of a loss, if there is one.
     pub(super) fn hears(&self) {
         self.told.set(self.guard.borrow().as_ref().is_none_or(self.is_lost));
     }
@@ -187,7 +188,8 @@ impl Me {
         }
     }
 
-    /// Writes to the guarded resource from time to time, while it believes that it holds the lock.
+    /// Works for a random time, or until it no longer believes that it holds the lock. An exclusive holder
+    /// writes to the guarded resource from time to time.
     async fn work(&self, held: &Held<Guard>, grant: Grant) {
         let Grant { key, owner, token, shared } = grant;
         let sim = &self.sim;

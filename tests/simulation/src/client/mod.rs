@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A stopped client receives nothing and sends nothing, and its users pause. Timers inside the crate keep
-//! running. A killed client loses its connections and gets no others.
+//! running. A killed client loses its connections, and gets others only in its next life.
 
 mod between;
 mod life;
@@ -39,7 +39,7 @@ use tokio::time::{Instant, sleep_until};
 const PATIENCE: Duration = Duration::from_secs(8);
 const CONFIRMED: Duration = Duration::from_millis(200);
 
-/// The random names of owners that the crate has chosen.
+/// Names of owners, by number. The crate chooses random names.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Vec<Vec<u8>>);
 
@@ -254,7 +254,7 @@ impl Sim {
         news
     }
 
-    /// Runs the next event or timer. Returns `false` if there is none before `end`.
+    /// Runs the crate until the next event, then the event. Returns `false` if there is no event up to `end`.
     pub(crate) async fn step(self: &Rc<Self>, end: u64) -> bool {
         let begin = self.clients.borrow().begin.unwrap_or_else(Instant::now);
         let mut nobody = Context::from_waker(Waker::noop());

@@ -19,7 +19,7 @@ enum Said {
     List(Vec<Self>),
 }
 
-/// A connection to the primary.
+/// A connection to the server that the client treats as the primary.
 struct Line(BufReader<DuplexStream>);
 
 impl Line {
@@ -211,7 +211,7 @@ impl Me {
         line.ask(&wish.command("LOCK.RELEASE", &[], &[])).await.map(drop)
     }
 
-    /// Waits until the session has an outcome.
+    /// Opens a session, waits through it, and returns the outcome.
     async fn wait_through_session(
         &self,
         line: &mut Line,

@@ -34,7 +34,7 @@ impl Node {
         }
     }
 
-    /// Continues a connection whose blocking request was answered.
+    /// Continues a connection whose blocking request was answered, or whose requests a pause has held up.
     pub(super) fn goes_on(&mut self, sim: &Sim, conn: ConnId) {
         loop {
             let Some(line) = self.lines.get_mut(&conn) else { return };

@@ -57,7 +57,7 @@ pub(super) enum Via {
     /// By an outcome of its session.
     Session(SessionName),
     /// Not at this place. A wait for several locks has a place in each queue, and receives its outcome at the
-    /// first. The session is that of the wait; `None` if it is blocked.
+    /// first. Contains the session of the wait; `None` if the client is blocked.
     Place(Option<SessionName>),
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Ledger {
     bonds: BTreeMap<Place, Bond>,
     /// Grants that are or were bound.
     bound: BTreeSet<(Owner, u64)>,
-    /// Grants that were written to a connection.
+    /// Grants whose outcomes were written to a connection.
     heard: BTreeSet<(Owner, u64)>,
 }
 
@@ -119,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a session is used. It must still exist.
+    /// Checks that a session that is used still exists.
     pub(super) fn uses(&self, sim: &Sim, name: &SessionName, now: Now) {
         let session = self.sessions.get(name);
         let over = session.is_none_or(|session| {
@@ -151,7 +151,8 @@ impl Ledger {
         self.in_line.insert(place, InLine { number: self.last, via, shared, of_set });
     }
 
-    /// Describes a set of which the owner holds some but not all locks, or any lock while it waits.
+    /// Describes a set of which the owner holds, or waits for, some but not all locks, or holds a lock while
+    /// it waits.
     pub(super) fn wrong_set(&self, holds: impl Fn(Place) -> bool) -> Option<String> {
         let mut all = self.sets.iter();
         all.find_map(|(owner, keys)| {
@@ -180,7 +181,7 @@ impl Ledger {
         gone.into_iter().for_each(|place| self.leaves(place));
     }
 
-    /// Ends a place in a queue. The server now owes its session the outcome.
+    /// Ends a place in a queue. If it is a session's, the server now owes the session the outcome.
     pub(super) fn leaves(&mut self, place: Place) {
         let Some(InLine { via: Via::Session(session), .. }) = self.in_line.remove(&place) else {
             return;
@@ -309,8 +310,8 @@ impl Ledger {
         self.bound.contains(&(owner, token))
     }
 
-    /// Checks that bindings of ended sessions are released, unless writes are paused
-    /// now.
+    /// Checks that locks bound to ended sessions are released. Fails if one is still held after more than
+    /// three checks during which the server could write.
     pub(super) fn look_at_bonds(
         &mut self,
         sim: &Sim,

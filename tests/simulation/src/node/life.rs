@@ -18,7 +18,7 @@ pub(crate) enum Memory {
 }
 
 impl Node {
-    /// Starts the server: loads the module. `doubtful` says that grants may have been lost.
+    /// Starts the server: loads the module. With `doubtful`, grants may have been lost.
     pub(crate) fn begins(&mut self, sim: &Sim, doubtful: bool) {
         self.host.keeps_grants = !doubtful;
         self.host.listeners = sim.plan.listeners;

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// A call without a client.
 const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
 
-/// Requests from a connection that are not executed yet.
+/// State of a connection, with its requests that are not executed yet.
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
@@ -62,13 +62,14 @@ pub(crate) struct Node {
     wound: Option<u64>,
     timers: u64,
     rounds: u64,
-    /// Its replicas, as a primary.
+    /// The replicas of this server, if it is a primary.
     followers: BTreeMap<ServerId, Follower>,
     offset: u64,
     unconfirmed: BTreeMap<u64, Unconfirmed>,
     last_unconfirmed: u64,
     good: usize,
-    /// As a replica: its primary with the link to it, and whether a full synchronisation was completed.
+    /// If this server is a replica: its primary with the link to it, and whether a full synchronisation was
+    /// completed.
     pub(crate) follows: Option<(ServerId, u64)>,
     pub(crate) synced: bool,
     copied: u64,
@@ -235,7 +236,7 @@ impl Node {
 
     /// Sets the wall clock.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
-        // An ended lease that runs again, because the date went back, is not bound any more.
+        // A lease that has ended, and runs again because the date goes back, is no longer bound.
         self.look_at_bonds(sim);
         self.clock.ahead_us += by_us;
         self.wound = None;
@@ -254,7 +255,8 @@ impl Node {
         );
     }
 
-    /// The server's cron: deletes expired keys, and runs the module's cron.
+    /// The server's cron: deletes expired keys, runs the module's cron, saves the data, and exchanges
+    /// acknowledgements with other servers.
     fn round(&mut self, sim: &Sim) {
         let now = self.at(sim);
         if self.primary && !self.is_paused(sim) {
@@ -275,7 +277,8 @@ impl Node {
         }
     }
 
-    /// Schedules the next cron. A real server runs it ten times a second; here fewer runs are enough.
+    /// Schedules the next cron. A real server runs it ten times per second; here one run per second is
+    /// enough.
     fn next_round(&self, sim: &Sim) {
         let number = self.rounds;
         sim.at_server(sim.now() + 1_000 * MS, self.id, move |node, sim| {

@@ -2,7 +2,7 @@
 //! through here.
 //!
 //! As in Redis: `min-replicas-to-write` counts the replicas whose last acknowledgement is recent enough. It
-//! compares whole seconds of the clock, and counts once a second (`refreshGoodSlavesCount` in
+//! compares whole seconds of the clock, and counts once per second (`refreshGoodSlavesCount` in
 //! `replication.c`).
 
 use super::Node;
@@ -17,7 +17,7 @@ pub(crate) struct Follower {
     link: u64,
     /// Arrival time of the last sent message.
     next: u64,
-    /// Whether it has completed its synchronisation.
+    /// Whether the replica has completed its synchronisation.
     online: bool,
     /// Offset that the replica has, and the second of its last acknowledgement.
     has: u64,
@@ -164,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Answers all pending `WAIT` calls: this server has no replicas any more.
+    /// Answers all pending `WAIT` calls: this server no longer has replicas.
     pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
         for it in std::mem::take(&mut self.unconfirmed).into_values() {
             sim.answer(
@@ -183,7 +183,7 @@ impl Node {
         self.good = all.filter(|follower| !lags(follower)).count();
     }
 
-    /// `NOREPLICAS`.
+    /// Whether the server refuses writes with `NOREPLICAS`.
     pub(super) fn lacks_replicas(&self, sim: &Sim) -> bool {
         self.good < sim.plan.min_replicas
     }

@@ -20,8 +20,8 @@ pub(crate) struct Host {
     /// Whether each grant is on the disk before it is answered.
     pub(crate) keeps_grants: bool,
     pub(crate) keys: Keyspace,
-    /// Processes of Redisson that are subscribed to the message of each lock. They hang: none acquires a
-    /// lock.
+    /// Number of processes of Redisson that are subscribed to the channel of each lock. They hang: none
+    /// acquires a lock.
     pub(crate) listeners: i32,
     /// Replies to parked clients in this turn; `None` for clients unblocked without a reply.
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,

@@ -5,7 +5,7 @@ use super::ctx::{Ctx, here};
 use crate::waiting::Note;
 use std::mem::ManuallyDrop;
 
-/// Names a parked client: by its number.
+/// Identifies a parked client by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(pub(crate) u64);
 
