@@ -154,8 +154,15 @@ fn kvlock() -> String {
     };
     let commit = git(&["rev-parse", "--short=7", "HEAD"]);
     // Only changes in these folders count. A measurement itself changes results and documents.
-    let changed =
-        git(&["status", "--porcelain", "--", "module", "client", "bench/raw", "bench/compare"]);
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--",
+        "module",
+        "client",
+        "bench",
+        ":(exclude)bench/results",
+    ]);
     if changed.is_empty() { commit } else { format!("{commit}, with changes") }
 }
 

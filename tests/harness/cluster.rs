@@ -96,7 +96,9 @@ impl Cluster {
             wait::until("all know it", AGREEMENT, || {
                 let nodes = node.run("CLUSTER NODES").text();
                 let line = nodes.lines().find(|line| line.starts_with(&id)).unwrap_or_default();
-                if line.contains("master") && line.contains('-') { Ok(()) } else { Err(nodes) }
+                // The first eight fields describe the node. Its slots follow.
+                let has_slots = line.split(' ').nth(8).is_some();
+                if line.contains("master") && has_slots { Ok(()) } else { Err(nodes) }
             });
         }
     }

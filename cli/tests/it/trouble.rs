@@ -10,9 +10,10 @@ use std::process::Command;
 
 const SECRET: &str = "correct-horse";
 
-/// Subcommands that connect to the server. `once`, `elect` and `observe` are not among them.
-const EACH: [&[&str]; 6] = [
+/// Subcommands that connect to the server and give up if it does not work. `elect` and `observe` go on trying.
+const EACH: [&[&str]; 7] = [
     &["run", "k", "true"],
+    &["once", "k", "true"],
     &["info", "k"],
     &["list"],
     &["metrics"],

@@ -16,7 +16,8 @@ pub(super) const FAULTS: &[Fault] = &[
         at.fail_over(moment, random);
         at.recover();
         at.fail_over(moment, random);
-    }),
+    })
+    .replaces(2),
     fault("failover there and back, grants unread", 3, on::<Strangers>, |at, moment, random| {
         let _broken = return_to_grants(at, moment, random);
     }),

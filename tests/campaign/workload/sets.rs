@@ -6,9 +6,15 @@ use harness::history::{CallId, Outcome, Request};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Suffixes of the names of locks that sets consist of. Their prefix is a hash tag, so in a cluster they are
-/// in one slot.
+/// Suffixes of the names of locks that sets consist of. The prefix is the round's key. If the key has a hash
+/// tag, it is the tag of the names too. Otherwise the key itself is.
 const BESIDE: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Returns the names of the locks for a key of the round. All are in one slot, that of the key.
+fn names(key: &str) -> [String; 4] {
+    let tagged = if key.starts_with('{') { key.to_owned() } else { format!("{{{key}}}") };
+    BESIDE.map(|name| format!("{tagged}:{name}"))
+}
 
 pub(crate) const SETS: Work =
     Work { name: "sets", tasks: Tasks::Turns(|turn| Box::pin(turn.take_set())) };
@@ -19,7 +25,7 @@ impl Turn<'_> {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);
         let key = random.pick(&round.keys).clone();
-        let mut names = BESIDE.map(|name| format!("{{{key}}}:{name}"));
+        let mut names = names(&key);
         random.shuffle(&mut names);
         let count = 1 + usize::try_from(random.below(3)).unwrap_or_default();
         let Some((names, _)) = names.split_at_checked(count) else { return };
@@ -66,6 +72,24 @@ impl Turn<'_> {
                 answered(&releases, Outcome::Unknown);
                 notes.trouble("release a set", &trouble);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    /// Returns the part of a key that selects its slot.
+    fn hashed(key: &str) -> &str {
+        let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+        tag.map_or(key, |(tag, _)| tag)
+    }
+
+    #[test]
+    fn the_locks_of_a_set_are_in_the_slot_of_their_key() {
+        for key in ["r1", "{moved}r1"] {
+            assert!(names(key).iter().all(|name| hashed(name) == hashed(key)), "{key}");
         }
     }
 }
