@@ -92,7 +92,7 @@ fn a_command_that_the_acl_forbids() {
 fn a_key_that_is_not_a_lock() {
     let mut stage = Stage::set();
     stage.control.run("SET k v");
-    for arguments in [EACH[0], EACH[1], EACH[5]] {
+    for arguments in [EACH[0], EACH[2], EACH[6]] {
         let done = ends(&stage.server.url(), arguments);
         done.assert_code(125);
         assert_eq!(done.err, "kvlock: k: the key holds something that is not a lock\n");
