@@ -62,9 +62,9 @@
 //!
 //! # Fencing
 //!
-//! The token of each grant is larger than the tokens of all earlier grants of that lock. Let the resource
-//! remember the largest token it has seen, and refuse a write whose token is smaller, or equal and from
-//! another owner. In a database that is a column and a condition:
+//! The token of each exclusive grant is larger than the tokens of all earlier grants of that lock. Let the
+//! resource remember the largest token it has seen, and refuse a write whose token is smaller, or equal and
+//! from another owner. In a database that is a column and a condition:
 //!
 //! ```sql
 //! update account set balance = :balance, token = :token, owner = :owner
@@ -118,8 +118,9 @@
 //! # Failover
 //!
 //! With an [`Address`] of Sentinels the client asks them for the primary, subscribes to their messages, and
-//! leaves a server as soon as it is deposed. It sends unanswered commands to the new primary. Waits start
-//! again there, in the order in which the clients arrive, and every held lock is renewed there at once. A
+//! leaves a server as soon as it is deposed. It repeats unanswered commands at the new primary if a
+//! repetition is harmless. Waits start again there, in the order in which the clients arrive, and every held
+//! lock is renewed there at once. A
 //! [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does not
 //! know is [lost](Held::lost) within that round trip, not a third of a lease later.
 //!
@@ -144,7 +145,8 @@
 //! With an [`Address`] of a cluster each lock is kept by the node that serves the slot of its name.
 //! Everything works as with one server: locks, semaphores and latches with any names at the same time,
 //! [`MultiLock`] over several nodes, [`Client::list`] of all of them. The client has one connection for
-//! commands to each node that it needs, and one more to each node where it waits.
+//! commands to each node that it needs. It has one more for a session to each node where it waits, observes
+//! or has bound locks, and one more for renewals if replicas must confirm.
 //!
 //! | when | then |
 //! |---|---|
@@ -231,8 +233,9 @@
 //! installed another provider. Install that before you make a client, since the first such address installs
 //! `ring` for the whole process.
 //!
-//! `metrics` is described above. `serde` serializes tokens and the types that describe locks. `blocking` is
-//! for programs without a runtime. These features are off by default. `sentinel` and `cluster` are on by
+//! `metrics` is described above. `serde` serializes tokens and the types that describe locks. `json` has
+//! `OnceKey::get_or_json`. `blocking` is for programs without a runtime. `token-based-authentication` has
+//! `Builder::credentials_provider`. These features are off by default. `sentinel` and `cluster` are on by
 //! default. Without them there is less to build, and their addresses are [`Config`](Error::Config) errors.
 #![forbid(unsafe_code)]
 

@@ -111,7 +111,7 @@ impl Attempt {
         }
     }
 
-    /// Runs until a majority has granted the lock, or until no majority is possible any more.
+    /// Runs until a majority has granted the lock, or until no majority is possible.
     ///
     /// # Cancel safety
     ///
@@ -143,7 +143,7 @@ impl Attempt {
         }
     }
 
-    /// Number of servers that hold the lock and count for the majority.
+    /// Returns the number of servers that grant the lock and count for the majority.
     fn counted(&self) -> usize {
         self.guards.iter().filter(|(_, own, _)| Some(*own) <= self.token).count()
     }
@@ -249,7 +249,7 @@ impl Attempt {
         Some(held)
     }
 
-    /// Adds servers that answer later, while the lock is held.
+    /// Adds servers that answer later, while the lock is held. A server with a larger token can join too.
     pub(crate) async fn join(mut self, held: std::sync::Weak<Held>) {
         for (server, guard) in std::mem::take(&mut self.late) {
             self.confirm_one(server, guard);

@@ -51,7 +51,7 @@ impl Builder {
     }
 
     /// Sets how long before the server can free a lock its holder learns that the lock is lost. Default:
-    /// 500 ms. For short leases a quarter of the lease is used instead.
+    /// 500 ms. It is at most a quarter of the lease.
     ///
     /// Set it to the time that the work under a lock needs to stop.
     pub fn margin(mut self, margin: Duration) -> Self {
@@ -68,10 +68,10 @@ impl Builder {
     /// renewal. So the lock is lost if all threads of the runtime are blocked for longer right after the
     /// acquire, or if the server cannot be reached for that long.
     ///
-    /// These are always confirmed: [fixed leases](crate::Lock::fixed_lease) of more than two seconds,
-    /// grants that [replicas](Self::min_replicas) must confirm, margins of more than half a second, and
-    /// grants of which less than a second may be left. The last happens after waits of more than about 45
-    /// s, since 1 % of the wait is deducted for clocks that differ.
+    /// These are always confirmed: grants that [replicas](Self::min_replicas) must confirm, and grants of
+    /// which less than half may be left. The last happens after waits of more than about 45 s, since 1 % of
+    /// the wait is deducted for clocks that differ. For leases of more than two seconds, the lock is also
+    /// confirmed if the lease is [fixed](crate::Lock::fixed_lease) or the margin is more than half a second.
     ///
     /// Set it if `kvlock.quarantine-ms` protects grants in failovers. A primary that was replaced may
     /// continue to grant locks for a few seconds, and renewals at the new primary do not reach it. Without
@@ -89,7 +89,7 @@ impl Builder {
     /// sends a heartbeat to each server where it waits, observes or has bound locks.
     ///
     /// Set it to more than the longest pause of the process, and than a restart of the server takes. Bound
-    /// locks are lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
+    /// locks can be lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.session_ttl = ttl;
         self

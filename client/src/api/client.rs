@@ -1,4 +1,4 @@
-//! A client: its connections, its watchdog, and the name with which its owners begin.
+//! A client: its connections, its watchdog, and the name with which the names of its owners begin.
 
 use crate::api::builder::Builder;
 use crate::api::election::Election;
@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// Makes a client with the address and login of a client of redis-rs, and with the default settings.
-    /// The first acquire connects.
+    /// The first request connects.
     ///
     /// # Errors
     ///
@@ -293,8 +293,8 @@ impl Client {
         self.inner.settings.patience
     }
 
-    /// Returns the `run_id` in the server's `INFO`. Each server has another one, and a new one after each
-    /// start, so it shows whether two addresses lead to the same server.
+    /// Returns the `run_id` in the server's `INFO`. A server chooses a random one at each start, so it shows
+    /// whether two addresses lead to the same server.
     ///
     /// # Errors
     ///

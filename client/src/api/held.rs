@@ -14,7 +14,7 @@ use std::time::Duration;
 /// [`Leadership`](crate::Leadership): the owner of what is held, the rest of its lease, and whether it is
 /// lost.
 ///
-/// All three dereference to it, so a function that takes `&Held` accepts each of them. Only they can
+/// All three dereference to it, so a function that takes `&Held` accepts each of them. Such a function cannot
 /// release what is held.
 ///
 /// # Examples
@@ -44,17 +44,20 @@ impl Held {
         &self.lease.held_lock.key
     }
 
-    /// Returns the owner, as the server knows it: `<client uuid>:<n>`.
+    /// Returns the owner, as the server knows it: `<client uuid>:<n>`, or the owner that was passed to
+    /// [`Lock::adopt`](crate::Lock::adopt).
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.lease.held_lock.owner
     }
 
-    /// Returns the time for which the lock is certainly held without another renewal; zero if it is lost.
+    /// Returns the time for which the holder may rely on the lock without another renewal; zero if it is
+    /// lost.
     ///
     /// This is less than the rest of the lease at the server. The lease is counted from before the last
     /// renewal was sent, less 1 % and 2 ms for clocks that differ, and less the
-    /// [`margin`](crate::Builder::margin).
+    /// [`margin`](crate::Builder::margin). If the lock is [bound](crate::Lock::bound), the session limits the
+    /// time too.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.lease.left()

@@ -145,7 +145,7 @@ impl fmt::Debug for LossWatch {
     }
 }
 
-/// Polls `work` until the lock is lost. The loss is checked before each poll.
+/// Polls `work` until it is done or the lock is lost. The loss is checked before each poll.
 pub(crate) async fn run_until<F: Future>(
     lost: impl Future<Output = Loss>,
     why_lost: impl Fn() -> Option<Loss>,

@@ -170,8 +170,8 @@ impl Together {
         self.state.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the reason that the server sent before it closed the connection, or else the error of the
-    /// write.
+    /// Returns the error for a full server if the server sent that reply before it closed the connection, or
+    /// else the error of the write.
     fn refusal(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);

@@ -25,7 +25,7 @@ const HOPS: usize = 5;
 #[derive(Debug)]
 pub(crate) struct Router {
     to: To,
-    /// Time after which an answer is not expected any more.
+    /// Time after which an answer is no longer expected.
     reply_timeout: Duration,
 }
 
@@ -126,8 +126,8 @@ impl Router {
         }
     }
 
-    /// Refreshes the slot map if the error of a node is a sign that it may be stale. If the error is a
-    /// redirect, returns the new destination.
+    /// Starts a refresh of the slot map if the error of a node is a sign that the map may be stale. If the
+    /// error is a redirect, returns the new destination. Outside a cluster it does nothing.
     pub(crate) fn learn(&self, node: &Arc<Node>, trouble: &Error) -> Option<Route> {
         let To::Cluster(cluster) = &self.to else { return None };
         let Error::Server(error) = trouble else {

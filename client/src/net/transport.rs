@@ -84,7 +84,7 @@ impl Transport {
         }
     }
 
-    /// Connects to the addresses of the host, staggered, and returns the first stream that is accepted.
+    /// Connects to the addresses of the host, staggered, and returns the first stream that is established.
     async fn open_tcp(
         &self,
         host: &str,

@@ -90,7 +90,7 @@ pub struct SemaphoreInfo {
 pub struct LatchInfo {
     /// Count that is left; 0 if the latch is open.
     pub count: u64,
-    /// Number of participants that have counted.
+    /// Number of named participants that have counted the latch down.
     pub participants: u64,
     /// Time until the server deletes the latch; `None` if it is open or has no lifetime.
     pub lifetime_left: Option<Duration>,

@@ -21,8 +21,9 @@ pub(crate) enum WatchdogAction {
     Done,
 }
 
-/// Range of the pause before a failed renewal is tried again.
+/// Shortest pause before a failed renewal is tried again.
 const SOON: Duration = Duration::from_millis(5);
+/// Longest pause before a failed renewal is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Lease {
@@ -72,8 +73,8 @@ impl Lease {
         renewal
     }
 
-    /// Records the outcome of a renewal. Returns the error if the server did not, or may not, have executed
-    /// it.
+    /// Records the outcome of a renewal. Returns the error if the server has not executed it, or may not
+    /// have.
     pub(crate) fn answered(
         &self,
         renewal: RenewalId,
