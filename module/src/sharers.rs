@@ -105,8 +105,8 @@ impl Server {
         share.is_live(case.at.now.unix()).then_some(share.until)
     }
 
-    /// Removes some expired sharers, at random joins and renewals. Needed for a lock that is always shared,
-    /// because such a lock is never searched.
+    /// Removes some expired sharers, at random joins and renewals. Needed for a lock that is always shared:
+    /// a search of such a lock ends at the first live sharer, before it has found all expired ones.
     pub(crate) fn sweep(&mut self, case: &Case<'_>) {
         // The microseconds serve as a random number: no pattern of commands can avoid every sweep.
         let is_due = case.at.now.unix_us.is_multiple_of(SWEEP_EVERY);

@@ -281,7 +281,8 @@ impl Uses {
     }
 }
 
-/// Returns whether the error means that the server does not know the session.
+/// Returns whether the error means that the server does not know the session. A module that is drained
+/// answers `TRYAGAIN`: it has closed the session, and has forgotten the bindings.
 fn is_forgotten(why: &Error) -> bool {
     matches!(why.code(), Some("NOSESSION" | "TRYAGAIN"))
 }

@@ -61,8 +61,8 @@ pub struct Waiter {
     pub client_id: Option<u64>,
     /// First 8 digits of the session's id, for a wait through a session: see `SESSION.LIST`.
     pub session: Option<String>,
-    /// All locks that it waits for, if it waits for several in one step; otherwise empty. `None` stands for a key
-    /// that the user may not read.
+    /// All locks that it waits for, if it waits for several in one step; otherwise empty. `None` stands for a
+    /// key that the user may not read.
     pub set: Vec<Option<Vec<u8>>>,
     /// The first lock of `set` that it still waits for.
     pub waits_for: Option<Vec<u8>>,

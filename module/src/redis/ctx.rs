@@ -93,7 +93,7 @@ impl Ctx<'_> {
         unsafe { Text::from_raw(name) }
     }
 
-    /// Returns whether the caller's user may read a key.
+    /// Returns whether the caller's user may read a key. `false` if the server has no functions to find out.
     pub(crate) fn may_read(&self, key: Arg<'_>) -> bool {
         let (Some(find), Some(check), Some(free)) = (
             optional!(RedisModule_GetModuleUserFromUserName),

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 /// Reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Nil: not held, not granted.
+    /// Nil, for example if a lock is not granted or not held.
     Nil,
     /// A number.
     Number(u64),

@@ -144,7 +144,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; the errors of
+    /// [`Lost`](Error::Lost) if that owner no longer holds the lock with that token; the errors of
     /// [`try_acquire`](Self::try_acquire). After an error the lock is as it was, perhaps with a longer
     /// lease, and the call can be repeated.
     ///

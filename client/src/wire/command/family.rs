@@ -12,9 +12,9 @@ use std::time::Duration;
 commands! {
 /// The `SEM.*` commands, as methods of every async connection of redis-rs.
 ///
-/// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about owners, leases, connections for
-/// waiting, errors and cancellation applies here too. An owner that asks again for the number of permits that it
-/// holds keeps them, so these commands can be repeated. The exception is
+/// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about owners, leases, connections
+/// for waiting, errors and cancellation applies here too. An owner that asks again for the number of permits
+/// that it holds keeps them, so these commands can be repeated. The exception is
 /// [`sem_acquire_all`](Self::sem_acquire_all): a repetition also acquires permits that have become free.
 ///
 /// # Examples
@@ -41,8 +41,8 @@ pub trait AsyncSemaphoreCommands {
     sem_set_once(key, permits: u32) -> bool =
         Ok(request::set_permits(key, permits, true)), |said| Ok(said != Value::Nil);
 
-    /// Acquires `permits` permits if they are free and no other client waits. Returns the number that the owner
-    /// holds then, or `None`.
+    /// Acquires `permits` permits if they are free and no other client waits. Returns the number that the
+    /// owner holds then, or `None`.
     sem_acquire(key, owner, permits: u32, lease: Duration) -> Option<u64> =
         request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits));
 
@@ -51,8 +51,8 @@ pub trait AsyncSemaphoreCommands {
     sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
         request::acquire(Mode::AllPermits, key, owner, lease, None);
 
-    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. `None` when `timeout` has passed
-    /// or the wait was cancelled.
+    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. `None` when `timeout` has
+    /// passed or the wait was cancelled.
     sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
         request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None);
 
