@@ -127,9 +127,9 @@ impl Builder {
     ///
     /// The cost is one more round trip for each acquire, on a connection where the server confirms one
     /// acquire after the other. At each node a client acquires no more locks per second than its replicas
-    /// can confirm in turn: 1,000 if a confirmation takes a millisecond. While a replica is down, renewals
-    /// of more than 12,500 held locks (25 batches of 500) wait for each other's timeouts. Several clients
-    /// share that load.
+    /// can confirm in turn: 1,000 if a confirmation takes a millisecond. Renewals have such a connection too,
+    /// and are confirmed in batches of up to 500. While a replica is down, each batch waits for the timeouts
+    /// of the batches before it. Several clients share that load.
     ///
     /// The server counts connections: a replica that reconnects before the primary has dropped its old
     /// connection (`repl-timeout` at most) may count twice. For the guarantees see
