@@ -29,7 +29,7 @@
 //! | the lock, without a time limit | [`lock.acquire()`](Lock::acquire) |
 //! | the lock if it is free, else do something else | [`lock.try_acquire()`](Lock::try_acquire) |
 //! | to do something while it is held | [`lock.with(async \|guard\| …)`](Lock::with) |
-//! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
+//! | to wait for at most one second | [`lock.acquire_within(d)`](Lock::acquire_within) |
 //! | other clients to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
 //! | to keep it while the server restarts, for up to a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a short job on many machines to run only once | [`guard.release_in(d)`](Guard::release_in) |
@@ -49,11 +49,11 @@
 //!
 //! # Guarantees, and their limits
 //!
-//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock
-//! while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if
-//! clocks run at rates that differ by less than 1 % and the server loses no data. This holds when replies
-//! are late, connections break, or a machine is suspended: a lease is counted from before the command that
-//! set it was sent, on a clock that counts suspend.
+//! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
+//! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that of an
+//! exclusive lock at the same time, if clocks run at rates that differ by less than 1 % and the server loses
+//! no data. This holds when replies are late, connections break, or a machine is suspended: a lease is
+//! counted from a moment no later than its start at the server, on a [clock](Clock) that counts suspend.
 //!
 //! It does not hold for **the work of a client**. The client can be paused for any time between the check
 //! and a write, and then write as if it still held the lock. Only the resource that is written to can
@@ -95,14 +95,15 @@
 //! ```
 //!
 //! Dropping never blocks and never panics, even outside a runtime or while the runtime shuts down. In that
-//! case, and when the process is killed, locks are free when their leases end.
+//! case, and when the process is killed, locks are free when their leases end. Only the types of the module
+//! `blocking` wait for releases when the last of them is dropped.
 //!
 //! # What happens when …
 //!
 //! | | to the holder | to the others |
 //! |---|---|---|
 //! | the holder's process dies | | the next waiter has the lock when the lease ends |
-//! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within a second | as above |
+//! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
 //! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
 //! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in the order in which they reconnect |

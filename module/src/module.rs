@@ -219,7 +219,7 @@ fn begin_quarantine(server: &mut Server, now: Now) {
     }
 }
 
-/// Runs in the server's cron, about ten times a second.
+/// Runs in the server's cron, by default about ten times per second.
 ///
 /// Timers use the wall clock. If that clock is set back, the timer would fire too late, so it is armed again.
 /// Planned looks at keys would also be too late, so looks at all keys are planned for now. A timer that is

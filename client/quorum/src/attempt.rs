@@ -15,8 +15,9 @@
 //! is no larger than the quorum's count** for the majority. A server that issues a larger token after the
 //! token was decided may have granted the lock to another client in between: it can join later.
 //!
-//! Each server has a limited time to answer. A failed attempt releases everything before the next one
-//! begins, so nothing is held between attempts.
+//! Each server has a limited time to answer. A failed attempt sends the releases of everything before the
+//! next one begins, so no attempt keeps a grant. Releases that are not answered in time continue in the
+//! background.
 
 use crate::Servers;
 use crate::held::Held;

@@ -82,7 +82,7 @@ impl Builder {
     }
 
     /// Sets how long a server keeps the waits and bound locks of this client without hearing from it: 100
-    /// ms to a minute. Default: 5 s.
+    /// ms to one minute. Default: 5 s.
     ///
     /// When a client ends or cannot reach the server, its places in queues are kept and its
     /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of it, the client

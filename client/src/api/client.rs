@@ -224,12 +224,13 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
-    /// Returns up to `count` locks that have waiters at this moment, those with the most waiters first. In
-    /// a cluster the locks are from all nodes.
+    /// Returns up to `count` locks of the client's database that have waiters at this moment, those with the
+    /// most waiters first. In a cluster the locks are from all nodes.
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied) and network errors.
+    /// [`Invalid`](Error::Invalid) if `count` is not 1 to 1,000, [`Denied`](Error::Denied), and network
+    /// errors.
     ///
     /// # Cancel safety
     ///

@@ -97,7 +97,7 @@ impl Held {
     /// Waits until the lock is lost, and returns the reason. If the lock is never lost, it never completes.
     ///
     /// It completes a [`margin`](crate::Builder::margin) before the server can free the lock, at once when
-    /// the server reports the loss, and within a second of waking up after a suspend.
+    /// the server reports the loss, and within one second of waking up after a suspend.
     ///
     /// # Cancel safety
     ///

@@ -19,8 +19,8 @@
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
-//! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that may be lost is
-//!   checked by a renewal for the rest of its time.
+//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. It checks a fixed lease
+//!   that may be lost by a renewal for the rest of its time.
 
 pub(crate) mod alive;
 pub(crate) mod belief;

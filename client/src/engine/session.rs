@@ -63,7 +63,7 @@ struct Shared {
     reply_timeout: Duration,
     ttl: Duration,
     idle: Duration,
-    /// Time without an answer after which waits give up the server.
+    /// Time without an answer of the server after which waits fail.
     silence: Duration,
 }
 

@@ -78,7 +78,7 @@ pub(crate) enum ServerEvent {
     Swapped(i32, i32),
     /// A data set was loaded.
     Loaded,
-    /// The server's cron ran, about ten times a second.
+    /// The server's cron ran, by default about ten times per second.
     Cron,
     /// The connection of the client with this id is being closed.
     ClientClosed(u64),

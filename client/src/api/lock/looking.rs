@@ -19,8 +19,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock); network errors. The
-    /// command is sent once: repeated, it would take the lock away from the next holder.
+    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock);
+    /// [`Invalid`](Error::Invalid) if the name is out of range; network errors. The command is sent once:
+    /// repeated, it would take the lock away from the next holder.
     ///
     /// # Cancel safety
     ///
@@ -33,7 +34,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied) and network errors.
+    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied), [`Invalid`](Error::Invalid) if the name is
+    /// out of range, and network errors.
     ///
     /// # Cancel safety
     ///
@@ -56,7 +58,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info). Cancel safe.
+    /// The errors of [`info`](Self::info); [`Invalid`](Error::Invalid) if `count` is not 1 to 1,000. Cancel
+    /// safe.
     ///
     /// # Examples
     ///
