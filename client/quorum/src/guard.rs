@@ -47,7 +47,8 @@ impl QuorumGuard {
     }
 
     /// Returns the fencing token: the largest token of the first majority, which was written back to a
-    /// majority. It is larger than the token of every earlier grant of this lock.
+    /// majority. It is larger than the token of every earlier guard of this lock, while the servers keep
+    /// their data.
     #[must_use]
     pub fn token(&self) -> Token {
         self.held.token

@@ -94,7 +94,8 @@ struct State {
     strays: bool,
     /// Renewals that may still be in flight.
     late: Late,
-    /// The longest lease that any guard has requested. The server's lease ends within this time.
+    /// The longest lease that any guard has requested. The server's lease ends at most this long after the
+    /// command that set it.
     longest_ever: Duration,
     /// `true` if the last renewal whose outcome is known reached the server, but too few replicas.
     unconfirmed: bool,

@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Awaits `what`, and drives the connection at the same time unless it is driven elsewhere. If this
-    /// future is dropped before `what` is done, the connection must not be used any more.
+    /// future is dropped before `what` is done, the connection must not be used again.
     pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
         let mut driver = std::mem::replace(&mut *lock(&self.driver), Driver::Away);
         let mut what = pin!(what);

@@ -49,8 +49,8 @@ pub trait AsyncLockCommands {
     /// Acquires the lock if it is free, or once more if this owner holds it.
     ///
     /// Never waits: returns `None` if another owner holds the lock, if other clients wait for it, or if the
-    /// server is in quarantine. A new grant lasts `lease`. A reentry returns the same token and one hold more. It never
-    /// shortens the lease: the longer one of the remaining lease and `lease` applies.
+    /// server is in quarantine. A new grant lasts `lease`. A reentry returns the same token and one hold
+    /// more. It never shortens the lease: the longer one of the remaining lease and `lease` applies.
     ///
     /// `lease` is 1 ms to the server's `kvlock.max-lease-ms`, 24 hours by default.
     ///
