@@ -89,11 +89,11 @@ impl Holders {
 /// Part of a hash that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// All of it.
+    /// The whole hash, from the cursor on.
     All,
     /// The requested number of owners.
     Enough,
-    /// A part of it: the limit of steps was reached.
+    /// A part of the hash: the limit of steps was reached.
     Part,
     /// The hash has a field that is not a share.
     Others,

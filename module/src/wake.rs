@@ -1,5 +1,5 @@
-//! Work outside commands. Its causes are, for example, timeouts of waits, ends of leases and of sessions,
-//! changes of keys by other clients, and grants to clients that had already disconnected.
+//! Work outside commands. Its causes are, for example, timeouts, ends of leases and of sessions, and changes
+//! of keys by other clients. Another cause is a grant to a client that had already disconnected.
 
 use std::time::Duration;
 

@@ -263,7 +263,7 @@ impl Attempt {
         }
     }
 
-    /// Releases everything, and returns the reason of the failure.
+    /// Releases everything, and returns why the attempt failed.
     async fn fail(mut self) -> Outcome {
         // Dropped requests are undone in the background.
         self.asking.clear();

@@ -80,7 +80,8 @@ impl Held {
         self.lease.is_lost()
     }
 
-    /// Returns the reason of the loss if the lock is lost. Sends nothing, as [`is_lost`](Self::is_lost).
+    /// Returns why the lock is lost; `None` while it is not lost. Sends nothing, as
+    /// [`is_lost`](Self::is_lost).
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {

@@ -456,7 +456,7 @@ impl Lease {
         if ends {
             self.held.ended();
         }
-        // Of several locks one was lost: the owner may still hold the others.
+        // If one lock of a set was lost, the owner may still hold the others.
         if told && self.held_lock.further.is_none() {
             return ReleaseAction::Silent;
         }

@@ -155,8 +155,8 @@ impl Router {
         self.call_via(key, cmd, patience, |_| {}).await
     }
 
-    /// As [`call`](Self::call). Before each attempt, calls `via` with the connection of the attempt. Only the
-    /// last attempt can have had an effect.
+    /// Sends a command, as [`call`](Self::call) does. Before each attempt, calls `via` with the connection of
+    /// the attempt. Only the last attempt can have had an effect.
     pub(crate) async fn call_via(
         &self,
         key: &[u8],
@@ -174,8 +174,8 @@ impl Router {
         }
     }
 
-    /// As [`learn`](Self::learn). If the error is a redirect and the limit of redirects is not reached,
-    /// replaces the route and returns `true`.
+    /// Handles an error, as [`learn`](Self::learn) does. If the error is a redirect and the limit of
+    /// redirects is not reached, replaces the route and returns `true`.
     pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
         let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
         let hops = route.hops + 1;

@@ -37,7 +37,7 @@ pub enum Loss {
     /// The server took the grant back, since the client disconnected before it received the grant. Seen by
     /// observers.
     TakenBack,
-    /// It was taken away with `LOCK.FORCERELEASE`. Seen by the holder, if the lock is
+    /// The lock was taken away with `LOCK.FORCERELEASE`. Seen by the holder, if the lock is
     /// [observed](crate::Lock::observed), and by observers.
     Forced,
     /// The key was deleted or overwritten. Seen by the holder, if the lock is observed or the key now holds
