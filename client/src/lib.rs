@@ -52,8 +52,9 @@
 //! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
 //! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that of an
 //! exclusive lock at the same time. The conditions: clocks run at rates that differ by less than 1 %, and the
-//! server loses no data. This holds when replies are late, connections break, or a machine is suspended: a lease is
-//! counted from a moment no later than its start at the server, on a [clock](Clock) that counts suspend.
+//! server loses no data. This holds when replies are late, connections break, or a machine is suspended: a
+//! lease is counted from a moment no later than its start at the server, on a [clock](Clock) that counts
+//! suspend.
 //!
 //! It does not hold for **the work of a client**. The client can be paused for any time between the check
 //! and a write, and then write as if it still held the lock. Only the resource that is written to can
