@@ -46,8 +46,7 @@ pub struct Client {
     thread: Arc<Thread>,
 }
 
-/// A runtime on its own thread. It renews locks while the calling thread is blocked, or does something
-/// else.
+/// A runtime on its own thread. It renews locks while the calling thread is blocked or does other work.
 #[derive(Debug)]
 struct Thread {
     runtime: Handle,
@@ -128,7 +127,7 @@ impl Client {
         Lock { lock, thread: self.thread.clone() }
     }
 
-    /// Blocks until a future of this crate is done, and returns its output.
+    /// Blocks until a future, for example of this crate, is done, and returns its output.
     pub fn wait_for<F: Future>(&self, what: F) -> F::Output {
         self.thread.runtime.block_on(what)
     }

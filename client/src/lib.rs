@@ -29,7 +29,7 @@
 //! | the lock, without a time limit | [`lock.acquire()`](Lock::acquire) |
 //! | the lock if it is free, else do something else | [`lock.try_acquire()`](Lock::try_acquire) |
 //! | to do something while it is held | [`lock.with(async \|guard\| …)`](Lock::with) |
-//! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
+//! | to wait for at most one second | [`lock.acquire_within(d)`](Lock::acquire_within) |
 //! | other clients to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
 //! | to keep it while the server restarts, for up to a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a short job on many machines to run only once | [`guard.release_in(d)`](Guard::release_in) |
@@ -49,11 +49,12 @@
 //!
 //! # Guarantees, and their limits
 //!
-//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock
-//! while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that at the same time, if
-//! clocks run at rates that differ by less than 1 % and the server loses no data. This holds when replies
-//! are late, connections break, or a machine is suspended: a lease is counted from before the command that
-//! set it was sent, on a clock that counts suspend.
+//! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
+//! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that of an
+//! exclusive lock at the same time. The conditions: clocks run at rates that differ by less than 1 %, and the
+//! server loses no data. This holds when replies are late, connections break, or a machine is suspended: a
+//! lease is counted from a moment no later than its start at the server, on a [clock](Clock) that counts
+//! suspend.
 //!
 //! It does not hold for **the work of a client**. The client can be paused for any time between the check
 //! and a write, and then write as if it still held the lock. Only the resource that is written to can
@@ -62,9 +63,9 @@
 //!
 //! # Fencing
 //!
-//! The token of each grant is larger than the tokens of all earlier grants of that lock. Let the resource
-//! remember the largest token it has seen, and refuse a write whose token is smaller, or equal and from
-//! another owner. In a database that is a column and a condition:
+//! The token of each exclusive grant is larger than the tokens of all earlier grants of that lock. Let the
+//! resource remember the largest token it has seen, and refuse a write whose token is smaller, or equal and
+//! from another owner. In a database that is a column and a condition:
 //!
 //! ```sql
 //! update account set balance = :balance, token = :token, owner = :owner
@@ -95,14 +96,15 @@
 //! ```
 //!
 //! Dropping never blocks and never panics, even outside a runtime or while the runtime shuts down. In that
-//! case, and when the process is killed, locks are free when their leases end.
+//! case, and when the process is killed, locks are free when their leases end. Only the types of the module
+//! `blocking` wait for releases when the last of them is dropped.
 //!
 //! # What happens when …
 //!
 //! | | to the holder | to the others |
 //! |---|---|---|
 //! | the holder's process dies | | the next waiter has the lock when the lease ends |
-//! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within a second | as above |
+//! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
 //! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
 //! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in the order in which they reconnect |
@@ -118,8 +120,9 @@
 //! # Failover
 //!
 //! With an [`Address`] of Sentinels the client asks them for the primary, subscribes to their messages, and
-//! leaves a server as soon as it is deposed. It sends unanswered commands to the new primary. Waits start
-//! again there, in the order in which the clients arrive, and every held lock is renewed there at once. A
+//! leaves a server as soon as it is deposed. It repeats unanswered commands at the new primary if a
+//! repetition is harmless. Waits start again there, in the order in which the clients arrive, and every held
+//! lock is renewed there at once. A
 //! [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does not
 //! know is [lost](Held::lost) within that round trip, not a third of a lease later.
 //!
@@ -144,7 +147,8 @@
 //! With an [`Address`] of a cluster each lock is kept by the node that serves the slot of its name.
 //! Everything works as with one server: locks, semaphores and latches with any names at the same time,
 //! [`MultiLock`] over several nodes, [`Client::list`] of all of them. The client has one connection for
-//! commands to each node that it needs, and one more to each node where it waits.
+//! commands to each node that it needs. It has one more for a session to each node where it waits, observes
+//! or has bound locks, and one more for renewals if replicas must confirm.
 //!
 //! | when | then |
 //! |---|---|
@@ -231,8 +235,9 @@
 //! installed another provider. Install that before you make a client, since the first such address installs
 //! `ring` for the whole process.
 //!
-//! `metrics` is described above. `serde` serializes tokens and the types that describe locks. `blocking` is
-//! for programs without a runtime. These features are off by default. `sentinel` and `cluster` are on by
+//! `metrics` is described above. `serde` serializes tokens and the types that describe locks. `json` has
+//! `OnceKey::get_or_json`. `blocking` is for programs without a runtime. `token-based-authentication` has
+//! `Builder::credentials_provider`. These features are off by default. `sentinel` and `cluster` are on by
 //! default. Without them there is less to build, and their addresses are [`Config`](Error::Config) errors.
 #![forbid(unsafe_code)]
 

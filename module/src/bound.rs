@@ -1,5 +1,5 @@
 //! Releases locks and permits that were bound to ended sessions, a few in each turn. Drops bindings whose
-//! owner does not hold the lock or permits any more.
+//! owner no longer holds the lock or permits.
 
 use kvlock_core::{Bound, Kind, Now, UnixMillis};
 
@@ -8,8 +8,8 @@ use crate::semaphore;
 use crate::server::Server;
 
 impl Server {
-    /// Drops the binding if its owner does not hold the lock or permits any more. Otherwise, if its session
-    /// has ended, releases them.
+    /// Drops the binding if its owner no longer holds the lock or permits. Otherwise, if its session has
+    /// ended, releases them, unless the server refuses to write the key now.
     pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));

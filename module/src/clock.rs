@@ -1,7 +1,7 @@
 //! The wall clock and the monotonic clock.
 
 use std::sync::OnceLock;
-/// Exported from here, so that a simulation can replace every clock in one place.
+/// Exported from here, so that a simulation can replace all clocks outside `redis/` in one place.
 pub(crate) use std::time::Instant;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,8 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::redis::Ctx;
 
-/// Returns the current time of both clocks. The monotonic clock counts from the first call.
+/// Returns the current time of both clocks. The wall clock is the server's own, if the server has a function
+/// for it. The monotonic clock counts from the first call.
 pub(crate) fn now() -> Now {
     static START: OnceLock<Instant> = OnceLock::new();
     let running = START.get_or_init(Instant::now).elapsed().as_millis();

@@ -62,7 +62,8 @@ macro_rules! limit {
     };
 }
 
-/// The options. The server has checked that each value is in its range.
+/// The options. Before `set` is called, the server or [`ConfigSpec`]'s parser has checked the range of the
+/// value.
 pub(crate) const SPECS: &[ConfigSpec] = &[
     ConfigSpec {
         name: c"max-lease-ms",

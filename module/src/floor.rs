@@ -10,8 +10,8 @@ use kvlock_core::{Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token
 use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
 
-/// Key of the floor, or in a cluster the prefix of the keys of all floors. No lock may have a name with this
-/// prefix.
+/// Key of the floor, or in a cluster the prefix of the keys of all floors. No lock, semaphore, latch or
+/// ready-key may have a name with this prefix.
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
 /// Scope of one floor: a database, or in a cluster one slot of it.

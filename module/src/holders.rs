@@ -12,7 +12,7 @@ const LIST_STEPS: usize = 10_000;
 /// Largest number of steps to find the lease that ends last.
 const LAST_END_STEPS: usize = 256;
 
-/// Results of earlier searches among the owners of shared keys. A cache, except for the counter `swept`.
+/// Results of earlier searches among the owners of shared keys. A cache, except for the counters.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) searches: Searches<Cursor>,
@@ -89,11 +89,11 @@ impl Holders {
 /// Part of a hash that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// All of it.
+    /// The whole hash, from the cursor on.
     All,
     /// The requested number of owners.
     Enough,
-    /// A part of it: the limit of steps was reached.
+    /// A part of the hash: the limit of steps was reached.
     Part,
     /// The hash has a field that is not a share.
     Others,

@@ -49,7 +49,8 @@ impl Module {
         });
     }
 
-    /// Drops the state. The server has checked that no client is blocked and no timer is armed.
+    /// Drops the state. Called at the end of the module, when the server has checked that no client is
+    /// blocked and no timer is armed. Also called if loading has failed.
     pub(crate) fn unload(ctx: &Ctx<'_>) {
         server::stop(ctx);
     }
@@ -79,7 +80,8 @@ impl Module {
 
     /// Handles a change of a hash, or a generic change of any key, such as a deletion or an expiry. Called
     /// after each such write of any client. For a key without waiters it costs at most two look-ups of the
-    /// name. While there are no waiters at all, it costs a comparison of the prefix.
+    /// name. While there are no waiters at all, it costs a comparison of the prefix. Both hold unless a lock
+    /// is left free for Redisson.
     pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         // An event during the module's own work is caused by that work, and is ignored.
         server::with_unless_busy(|server| {
@@ -217,7 +219,7 @@ fn begin_quarantine(server: &mut Server, now: Now) {
     }
 }
 
-/// Runs in the server's cron, about ten times a second.
+/// Runs in the server's cron, by default about ten times per second.
 ///
 /// Timers use the wall clock. If that clock is set back, the timer would fire too late, so it is armed again.
 /// Planned looks at keys would also be too late, so looks at all keys are planned for now. A timer that is

@@ -20,7 +20,7 @@ pub(crate) const MISMATCH: Reply =
 
 pub(crate) const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 
-/// The error for a lock whose slot is migrating to or from this server.
+/// The error for a lock whose slot is migrating to or from this server, or has migrated away.
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 
 pub(crate) const UPGRADE: Reply =
@@ -52,8 +52,8 @@ pub(crate) const BUSY: Reply =
 pub(crate) const READ_ONLY: Reply =
     Reply::error(c"READONLY You can't write against a read only replica.");
 
-/// The error for an unknown session: it has ended, was opened before the server started, or belongs to
-/// another user.
+/// The error for an unknown session: for example, it has ended, was opened before the server started, or
+/// belongs to another user.
 pub(crate) const NO_SESSION: Reply =
     Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
 
@@ -145,7 +145,8 @@ pub(crate) fn released(outcome: ReleaseReply) -> Reply {
     }
 }
 
-/// Returns the reply for the outcome of a renewal with a `VALUE`. An error if the owner shares the lock.
+/// Returns the reply for the outcome of the renewal of a lock. With a `VALUE` (`says`), the reply is an error
+/// if the owner shares the lock.
 pub(crate) fn renewed_saying(outcome: RenewReply, says: Option<&[u8]>) -> Result<Reply, Reply> {
     if outcome == RenewReply::Shared && says.is_some() {
         return Err(error(arguments::NO_VALUE.to_owned()));

@@ -26,8 +26,8 @@ struct Open<'a> {
     /// Earliest time of the next search for expired holders: no lease ends before it, or no search is allowed
     /// before it. `None` if a search may run now.
     earliest: Option<UnixMillis>,
-    /// `true` if the semaphore was opened to serve waiters, `false` if it was opened for a command of an
-    /// owner.
+    /// `true` while waiters are served: then a search of a large hash may be postponed. `false` for a command
+    /// of an owner.
     unasked: bool,
 }
 

@@ -69,8 +69,9 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     })
 }
 
-/// Calls `work` with the state. Returns `None` if a caller further up the stack already uses the state. In
-/// that case the caller caused the event itself, and needs no notice of it.
+/// Calls `work` with the state. Returns `None` if a caller further up the stack already uses the state, or if
+/// there is none. In the first case the module's own work has caused the event, which needs no handling. A
+/// command that another module calls from such an event gets an error.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
     SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
 }

@@ -16,7 +16,8 @@ use crate::server::Server;
 /// nothing but expired holders.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
-/// Average number of joins and renewals between two sweeps. A sweep checks more fields than these joins add.
+/// Average number of changes of a share (joins, re-entries, renewals, releases of some holds) between two
+/// sweeps. A sweep checks more fields than the joins among them add.
 const SWEEP_EVERY: u64 = 32;
 
 /// Result of a search.
@@ -105,8 +106,8 @@ impl Server {
         share.is_live(case.at.now.unix()).then_some(share.until)
     }
 
-    /// Removes some expired sharers, at random joins and renewals. Needed for a lock that is always shared,
-    /// because such a lock is never searched.
+    /// Removes some expired sharers, after random changes of a share. Needed for a lock that is always
+    /// shared: a search of such a lock ends at the first live sharer, before it has found all expired ones.
     pub(crate) fn sweep(&mut self, case: &Case<'_>) {
         // The microseconds serve as a random number: no pattern of commands can avoid every sweep.
         let is_due = case.at.now.unix_us.is_multiple_of(SWEEP_EVERY);

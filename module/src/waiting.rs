@@ -11,10 +11,10 @@ use crate::redis::Parked;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) client: Parked,
-    /// Its id in `CLIENT LIST`.
+    /// Id of the client in `CLIENT LIST`.
     pub(crate) client_id: u64,
-    /// Charges to the account of its user: one blocked client, and one wait unless the client reads a
-    /// session.
+    /// Charges to the account of the client's user: one blocked client, and one wait unless the client reads
+    /// a session.
     pub(crate) _charges: (Charge, Option<Charge>),
 }
 

@@ -1,5 +1,5 @@
-//! Work outside commands. Its causes are timeouts of waits, ends of leases, changes of keys by other clients,
-//! and grants to clients that had already disconnected.
+//! Work outside commands. Its causes are, for example, timeouts, ends of leases and of sessions, and changes
+//! of keys by other clients. Another cause is a grant to a client that had already disconnected.
 
 use std::time::Duration;
 
@@ -101,7 +101,8 @@ impl Server {
         self.primary && ctx.may_write_unasked()
     }
 
-    /// Serves the waiters of a key. Dismisses them with an error if this server cannot grant the key.
+    /// Serves the waiters of a key, or notifies its observers. Dismisses them with an error if this server
+    /// cannot serve the key.
     fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
@@ -132,7 +133,8 @@ impl Server {
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
             if self.has_live_sharers(&mut case) {
-                // They could be given nothing if the server took writes, either: the next look.
+                // Even if the server accepted writes, the waiters could be granted nothing now. So this only
+                // plans the next look.
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);
             }

@@ -84,7 +84,8 @@ impl Words {
         }
     }
 
-    /// Writes the number of shared holds of the exclusive holder. Zero removes the field.
+    /// Writes the number of shared holds of the exclusive holder; zero removes the field. Also writes the
+    /// token and the expiry time, if they are given.
     pub(crate) fn beside(
         &self,
         key: &Key<'_>,

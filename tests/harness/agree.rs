@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::{Connection, Value, cmd, wait};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// Longest time until a write has arrived at the other server.
@@ -39,11 +39,40 @@ pub fn data(server: &Server) -> Vec<String> {
     data
 }
 
+/// Returns whether two servers have different data, as returned by [`data`]. If the digests are equal, a key that
+/// is listed for one server only has expired between the two lists. A digest does not include expiry times, so
+/// these are compared for the keys in both lists.
+#[must_use]
+pub fn differ(one: &[String], other: &[String]) -> bool {
+    fn key(line: &String) -> Option<(&str, &str)> {
+        line.rsplit_once(" until ")
+    }
+    let ends: HashMap<_, _> = other.iter().filter_map(key).collect();
+    let moved = |(name, end)| ends.get(name).is_some_and(|there| *there != end);
+    one.first() != other.first() || one.iter().filter_map(key).any(moved)
+}
+
 /// Asserts that the server is alive and that its log has no crash, failed assertion or panic.
 pub fn expect_unharmed(server: &Server) {
     server.assert_alive();
     let log = server.log();
     for mark in ["BUG REPORT", "ASSERTION FAILED", "panic", "crashed"] {
         assert!(!log.contains(mark), "{mark} in the log:\n{log}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differ;
+
+    #[test]
+    fn a_key_that_expires_between_two_lists_is_no_difference() {
+        let data = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let before = data(&["digest", "0 k until 1000", "0 l until 2000"]);
+        assert!(!differ(&before, &before));
+        assert!(!differ(&before, &data(&["digest", "0 l until 2000"])));
+        assert!(!differ(&data(&["digest", "0 l until 2000"]), &before));
+        assert!(differ(&before, &data(&["another", "0 k until 1000", "0 l until 2000"])));
+        assert!(differ(&before, &data(&["digest", "0 k until 1001", "0 l until 2000"])));
     }
 }

@@ -15,8 +15,9 @@
 //! is no larger than the quorum's count** for the majority. A server that issues a larger token after the
 //! token was decided may have granted the lock to another client in between: it can join later.
 //!
-//! Each server has a limited time to answer. A failed attempt releases everything before the next one
-//! begins, so nothing is held between attempts.
+//! Each server has a limited time to answer. A failed attempt sends the releases of everything before the
+//! next one begins, so no attempt keeps a grant. Releases that are not answered in time continue in the
+//! background.
 
 use crate::Servers;
 use crate::held::Held;
@@ -111,7 +112,7 @@ impl Attempt {
         }
     }
 
-    /// Runs until a majority has granted the lock, or until no majority is possible any more.
+    /// Runs until a majority has granted the lock, or until no majority is possible.
     ///
     /// # Cancel safety
     ///
@@ -143,7 +144,7 @@ impl Attempt {
         }
     }
 
-    /// Number of servers that hold the lock and count for the majority.
+    /// Returns the number of servers that grant the lock and count for the majority.
     fn counted(&self) -> usize {
         self.guards.iter().filter(|(_, own, _)| Some(*own) <= self.token).count()
     }
@@ -249,7 +250,7 @@ impl Attempt {
         Some(held)
     }
 
-    /// Adds servers that answer later, while the lock is held.
+    /// Adds servers that answer later, while the lock is held. A server with a larger token can join too.
     pub(crate) async fn join(mut self, held: std::sync::Weak<Held>) {
         for (server, guard) in std::mem::take(&mut self.late) {
             self.confirm_one(server, guard);
@@ -262,7 +263,7 @@ impl Attempt {
         }
     }
 
-    /// Releases everything, and returns the reason of the failure.
+    /// Releases everything, and returns why the attempt failed.
     async fn fail(mut self) -> Outcome {
         // Dropped requests are undone in the background.
         self.asking.clear();

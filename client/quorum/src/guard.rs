@@ -16,8 +16,9 @@ use tokio::time::timeout;
 /// dropped, or until the servers that grant the lock are no longer a majority.
 ///
 /// While the guard exists, the watchdog of each client renews the lease at its server. Servers that do not
-/// grant the lock are asked again, with a pause of a tenth of the lease, at most a second, between attempts.
-/// With a [fixed lease](crate::QuorumLock::fixed_lease), nothing is renewed and no server is asked again.
+/// grant the lock are asked again, with a pause of a tenth of the lease, at most one second, between
+/// attempts. With a [fixed lease](crate::QuorumLock::fixed_lease), nothing is renewed and no server is asked
+/// again.
 ///
 /// If a server has forgotten the lock and grants it again, this grant counts only if the other servers are
 /// still a majority without it. Otherwise the lock is lost, since another client may have held it in
@@ -47,7 +48,8 @@ impl QuorumGuard {
     }
 
     /// Returns the fencing token: the largest token of the first majority, which was written back to a
-    /// majority. It is larger than the token of every earlier grant of this lock.
+    /// majority. It is larger than the token of every earlier guard of this lock, while the servers keep
+    /// their data.
     #[must_use]
     pub fn token(&self) -> Token {
         self.held.token
@@ -59,7 +61,7 @@ impl QuorumGuard {
         &self.held.key
     }
 
-    /// Returns the number of servers that hold the lock, as far as this client knows.
+    /// Returns the number of servers that grant the lock to this guard, as far as this client knows.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.held.count()
@@ -72,8 +74,8 @@ impl QuorumGuard {
         self.held.left()
     }
 
-    /// Returns whether the lock is lost: no majority grants it any more. Once `true` it stays `true`. Reads
-    /// the clock and sends nothing.
+    /// Returns whether the lock is lost: the servers that grant it are no longer a majority. Once `true` it
+    /// stays `true`. Reads the clock and sends nothing.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock_quorum::QuorumGuard) {
@@ -87,14 +89,14 @@ impl QuorumGuard {
         self.held.is_lost()
     }
 
-    /// Returns the reason of one of the servers if no majority holds the lock any more. Sends nothing.
+    /// Returns why one of the servers no longer grants the lock, if the lock is lost. Sends nothing.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.held.why_lost()
     }
 
-    /// Waits until no majority holds the lock any more, and returns the reason of one of the servers. If
-    /// that never happens, it never completes. See [`Held::lost`](kvlock::Held::lost).
+    /// Waits until the lock is lost, and returns why one of the servers no longer grants it. If the lock is
+    /// never lost, it never completes. See [`Held::lost`](kvlock::Held::lost).
     ///
     /// # Cancel safety
     ///
@@ -144,7 +146,7 @@ impl QuorumGuard {
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
         let patience = self.held.patience;
-        // Waiting for a loss borrows this guard, so no such task shares the parts.
+        // A task that waits for a loss borrows this guard, so at this moment no such task shares the parts.
         let guards = guards.into_iter().filter_map(Arc::into_inner);
         let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));
         let (mut released, mut unknown, mut trouble, mut why) = (0, 0, Error::Timeout, None);

@@ -72,14 +72,14 @@ impl Held {
         self.why_lost().is_some()
     }
 
-    /// Returns why the lock was lost, if it was. If less than a majority of the parts is held, marks the lock
-    /// as lost, with the reason of a lost part, and releases the other parts, which would only block other
+    /// Returns why the lock was lost, if it was. If fewer parts than a majority are held, marks the lock as
+    /// lost, with the reason of a lost part. Then it releases the other parts, which would only block other
     /// clients.
     pub(crate) fn why_lost(&self) -> Option<Loss> {
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held && parts.alive().count() < self.majority {
             let why = parts.guards.iter().flatten().find_map(|guard| guard.why_lost());
-            // The parts that are missing had been lost, or forgotten, before.
+            // At first a majority of parts was held, so one of them is lost and has a reason.
             let why = why.unwrap_or(Loss::Expired);
             parts.phase = Phase::Lost(why);
             let guards = std::mem::take(&mut parts.guards);
@@ -132,12 +132,12 @@ impl Held {
         left.get(self.majority - 1).copied().unwrap_or_default()
     }
 
-    /// Returns the number of servers that hold the lock.
+    /// Returns the number of servers that grant the lock.
     pub(crate) fn count(&self) -> usize {
         lock(&self.parts).alive().count()
     }
 
-    /// Returns the servers that do not hold the lock.
+    /// Returns the servers that do not grant the lock.
     pub(crate) fn missing(&self) -> Vec<usize> {
         let parts = lock(&self.parts);
         let missing = parts.guards.iter().enumerate().filter(|(_, guard)| {

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// Default time for each server to answer.
+/// Default time that each server has to answer a request.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Several independent servers, each with the module: the locks of a quorum are held while a
@@ -71,7 +71,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// lease, less the time since the first server was asked, less the drift of the clocks. Here the validity
 /// is computed for each server, from before the sending of the last command that set its
 /// lease: until sending + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The
-/// lock is valid while a majority of the servers is: until the majority-th latest of these ends.
+/// lock is valid while its leases at a majority of the servers are: until the majority-th latest of these
+/// ends.
 /// Renewals move the end of each server. A lock without validity left counts as lost.
 ///
 /// # Tokens
@@ -108,7 +109,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Number of servers that is a majority: more than half.
+    /// Returns the smallest number of servers that is a majority: more than half.
     pub(crate) fn majority(&self) -> usize {
         self.members.len() / 2 + 1
     }

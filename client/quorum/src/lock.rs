@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
-/// Shortest time that an answer may take, however short the caller's limit is.
+/// Shortest wait for an answer, however short the caller's limit is. A shorter
+/// [`server_timeout`](crate::Quorum::server_timeout) still applies.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Range of the growing pauses between two attempts.
@@ -74,8 +75,8 @@ impl QuorumLock {
     }
 
     /// Acquires the lock, without a time limit. Asks all servers at once. If no majority grants the lock,
-    /// releases the other grants and asks again after a random pause of up to 300 ms. Clients are not
-    /// served in order.
+    /// releases the grants of the others and asks again after a random pause of up to 300 ms. Clients are
+    /// not served in order.
     ///
     /// # Errors
     ///
@@ -86,8 +87,9 @@ impl QuorumLock {
     /// # Cancel safety
     ///
     /// Cancel safe. If the future is dropped at any point, possible grants are released in the background.
-    /// At a server that cannot be reached a grant lasts for the rest of the first lease: 2 s, or four times
-    /// the [`server_timeout`](crate::Quorum::server_timeout) if that is more.
+    /// At a server that cannot be reached a grant lasts for the rest of its lease. At first that is 2 s, or
+    /// four times the [`server_timeout`](crate::Quorum::server_timeout) if that is more, but not more than
+    /// the lease of the lock.
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         match self.acquire_by(None).await? {
             Some(guard) => Ok(guard),
@@ -95,8 +97,8 @@ impl QuorumLock {
         }
     }
 
-    /// Asks all servers once. `None` if other clients hold the lock, or try to acquire it, at too many of
-    /// them.
+    /// Asks all servers once. `None` if too many of them refuse the lock, because other clients hold it, wait
+    /// for it or try to acquire it there.
     ///
     /// # Errors
     ///

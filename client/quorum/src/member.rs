@@ -32,7 +32,8 @@ impl Member {
         Self { client, unanswered: AtomicUsize::new(0) }
     }
 
-    /// Asks for the lock with this lease. `None` if another owner holds it.
+    /// Asks for the lock with this lease. `None` if the server refuses it, for example because another owner
+    /// holds it.
     ///
     /// # Cancel safety
     ///
@@ -78,7 +79,7 @@ impl Drop for Asked<'_> {
 /// Outcome of the confirmation of a grant.
 pub(crate) enum Confirmed {
     Held(Guard),
-    /// The grant had ended, and another owner may hold the lock.
+    /// The grant has ended, and another owner may hold the lock.
     Gone,
     /// The server refuses this token. The attempt continues with another one.
     Refused(Guard, Error),

@@ -51,7 +51,7 @@ impl Builder {
     }
 
     /// Sets how long before the server can free a lock its holder learns that the lock is lost. Default:
-    /// 500 ms. For short leases a quarter of the lease is used instead.
+    /// 500 ms. It is at most a quarter of the lease.
     ///
     /// Set it to the time that the work under a lock needs to stop.
     pub fn margin(mut self, margin: Duration) -> Self {
@@ -68,10 +68,10 @@ impl Builder {
     /// renewal. So the lock is lost if all threads of the runtime are blocked for longer right after the
     /// acquire, or if the server cannot be reached for that long.
     ///
-    /// These are always confirmed: [fixed leases](crate::Lock::fixed_lease) of more than two seconds,
-    /// grants that [replicas](Self::min_replicas) must confirm, margins of more than half a second, and
-    /// grants of which less than a second may be left. The last happens after waits of more than about 45
-    /// s, since 1 % of the wait is deducted for clocks that differ.
+    /// These are always confirmed: grants that [replicas](Self::min_replicas) must confirm, and grants of
+    /// which less than half may be left. The last happens after waits of more than about 45 s, since 1 % of
+    /// the wait is deducted for clocks that differ. For leases of more than two seconds, the lock is also
+    /// confirmed if the lease is [fixed](crate::Lock::fixed_lease) or the margin is more than half a second.
     ///
     /// Set it if `kvlock.quarantine-ms` protects grants in failovers. A primary that was replaced may
     /// continue to grant locks for a few seconds, and renewals at the new primary do not reach it. Without
@@ -82,14 +82,14 @@ impl Builder {
     }
 
     /// Sets how long a server keeps the waits and bound locks of this client without hearing from it: 100
-    /// ms to a minute. Default: 5 s.
+    /// ms to one minute. Default: 5 s.
     ///
     /// When a client ends or cannot reach the server, its places in queues are kept and its
     /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of it, the client
     /// sends a heartbeat to each server where it waits, observes or has bound locks.
     ///
     /// Set it to more than the longest pause of the process, and than a restart of the server takes. Bound
-    /// locks are lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
+    /// locks can be lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.session_ttl = ttl;
         self
@@ -127,9 +127,9 @@ impl Builder {
     ///
     /// The cost is one more round trip for each acquire, on a connection where the server confirms one
     /// acquire after the other. At each node a client acquires no more locks per second than its replicas
-    /// can confirm in turn: 1,000 if a confirmation takes a millisecond. While a replica is down, renewals
-    /// of more than 12,500 held locks (25 batches of 500) wait for each other's timeouts. Several clients
-    /// share that load.
+    /// can confirm in turn: 1,000 if a confirmation takes a millisecond. Renewals have such a connection too,
+    /// and are confirmed in batches of up to 500. While a replica is down, each batch waits for the timeouts
+    /// of the batches before it. Several clients share that load.
     ///
     /// The server counts connections: a replica that reconnects before the primary has dropped its old
     /// connection (`repl-timeout` at most) may count twice. For the guarantees see

@@ -1,4 +1,4 @@
-//! A client: its connections, its watchdog, and the name with which its owners begin.
+//! A client: its connections, its watchdog, and the name with which the names of its owners begin.
 
 use crate::api::builder::Builder;
 use crate::api::election::Election;
@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// Makes a client with the address and login of a client of redis-rs, and with the default settings.
-    /// The first acquire connects.
+    /// The first request connects.
     ///
     /// # Errors
     ///
@@ -224,12 +224,13 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
-    /// Returns up to `count` locks that have waiters at this moment, those with the most waiters first. In
-    /// a cluster the locks are from all nodes.
+    /// Returns up to `count` locks of the client's database that have waiters at this moment, those with the
+    /// most waiters first. In a cluster the locks are from all nodes.
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied) and network errors.
+    /// [`Invalid`](Error::Invalid) if `count` is not 1 to 1,000, [`Denied`](Error::Denied), and network
+    /// errors.
     ///
     /// # Cancel safety
     ///
@@ -293,8 +294,8 @@ impl Client {
         self.inner.settings.patience
     }
 
-    /// Returns the `run_id` in the server's `INFO`. Each server has another one, and a new one after each
-    /// start, so it shows whether two addresses lead to the same server.
+    /// Returns the `run_id` in the server's `INFO`. A server chooses a random one at each start, so it shows
+    /// whether two addresses lead to the same server.
     ///
     /// # Errors
     ///

@@ -39,7 +39,7 @@ impl Guard {
         if held_lock.mode == Mode::Shared {
             return Ok(self);
         }
-        // While this task has the turn, the owner gets and releases no other guard.
+        // While this task has the turn, the owner gets and releases no other guard of this lock.
         let turn = self.lease().turn().await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));

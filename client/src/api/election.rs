@@ -70,7 +70,7 @@ impl Election {
     /// # Errors
     ///
     /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or if this
-    /// candidate or a clone of it leads already. After an error it is not a candidate any more.
+    /// candidate or a clone of it leads already. After an error it is no longer a candidate.
     ///
     /// # Cancel safety
     ///
@@ -93,8 +93,8 @@ impl Election {
         self.stand(Limit::Never).await?.ok_or(Error::Timeout)
     }
 
-    /// Campaigns for up to `time`. Returns `None` if other candidates led all that time. With a `time` of
-    /// zero it leads at once or not at all.
+    /// Campaigns for up to `time`. Returns `None` if this candidate has not become the leader by then. With a
+    /// `time` of zero it leads at once or not at all.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Election {
 
     async fn stand(&self, limit: Limit) -> Result<Option<Leadership>, Error> {
         check_value(&self.value)?;
-        // It would wait for itself.
+        // This candidate would wait for itself.
         if self.is_leader() {
             return Err(Error::Invalid(
                 "this candidate, or a clone of it, leads already".to_owned(),
@@ -133,7 +133,8 @@ impl Election {
     }
 
     /// Campaigns, runs the work while this candidate leads, and campaigns again when the leadership is
-    /// lost. When the work has ended by itself, it resigns and returns the output of the work.
+    /// lost. When the work has ended by itself, the candidate resigns, and this returns the output of the
+    /// work.
     ///
     /// The work is called with the term, each time this candidate becomes the leader. When the leadership
     /// is lost, the work is dropped at its current await point, a [`margin`](crate::Builder::margin) before
@@ -148,8 +149,8 @@ impl Election {
     /// # Errors
     ///
     /// The errors of [`campaign`](Self::campaign). Temporary errors are returned only after they have
-    /// lasted for the client's [`patience`](crate::Builder::patience). After an error it is not a candidate
-    /// any more.
+    /// lasted for the client's [`patience`](crate::Builder::patience). After an error it is no longer a
+    /// candidate.
     ///
     /// # Cancel safety
     ///

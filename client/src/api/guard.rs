@@ -125,19 +125,20 @@ impl Guard {
         self.lease.term(self.share)
     }
 
-    /// Returns the entry of the same owner for this lock in `mode`; `None` if the owner is not shared.
+    /// Returns the entry of the same [`Owner`](crate::Owner) for this lock in `mode`. `None` if the lock was
+    /// acquired without one.
     pub(crate) fn slot_in(&self, mode: Mode) -> Option<OwnerSlot> {
         self.slot.as_ref().map(|slot| slot.in_mode(mode))
     }
 
-    /// Returns the fencing token of the grant. Re-entry and renewals do not change it.
+    /// Returns the fencing token of the grant. Only [`raise_token`](Self::raise_token) changes it.
     #[must_use]
     pub fn token(&self) -> Token {
         self.lease.token()
     }
 
     /// Returns the number of guards of this [`Owner`](crate::Owner) that hold the lock; 1 without
-    /// re-entrance.
+    /// re-entrance. A dropped guard counts until its release is sent.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.lease.holds()
@@ -317,7 +318,7 @@ impl Guard {
     /// # async fn report() {}
     /// ```
     pub async fn release_in(mut self, time: Duration) -> Result<(), Error> {
-        // While this task has the turn, the owner gets and releases no other guard.
+        // While this task has the turn, the owner gets and releases no other guard of this lock.
         let turn = self.lease.turn().await;
         if time < LEASE_MIN || self.holds() > 1 {
             drop(turn);

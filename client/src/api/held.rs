@@ -14,7 +14,7 @@ use std::time::Duration;
 /// [`Leadership`](crate::Leadership): the owner of what is held, the rest of its lease, and whether it is
 /// lost.
 ///
-/// All three dereference to it, so a function that takes `&Held` accepts each of them. Only they can
+/// All three dereference to it, so a function that takes `&Held` accepts each of them. Such a function cannot
 /// release what is held.
 ///
 /// # Examples
@@ -44,17 +44,20 @@ impl Held {
         &self.lease.held_lock.key
     }
 
-    /// Returns the owner, as the server knows it: `<client uuid>:<n>`.
+    /// Returns the owner, as the server knows it: `<client uuid>:<n>`, or the owner that was passed to
+    /// [`Lock::adopt`](crate::Lock::adopt).
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.lease.held_lock.owner
     }
 
-    /// Returns the time for which the lock is certainly held without another renewal; zero if it is lost.
+    /// Returns the time for which the holder may rely on the lock without another renewal; zero if it is
+    /// lost.
     ///
     /// This is less than the rest of the lease at the server. The lease is counted from before the last
     /// renewal was sent, less 1 % and 2 ms for clocks that differ, and less the
-    /// [`margin`](crate::Builder::margin).
+    /// [`margin`](crate::Builder::margin). If the lock is [bound](crate::Lock::bound), the session limits the
+    /// time too.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.lease.left()
@@ -77,7 +80,8 @@ impl Held {
         self.lease.is_lost()
     }
 
-    /// Returns the reason of the loss if the lock is lost. Sends nothing, as [`is_lost`](Self::is_lost).
+    /// Returns why the lock is lost; `None` while it is not lost. Sends nothing, as
+    /// [`is_lost`](Self::is_lost).
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {
@@ -94,7 +98,7 @@ impl Held {
     /// Waits until the lock is lost, and returns the reason. If the lock is never lost, it never completes.
     ///
     /// It completes a [`margin`](crate::Builder::margin) before the server can free the lock, at once when
-    /// the server reports the loss, and within a second of waking up after a suspend.
+    /// the server reports the loss, and within one second of waking up after a suspend.
     ///
     /// # Cancel safety
     ///

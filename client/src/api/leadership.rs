@@ -44,8 +44,8 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the value is longer; [`Lost`](Error::Lost) if the candidate does not
-    /// lead any more; network errors, after which observers may see the old or the new value.
+    /// [`Invalid`](Error::Invalid) if the value is longer; [`Lost`](Error::Lost) if the candidate no longer
+    /// leads; network errors, after which observers may see the old or the new value.
     ///
     /// # Cancel safety
     ///

@@ -223,7 +223,7 @@ impl MultiGuard {
         self.guards.iter().any(|guard| guard.is_lost())
     }
 
-    /// Returns the reason of the loss if one of the locks is lost. Reads the clock and sends nothing.
+    /// Returns why one of the locks is lost; `None` while none is lost. Reads the clock and sends nothing.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.guards.iter().find_map(|guard| guard.why_lost())

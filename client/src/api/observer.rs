@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub struct Leader {
     /// The leader's owner: [`owner()`](crate::Held::owner) of its leadership.
     pub owner: Vec<u8>,
-    /// The term: [`Leadership::term`](crate::Leadership::term). 0 if a Redisson client holds the lock,
-    /// which has no term.
+    /// The term: [`Leadership::term`](crate::Leadership::term). 0 if a Redisson client holds the lock, since
+    /// such clients have no terms.
     pub term: Token,
     /// The leader's value; empty if it has none.
     pub value: Vec<u8>,
@@ -26,13 +26,13 @@ pub struct Leader {
 /// Follows the leader of an election until it is dropped. Made by
 /// [`Election::observe`](crate::Election::observe).
 ///
-/// The server reports each change at once. That costs the server a few hundred bytes and no connection, and
-/// several observers of one client cost it as much as one. Only the newest state is kept, so a caller that
-/// reads rarely misses states in between.
+/// The server reports each change at once. That costs the server a few hundred bytes and no connection.
+/// Several observers of one election in one client cost it as much as one. Only the newest state is kept, so
+/// a caller that reads rarely misses states in between.
 ///
 /// **Terms never decrease**, even if another server replaces the first one: the observer reads the leader
-/// from the new server, and ignores reports of earlier terms by the deposed one. While no server can be
-/// reached, the last state remains.
+/// from the new server, and ignores reports of earlier terms by the deposed one. The only exception is the
+/// term 0 of a [Redisson client](Leader::term). While no server can be reached, the last state remains.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ pub struct Leader {
 #[derive(Clone)]
 pub struct Observer {
     observation: Observation,
-    /// The last known state.
+    /// The state that the last [`changed`](Self::changed) returned; before that, the first state.
     last: Known,
 }
 

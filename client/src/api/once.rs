@@ -105,8 +105,8 @@ impl<T> Once<T> {
     /// Returns the reason if this call computed the value and did not store it.
     ///
     /// [`Error::Lost`]: the lock was lost during the work, so another client may have computed a value too.
-    /// [`Error::Timeout`] and [`Error::Connection`]: the server did not answer while the lease lasted, and
-    /// may have stored the value. Other errors: the server refused the value, or it is too large.
+    /// [`Error::Timeout`] and [`Error::Connection`]: the server did not answer in time, and may have stored
+    /// the value. Other errors: the server refused the value, or it is too large.
     #[must_use]
     pub fn not_stored(&self) -> Option<&Error> {
         match &self.source {

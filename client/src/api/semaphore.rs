@@ -98,7 +98,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`NotALock`](Error::NotALock) if the key holds something else, [`Denied`](Error::Denied),
-    /// and network errors.
+    /// [`Invalid`](Error::Invalid) if the name is out of range, and network errors.
     ///
     /// # Cancel safety
     ///

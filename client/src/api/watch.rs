@@ -79,7 +79,7 @@ impl LossWatch {
         self.parts.iter().any(|part| part.lease.is_lost())
     }
 
-    /// Returns the reason of the loss if the lock is lost. Sends nothing.
+    /// Returns why the lock is lost; `None` while it is not lost. Sends nothing.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.parts.iter().find_map(|part| part.lease.why_lost())
@@ -145,7 +145,7 @@ impl fmt::Debug for LossWatch {
     }
 }
 
-/// Polls `work` until the lock is lost. The loss is checked before each poll.
+/// Polls `work` until it is done or the lock is lost. The loss is checked before each poll.
 pub(crate) async fn run_until<F: Future>(
     lost: impl Future<Output = Loss>,
     why_lost: impl Fn() -> Option<Loss>,

@@ -11,7 +11,7 @@
 //! A guard with less than the full lease counts on the shorter lease. The watchdog sets the full lease when a
 //! third of the shorter one is over, so a lock that is released earlier needs no renewal.
 //!
-//! If the last acquire of a lock had to wait, the next one sends `LOCK.WAIT` at once.
+//! If the last acquire of a lock found it taken, the next one that may wait sends `LOCK.WAIT` at once.
 //!
 //! Each command that may be granted belongs to a [`Claim`], so an acquire can be dropped at any point. Each
 //! such command has `HOLDS`, so it can be sent again after a lost answer.
@@ -36,11 +36,11 @@ use crate::wire::request::{self, Further, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Lease that a waiter requests. If the waiter has died before the grant, the next waiter waits this much
-/// longer.
+/// Longest lease that a waiter requests. If the waiter has died before the grant, the next waiter waits this
+/// much longer.
 pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
-/// Shortest time that an answer may take, however short the caller's limit is.
+/// Shortest wait for an answer, however short the caller's limit is. A shorter reply timeout still applies.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// One acquisition, for a fresh owner or for one that holds the lock already.
@@ -126,7 +126,7 @@ impl Acquisition<'_> {
     }
 
     /// Takes over the lock that the claim's owner holds with this token, perhaps through another process.
-    /// The command grants nothing, so an error changes nothing.
+    /// The command makes no grant, so after an error there is nothing to undo.
     pub(crate) async fn adopt(&self, mut claim: Claim, token: Token) -> Result<Held, Error> {
         let lease = self.term.length;
         let mut request =
@@ -174,7 +174,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Sends `LOCK.ACQUIRE`.
+    /// Sends `LOCK.ACQUIRE` or `SEM.ACQUIRE`.
     async fn ask(&self, claim: &mut Claim) -> Result<Option<Granted>, Error> {
         let lease = self.term.length.min(FIRST_LEASE);
         let request =
@@ -216,7 +216,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Sends `LOCK.WAIT`.
+    /// Sends `LOCK.WAIT` or `SEM.WAIT`, and waits for the outcome.
     async fn wait(
         &self,
         claim: &mut Claim,
@@ -255,8 +255,9 @@ impl Acquisition<'_> {
     fn is_confirmed_first(&self, granted: &Granted) -> bool {
         let Context { settings, policy, .. } = &**self.inner;
         let Granted { since, runs, .. } = *granted;
-        // `true` if the watchdog sets the full lease in time. A lease longer than the first one is set
-        // here, so that the caller gets the error if the server refuses it.
+        // `true` if the watchdog sets the full lease in time. After a grant of `FIRST_LEASE`, a longer lease
+        // is set here, so that the caller gets the error if the server refuses it. If the lock is bound next,
+        // the binding sets the lease.
         let by_watchdog = self.term.watched
             && policy.safety.margin <= runs / 4
             && (runs < FIRST_LEASE || self.bound);

@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Number of leases that are bound again at the same time.
+/// Largest number of leases that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
 /// Number of checks per ttl, for bound locks whose slots have moved.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// The clock with which the validity of leases is measured.
 ///
-/// The default on Linux is `CLOCK_BOOTTIME`, which counts the time in which the machine was suspended.
-/// [`Instant`](std::time::Instant) does not count it, and the wall clock jumps. Use another clock for
-/// tests.
+/// The default on Linux and Android is `CLOCK_BOOTTIME`, which counts the time in which the machine was
+/// suspended. There, [`Instant`](std::time::Instant) does not count it, and the wall clock can jump. Use
+/// another clock for tests.
 ///
 /// # Examples
 ///

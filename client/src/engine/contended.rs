@@ -1,5 +1,5 @@
-//! Locks that had to be waited for at the last acquire. The next acquire waits in the queue at once. A
-//! wrong guess costs one command or one renewal.
+//! Locks that the last acquire found taken. The next acquire that may wait sends the wait at once. A wrong
+//! guess costs one command or one renewal.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, Ordering};

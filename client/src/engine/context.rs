@@ -109,7 +109,7 @@ impl Context {
         trouble.bear(error, self.settings.patience, self.router.switched()).await
     }
 
-    /// Sends a read-only request about a key.
+    /// Sends an idempotent request about a key. Repeats it once if the connection was closed.
     pub(crate) async fn look<T>(
         &self,
         key: &[u8],
@@ -189,7 +189,8 @@ impl Context {
         }
         match node.commands().call(&redis::cmd("PING"), patience).await {
             Err(Error::Authentication(said)) => Err(Error::Authentication(said)),
-            // Any other answer comes from a server that has accepted the login.
+            // Any other answer comes from a server that has accepted the login. Network errors are ignored:
+            // the server has just answered.
             _ => Ok(()),
         }
     }

@@ -20,8 +20,9 @@ use tokio::time::timeout;
 /// Renews a lease, with the owner's value if there is one, and records the outcome. Computes the length when
 /// the renewal is sent. Returns the moment of sending.
 ///
-/// Errors without an effect at the server are retried while the lease lasts. If the command is `repeatable`,
-/// a repetition has the same effect. Then it is also retried once after a broken connection.
+/// Temporary errors without an effect at the server are retried for the client's patience, while the lease
+/// lasts. If the command is `repeatable`, a repetition has the same effect. Then it is also retried once
+/// after a broken connection.
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -93,7 +94,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Sets the owner's value, and sends it with a renewal.
+/// Sets the owner's value at the server, with a renewal.
 pub(crate) async fn proclaim(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,

@@ -19,8 +19,8 @@
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
-//! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that may be lost is
-//!   checked by a renewal for the rest of its time.
+//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. It checks a fixed lease
+//!   that may be lost by a renewal for the rest of its time.
 
 pub(crate) mod alive;
 pub(crate) mod belief;
@@ -64,8 +64,8 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     safety: SafetyMargin,
     held: Stopwatch,
-    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. Read without the
-    /// mutex.
+    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. The `binding` may end
+    /// the time earlier. Read without the mutex.
     until: AtomicU64,
     /// Time at which the watchdog's agenda lists this lease, a [`Moment`]. Guarded by the mutex of the
     /// agenda.
@@ -94,9 +94,10 @@ struct State {
     strays: bool,
     /// Renewals that may still be in flight.
     late: Late,
-    /// The longest lease that any guard has requested. The server's lease ends within this time.
+    /// The longest lease that any guard has requested. The server's lease ends at most this long after the
+    /// command that set it.
     longest_ever: Duration,
-    /// `true` if the last renewal reached the server, but too few replicas.
+    /// `true` if the last renewal whose outcome is known reached the server, but too few replicas.
     unconfirmed: bool,
     /// A suspected loss, and the number of the last renewal that was sent before the suspicion.
     suspicion: Option<(Loss, u64)>,
@@ -126,7 +127,7 @@ struct Share {
     term: LeaseSpec,
     /// End of a fixed lease.
     ends: Moment,
-    /// `true` if the guard was dropped. Its release is in flight.
+    /// `true` if the guard was dropped or is being detached. Then it needs no renewals.
     abandoned: bool,
 }
 
@@ -134,7 +135,7 @@ struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareId(u32);
 
-/// Command to send when a guard is dropped.
+/// Command to send when a guard is released or dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReleaseAction {
     /// None: the server has reported that the lock is lost.
@@ -325,7 +326,7 @@ impl Lease {
         self.state().shares.iter().any(|share| !share.abandoned)
     }
 
-    /// Time for which the holder may still rely on the lease.
+    /// Returns the time for which the holder may still rely on the lease.
     pub(crate) fn left(&self) -> Duration {
         self.until().left_at(Moment::of(&*self.clock))
     }
@@ -379,7 +380,8 @@ impl Lease {
         }
     }
 
-    /// Number of holds: one for each guard, and for each dropped guard whose release is in flight.
+    /// Returns the number of holds: one for each guard, and for each dropped guard whose release has not been
+    /// sent yet.
     pub(crate) fn holds(&self) -> usize {
         self.state().shares.len()
     }
@@ -389,7 +391,7 @@ impl Lease {
         state.shares.iter().find(|other| other.id == share).map(|share| share.term)
     }
 
-    /// Waits until no command that changes the number of holds is in flight.
+    /// Waits until no command that changes the number of holds is awaited, and takes the turn.
     pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
         loop {
             let over = self.turn_over.notified();
@@ -400,7 +402,7 @@ impl Lease {
         }
     }
 
-    /// Returns the turn if no such command is in flight.
+    /// Takes the turn if no such command is awaited.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.busy {
@@ -416,7 +418,7 @@ impl Lease {
         !self.state().shares.is_empty()
     }
 
-    /// Records that the guard of this share was dropped: it needs no renewals, and its release follows.
+    /// Records that the guard of this share was dropped or is being detached: it needs no renewals.
     pub(crate) fn abandon(&self, share: ShareId) {
         let mut state = self.state();
         if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
@@ -439,8 +441,8 @@ impl Lease {
         self.state().strays = true;
     }
 
-    /// Removes the guard's share, and returns what to send. A repetition changes
-    /// nothing: the command names the number of holds to leave.
+    /// Removes the guard's share, and returns what to send. A repetition of that command changes nothing: it
+    /// releases all holds, or names the number of holds to leave.
     pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
         let mut state = self.state();
         let was_held = state.is_held();
@@ -454,7 +456,7 @@ impl Lease {
         if ends {
             self.held.ended();
         }
-        // Of several locks one was lost: the owner may still hold the others.
+        // If one lock of a set was lost, the owner may still hold the others.
         if told && self.held_lock.further.is_none() {
             return ReleaseAction::Silent;
         }

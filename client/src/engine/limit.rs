@@ -15,8 +15,9 @@ const REACHED: Duration = Duration::from_secs(1);
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
-/// A pause between retries is the time since the first error divided by this, within the limits below. So an
-/// acquire that waits for a failover of two seconds retries at most an eighth of a second after its end.
+/// A pause between retries is at most the time since the first error divided by this, within the limits
+/// below. So an acquire that waits for a failover of two seconds retries at most an eighth of a second after
+/// its end.
 const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -159,7 +160,8 @@ pub(crate) async fn sleep_until_changed(pause: Duration, news: impl Future<Outpu
     }
 }
 
-/// Returns a random duration, so that tasks that began together do not stay in step.
+/// Returns a random duration from half of `longest` to `longest`, so that tasks that began together do not
+/// stay in step.
 fn between_half_and(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

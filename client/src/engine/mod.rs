@@ -10,7 +10,7 @@
 //!      │
 //!      ├─► hold                   renewals that a guard requests, and its release
 //!      ├─► undo                   cancels and releases for an abandoned acquire, in the background
-//!      ├─► owner, contended       shared owners; locks whose last acquire had to wait
+//!      ├─► owner, contended       shared owners; locks that the last acquire found taken
 //!      ▼
 //!   context                       state that all parts of a client share
 //!      │

@@ -20,9 +20,9 @@
 //!   that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
 //!   know the session. Otherwise a late request could bind a lock to the old session again.
-//! - **S5** Bound locks count as held until `ttl` after the last answered `SESSION.NEXT` was sent. If the
-//!   server does not know the session before that time is over, it has forgotten the bindings, and the leases
-//!   alone count.
+//! - **S5** Bound locks count as held until `ttl`, less the safety margin, after the last answered request to
+//!   open or read the session was sent. If the server does not know the session before that time is over, it
+//!   has forgotten the bindings, and the leases alone count.
 //!
 //! [`Claim`]: crate::engine::acquire::claim::Claim
 
@@ -63,7 +63,7 @@ struct Shared {
     reply_timeout: Duration,
     ttl: Duration,
     idle: Duration,
-    /// Time without an answer after which waits give up the server.
+    /// Time without an answer of the server after which waits fail.
     silence: Duration,
 }
 
@@ -281,7 +281,8 @@ impl Uses {
     }
 }
 
-/// Returns whether the error means that the server does not know the session.
+/// Returns whether the error means that the server does not know the session. A module that is drained
+/// answers `TRYAGAIN`: it has closed the session, and has forgotten the bindings.
 fn is_forgotten(why: &Error) -> bool {
     matches!(why.code(), Some("NOSESSION" | "TRYAGAIN"))
 }

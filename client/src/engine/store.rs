@@ -36,7 +36,8 @@ pub(crate) async fn give_back_storing(
     stored
 }
 
-/// Stores the result and releases the lock. Temporary errors are retried while the lease lasts.
+/// Stores the result and releases the lock. Temporary errors are retried for the client's patience, while the
+/// lease lasts.
 async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<(), Error> {
     let held_lock = &lease.held_lock;
     let request = request::with_store(held_lock.release(GiveBack::DownTo(0)), result)?;

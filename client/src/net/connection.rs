@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Awaits `what`, and drives the connection at the same time unless it is driven elsewhere. If this
-    /// future is dropped before `what` is done, the connection must not be used any more.
+    /// future is dropped before `what` is done, the connection must not be used again.
     pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
         let mut driver = std::mem::replace(&mut *lock(&self.driver), Driver::Away);
         let mut what = pin!(what);
@@ -170,8 +170,8 @@ impl Together {
         self.state.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the reason that the server sent before it closed the connection, or else the error of the
-    /// write.
+    /// Returns the error for a full server if the server sent that reply before it closed the connection, or
+    /// else the error of the write.
     fn refusal(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);

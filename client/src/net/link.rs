@@ -121,7 +121,7 @@ impl Link {
         Err(runtime_is_gone())
     }
 
-    /// As [`live`](Self::live), with a deadline.
+    /// Returns a connection, as [`live`](Self::live) does, but an error if `end` passes first.
     pub(crate) async fn live_by(&self, end: Instant) -> Result<Arc<Live>, Error> {
         timeout_at(end, self.live()).await.map_err(|_| self.dialer.connector.too_slow())?
     }

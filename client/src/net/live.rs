@@ -103,7 +103,8 @@ impl Live {
         }
     }
 
-    /// As [`call`](Self::call). After a timeout no new commands are sent over this connection.
+    /// Sends a command, as [`call`](Self::call) does. After a timeout, no new commands are sent over this
+    /// connection.
     pub(crate) async fn ask(
         &self,
         cmd: &Cmd,
@@ -123,7 +124,8 @@ impl Live {
         self.call(cmd, self.clustered, patience).await
     }
 
-    /// As [`call`](Self::call) without a time limit: for waits, which the server ends.
+    /// Sends a command, as [`call`](Self::call) does, but without a time limit. For waits, which the server
+    /// ends, and for callers that have a limit of their own.
     pub(crate) async fn call_unlimited(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
         let answer = self.send(cmd, asking).await?;
         self.prove();

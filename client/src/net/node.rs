@@ -19,7 +19,7 @@ pub(crate) struct Node {
     renewals: Option<Link>,
     /// `true` after an error which is a sign that the slot map may be stale.
     troubled: AtomicBool,
-    /// Largest number of replicas that the node has had.
+    /// Largest number of replicas of the node that this client has seen.
     most_replicas: AtomicU32,
 }
 

@@ -1,4 +1,4 @@
-//! Spaces the attempts to connect to one node.
+//! Spaces the attempts to connect to one node, or to refresh a slot map.
 
 use crate::sync::{Mutex, lock};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// Pause after the first failed attempt. Each further pause is [`FACTOR`] times as long.
+/// Pause after the first failed attempt. Each further pause is [`FACTOR`] times as long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(20);
 const FACTOR: f32 = 1.5;
 

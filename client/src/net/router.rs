@@ -25,7 +25,7 @@ const HOPS: usize = 5;
 #[derive(Debug)]
 pub(crate) struct Router {
     to: To,
-    /// Time after which an answer is not expected any more.
+    /// Time after which an answer is no longer expected.
     reply_timeout: Duration,
 }
 
@@ -126,8 +126,8 @@ impl Router {
         }
     }
 
-    /// Refreshes the slot map if the error of a node is a sign that it may be stale. If the error is a
-    /// redirect, returns the new destination.
+    /// Starts a refresh of the slot map if the error of a node is a sign that the map may be stale. If the
+    /// error is a redirect, returns the new destination. Outside a cluster it does nothing.
     pub(crate) fn learn(&self, node: &Arc<Node>, trouble: &Error) -> Option<Route> {
         let To::Cluster(cluster) = &self.to else { return None };
         let Error::Server(error) = trouble else {
@@ -155,8 +155,8 @@ impl Router {
         self.call_via(key, cmd, patience, |_| {}).await
     }
 
-    /// As [`call`](Self::call). Before each attempt, calls `via` with the connection of the attempt. Only the
-    /// last attempt can have had an effect.
+    /// Sends a command, as [`call`](Self::call) does. Before each attempt, calls `via` with the connection of
+    /// the attempt. Only the last attempt can have had an effect.
     pub(crate) async fn call_via(
         &self,
         key: &[u8],
@@ -174,8 +174,8 @@ impl Router {
         }
     }
 
-    /// As [`learn`](Self::learn). If the error is a redirect and the limit of redirects is not reached,
-    /// replaces the route and returns `true`.
+    /// Handles an error, as [`learn`](Self::learn) does. If the error is a redirect and the limit of
+    /// redirects is not reached, replaces the route and returns `true`.
     pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
         let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
         let hops = route.hops + 1;

@@ -144,7 +144,8 @@ impl Sentinels {
         Ok((connection, primary_epoch))
     }
 
-    /// Returns the primary, if a Sentinel has named it less than [`FRESH`] ago.
+    /// Returns the primary if a Sentinel has named it less than [`FRESH`] ago, and the last attempt to
+    /// connect did not fail.
     fn known(&self) -> Option<(At, Arc<PrimaryEpoch>)> {
         let state = self.state();
         let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);

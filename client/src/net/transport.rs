@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-/// Number of commands that can be queued on a connection before its callers have to wait.
+/// Number of calls that can be queued on a connection before further callers have to wait. A pipeline is one
+/// call.
 const BUFFERED: usize = 1024;
 
 type Addresses<'a> = Box<dyn Iterator<Item = SocketAddr> + Send + 'a>;
@@ -84,7 +85,7 @@ impl Transport {
         }
     }
 
-    /// Connects to the addresses of the host, staggered, and returns the first stream that is accepted.
+    /// Connects to the addresses of the host, staggered, and returns the first stream that is established.
     async fn open_tcp(
         &self,
         host: &str,

@@ -48,9 +48,9 @@ commands! {
 pub trait AsyncLockCommands {
     /// Acquires the lock if it is free, or once more if this owner holds it.
     ///
-    /// Never waits: returns `None` if another owner holds the lock, or if other clients wait for
-    /// it. A new grant lasts `lease`. A reentry returns the same token and one hold more. It never
-    /// shortens the lease: the longer one of the remaining lease and `lease` applies.
+    /// Never waits: returns `None` if another owner holds the lock, if other clients wait for it, or if the
+    /// server is in quarantine. A new grant lasts `lease`. A reentry returns the same token and one hold
+    /// more. It never shortens the lease: the longer one of the remaining lease and `lease` applies.
     ///
     /// `lease` is 1 ms to the server's `kvlock.max-lease-ms`, 24 hours by default.
     ///
@@ -483,9 +483,9 @@ pub trait AsyncLockCommands {
 
     /// Takes the lock from its holder, and hands it to the first waiter.
     ///
-    /// Returns `true` if the lock was held. The former holder is not notified: until it renews or releases,
-    /// it works without protection. This is for operators. The command has the ACL categories
-    /// `@dangerous` and `@admin`.
+    /// Returns `true` if the lock was held. The former holder is not notified, unless it observes the lock:
+    /// until it renews or releases, it works without protection. This is for operators. The command has the
+    /// ACL categories `@dangerous` and `@admin`.
     ///
     /// # Errors
     ///

@@ -105,7 +105,7 @@ impl Error {
     }
 
     /// Returns the code of the server's error, which is its first word, such as `READONLY`. Returns `None` if
-    /// there is none.
+    /// the error has no code.
     ///
     /// ```
     /// assert_eq!(kvlock::Error::NotALock.code(), Some("WRONGTYPE"));

@@ -12,7 +12,8 @@ use std::time::Duration;
 pub enum LockState {
     /// Not held.
     Free,
-    /// Held by one owner, or shared.
+    /// Held by one owner, or shared. A lock with thousands of sharers may be reported as held although all
+    /// their leases have ended, until a client requests the lock.
     Held,
 }
 
@@ -25,15 +26,15 @@ pub struct LockInfo {
     pub state: LockState,
     /// `true` if readers share the lock; `false` if one owner holds it exclusively, or if it is free.
     pub shared: bool,
-    /// Number of owners that hold the lock. For a shared lock it may include some whose leases have just
-    /// ended.
+    /// Number of owners that hold the lock. For a shared lock it includes sharers whose leases have ended,
+    /// until the server removes them.
     pub holders: u64,
     /// The exclusive owner; `None` if the lock is free or shared.
     pub owner: Option<Vec<u8>>,
     /// Number of holds of the exclusive owner; 0 if the lock is free or shared.
     pub holds: u64,
-    /// The token of the grant, shared by all sharers; `None` if the lock is free, or was acquired
-    /// by a Redisson client.
+    /// The token of the grant; all sharers have the same one. `None` if the lock is free, or if a Redisson
+    /// client acquired it.
     pub token: Option<Token>,
     /// Remaining lease. For a shared lock, the remaining lease that ends last. `None` if the lock is free,
     /// or if its TTL was removed.
@@ -61,8 +62,8 @@ pub struct Waiter {
     pub client_id: Option<u64>,
     /// First 8 digits of the session's id, for a wait through a session: see `SESSION.LIST`.
     pub session: Option<String>,
-    /// All locks that it waits for, if it waits for several in one step; otherwise empty. `None` stands for a key
-    /// that the user may not read.
+    /// All locks that it waits for, if it waits for several in one step; otherwise empty. `None` stands for a
+    /// key that the user may not read.
     pub set: Vec<Option<Vec<u8>>>,
     /// The first lock of `set` that it still waits for.
     pub waits_for: Option<Vec<u8>>,
@@ -90,7 +91,7 @@ pub struct SemaphoreInfo {
 pub struct LatchInfo {
     /// Count that is left; 0 if the latch is open.
     pub count: u64,
-    /// Number of participants that have counted.
+    /// Number of named participants that have counted the latch down.
     pub participants: u64,
     /// Time until the server deletes the latch; `None` if it is open or has no lifetime.
     pub lifetime_left: Option<Duration>,

@@ -37,17 +37,17 @@ pub enum Loss {
     /// The server took the grant back, since the client disconnected before it received the grant. Seen by
     /// observers.
     TakenBack,
-    /// It was taken away with `LOCK.FORCERELEASE`. Seen by the holder, if the lock is
+    /// The lock was taken away with `LOCK.FORCERELEASE`. Seen by the holder, if the lock is
     /// [observed](crate::Lock::observed), and by observers.
     Forced,
-    /// The key was deleted or overwritten. Seen by the holder, if the lock is observed or the key is not a
-    /// lock any more, and by observers.
+    /// The key was deleted or overwritten. Seen by the holder, if the lock is observed or the key now holds
+    /// something else, and by observers.
     Deleted,
     /// The database was flushed. Seen by the holder, if the lock is observed, and by observers.
     Flushed,
     /// Another owner holds it. Seen by the holder; observers see the new leader.
     Taken,
-    /// The server does not have this grant any more, and the reason is not known. A holder sees it if its
+    /// The server no longer has this grant, and the reason is not known. A holder sees it if its
     /// lock is not observed, or was lost in a restart or failover. An observer sees it if a newer server
     /// reports a reason that this version does not know.
     Forgotten,

@@ -21,7 +21,7 @@ pub(crate) struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) owner: Vec<u8>,
-    /// 0 if there is none: the holder is a Redisson client.
+    /// Token of the grant; 0 if the holder is a Redisson client, which has no token.
     pub(crate) token: Token,
     pub(crate) value: Vec<u8>,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Reply to a wait through a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Queued {
-    /// The wait is in the queue, since this moment of the server's monotonic clock.
+    /// The wait is in the queue. Has the moment of this reply on the server's monotonic clock.
     At(Duration),
     /// The wait is not in the queue: it was answered at once, as an acquire.
     Not(Option<Grant>),

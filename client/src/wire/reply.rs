@@ -5,14 +5,15 @@ use crate::wire::value::{Parts, Read, malformed};
 use redis::{ParsingError, Value};
 use std::fmt;
 
-/// A fencing token: an integer that grows with every new grant of a lock.
+/// A fencing token: an integer that grows with every new grant of a lock. Only the sharers of one shared
+/// period have the same token.
 ///
 /// Send it with every write to the resource that the lock guards. The resource must refuse a token
 /// that is smaller than the largest it has seen, or equal but from another owner. Then an owner that was
 /// paused past the end of its lease can do no harm when it resumes.
 ///
-/// Reentry and renewal keep the token. Tokens of different keys are not comparable. They are below
-/// 2^53, so a floating-point number can hold them exactly.
+/// Reentry and renewal keep the token, unless the renewal [raises](crate::Guard::raise_token) it. Tokens of
+/// different keys are not comparable. They are below 2^53, so a floating-point number can hold them exactly.
 ///
 /// ```
 /// use kvlock::Token;
@@ -85,7 +86,7 @@ pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, Parsing
     }
 }
 
-/// 1 or 0: `LOCK.CANCEL` and `LOCK.FORCERELEASE` reply whether they had an effect.
+/// Reads the 1 or 0 with which commands such as `LOCK.CANCEL` reply whether they had an effect.
 impl Read for bool {
     fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
         match u64::read(value, what)? {

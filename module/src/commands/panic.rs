@@ -1,5 +1,6 @@
-//! `LOCK.PANIC entry` provokes a panic, so that tests can check the guard. `LOCK.PANIC past-the-end` reads
-//! beyond a buffer, which a memory checker must report. The command exists only in test builds.
+//! `LOCK.PANIC entry` provokes a panic at the next entry of this kind, so that tests can check the guard.
+//! `LOCK.PANIC past-the-end` reads beyond a buffer, which a memory checker must report. The command exists
+//! only in test builds.
 
 use super::operation::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Entry, Reply, provoke_at, read_past_the_end};

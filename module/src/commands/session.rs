@@ -48,7 +48,7 @@ impl Operation for SessionOpen {
     }
 }
 
-/// `SESSION.NEXT id ack timeout-ms [COUNT n]`
+/// `SESSION.NEXT id ack timeout-ms [COUNT count]`
 pub(super) struct SessionNext;
 
 impl Operation for SessionNext {

@@ -144,8 +144,8 @@ fn saying(
     changes.map(|(change, member)| change.saying(says.filter(|_| !member.under))).collect()
 }
 
-/// Releases each lock of a set, except locks that the owner does not hold. Stores the result only if the
-/// owner holds all of them.
+/// Releases each lock of a set, except locks that the owner does not hold. With a `MISMATCH`, releases none.
+/// Stores the result only if the owner holds all of them, and there is no `MISMATCH`.
 pub(super) fn release(
     server: &mut Server,
     ctx: &Ctx<'_>,

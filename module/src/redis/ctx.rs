@@ -93,7 +93,7 @@ impl Ctx<'_> {
         unsafe { Text::from_raw(name) }
     }
 
-    /// Returns whether the caller's user may read a key.
+    /// Returns whether the caller's user may read a key. `false` if the server has no functions to find out.
     pub(crate) fn may_read(&self, key: Arg<'_>) -> bool {
         let (Some(find), Some(check), Some(free)) = (
             optional!(RedisModule_GetModuleUserFromUserName),
@@ -218,7 +218,7 @@ impl Ctx<'_> {
         sent_or_counted(sent, command);
     }
 
-    /// As [`Self::replicate`], for a command with a key and a number.
+    /// Sends a command with a key and a number, as [`Self::replicate`] does.
     pub(super) fn replicate_number(&self, command: &CStr, key: Arg<'_>, number: u64) {
         let replicate = required!(RedisModule_Replicate);
         let (digits, format) = (&mut itoa::Buffer::new(), c"sb".as_ptr());
@@ -232,8 +232,8 @@ impl Ctx<'_> {
         sent_or_counted(sent, command);
     }
 
-    /// As [`Self::replicate`], for `RESTORE` of a key with a value in the format of `DUMP`. `at` is its
-    /// expiry time in milliseconds since 1970, 0 for none. `words` are `REPLACE` and `ABSTTL`.
+    /// Sends `RESTORE` of a key with a value in the format of `DUMP`, as [`Self::replicate`] does. `at` is
+    /// the expiry time of the key in milliseconds since 1970, 0 for none. `words` are `REPLACE` and `ABSTTL`.
     pub(super) fn replicate_value(&self, key: Arg<'_>, at: u64, dump: &[u8], words: [Arg<'_>; 2]) {
         let replicate = required!(RedisModule_Replicate);
         let ([replace, abs_ttl], length) = (words, dump.len());

@@ -1,7 +1,7 @@
 //! The guard at every entry from the server.
 //!
 //! A panic that leaves an `extern "C"` function aborts the process, which is the database server. So each
-//! such function only calls [`guard`].
+//! such function runs all code that may panic inside [`guard`] or [`catch`].
 
 use std::any::Any;
 use std::ffi::CString;

@@ -38,7 +38,7 @@ const LARGE: usize = 64;
 /// longer field keeps the larger encoding, even without that field.
 const SHORT: usize = 64;
 
-/// Number of fields that one call of the module API writes.
+/// Largest number of fields that one call of the module API writes.
 const AT_ONCE: usize = 3;
 
 const DELETED: u8 = 1;
@@ -262,7 +262,7 @@ impl Key<'_> {
         unsafe { delete(self.raw) };
     }
 
-    /// The bytes of a string.
+    /// Returns the bytes of a string.
     pub(crate) fn string(&self) -> Vec<u8> {
         let access = required!(RedisModule_StringDMA);
         let mut length = 0;

@@ -6,7 +6,7 @@ use redis_module::alloc::RedisAlloc;
 
 use super::api::required;
 
-/// Alignment, in bytes, of a block from C's `malloc`. Sufficient for any type.
+/// Alignment, in bytes, of a block from C's `malloc`. Sufficient for every basic type of C.
 const ALIGNMENT: usize = 16;
 
 /// The server's allocator.
@@ -48,7 +48,7 @@ pub(super) fn is_aligned() -> bool {
     // they align.
     let memory = unsafe { alloc(4 * ALIGNMENT) };
     let is_aligned = memory.addr().is_multiple_of(ALIGNMENT);
-    // SAFETY: just allocated, and not used any more.
+    // SAFETY: just allocated, and not used again.
     unsafe { free(memory) };
     is_aligned
 }

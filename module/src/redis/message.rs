@@ -7,7 +7,7 @@ use std::ffi::CStr;
 /// Reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Nil: not held, not granted.
+    /// Nil, for example if a lock is not granted or not held.
     Nil,
     /// A number.
     Number(u64),
@@ -78,7 +78,7 @@ pub(crate) enum ServerEvent {
     Swapped(i32, i32),
     /// A data set was loaded.
     Loaded,
-    /// The server's cron ran, about ten times a second.
+    /// The server's cron ran, by default about ten times per second.
     Cron,
     /// The connection of the client with this id is being closed.
     ClientClosed(u64),

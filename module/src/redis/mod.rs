@@ -11,7 +11,7 @@
 //! | called from | may write | may block | may reply |
 //! |---|---|---|---|
 //! | a command | yes | unless [`Ctx::must_not_block`] | yes |
-//! | a timer | if [`Ctx::may_write_unasked`] and [`Ctx::refusal_to_write`] | no | by answering a [`Parked`] client |
+//! | a timer | if [`Ctx::may_write_unasked`], and no [`Ctx::refusal_to_write`] | no | by answering a [`Parked`] client |
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
 //! | a client's end (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
 //!

@@ -11,8 +11,8 @@ use super::guard::{Payload, catch};
 use super::key::Key;
 use super::text::Arg;
 
-/// Position of a scan in a hash. A cursor can be used with any hash. Even if the hash changes between two
-/// steps, the scan returns each field that stays in it.
+/// Position of a scan in a hash. After a restart, a cursor can be used with any hash. Even if the hash
+/// changes between two steps, the scan returns each field that stays in it.
 #[derive(Debug)]
 pub(crate) struct Cursor(*mut raw::RedisModuleScanCursor);
 

@@ -179,7 +179,8 @@ pub(super) enum KeyAccess {
 }
 
 impl ArgSpec {
-    /// Returns the word with which an option begins.
+    /// Returns the word with which an option begins. `None` for any other argument, and for a choice of two
+    /// words.
     pub(super) fn word(&self) -> Option<&'static CStr> {
         match self {
             Self::Key

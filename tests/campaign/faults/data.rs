@@ -49,8 +49,7 @@ impl Stranger<'_> {
     fn compare(&mut self) -> Result<(), ReceiveError> {
         let begun = Instant::now();
         self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
-        // A key that expires during a comparison may be missing on one side only. In the next comparison it
-        // is missing on both sides.
+        // A difference counts only if it stays: at first, a write may still be in flight.
         let looks = (0..LOOKS).map(|_| self.at.difference());
         let seen: Option<Vec<String>> = looks.take_while(|_| begun.elapsed() < LOOK).collect();
         if let Some(mut seen) = seen.filter(|seen| seen.len() == LOOKS) {

@@ -20,8 +20,9 @@ use std::time::Duration;
 impl Lock {
     /// Acquires the lock. Waits in the queue behind earlier waiters, without a time limit.
     ///
-    /// Tasks of one client are served in the order of their calls, and all processes in order of arrival at
-    /// the server. With an [`owner`](Self::owner) that holds the lock, this re-enters at once.
+    /// All tasks and processes are served in the order in which their waits arrive at the server. For tasks
+    /// of one client, this is nearly always the order of their calls. With an [`owner`](Self::owner) that
+    /// holds the lock, this re-enters at once.
     ///
     /// # Errors
     ///
@@ -50,8 +51,8 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock if that is possible without waiting. `None` if another owner holds the lock, or if
-    /// other clients wait for it.
+    /// Acquires the lock if that is possible without waiting. `None` if another owner holds the lock, if
+    /// other clients wait for it, or if the server is in quarantine.
     ///
     /// # Errors
     ///
@@ -143,7 +144,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; the errors of
+    /// [`Lost`](Error::Lost) if that owner no longer holds the lock with that token; the errors of
     /// [`try_acquire`](Self::try_acquire). After an error the lock is as it was, perhaps with a longer
     /// lease, and the call can be repeated.
     ///

@@ -10,17 +10,18 @@ use redis::{Cmd, ParsingError, Value};
 use std::time::Duration;
 
 impl Lock {
-    /// Takes the lock away from its holder, and grants it to the first waiter. Returns whether the lock was
+    /// Takes the lock away from its holders, and grants it to the first waiter. Returns whether the lock was
     /// held.
     ///
-    /// For operators. The holder learns of the loss at its next renewal, or at once if it
+    /// For operators. A holder learns of the loss at its next renewal, or at once if it
     /// [observes](Self::observed) the lock. Until then it works without protection. Needs the right (ACL)
     /// to `LOCK.FORCERELEASE`.
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock); network errors. The
-    /// command is sent once: repeated, it would take the lock away from the next holder.
+    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock);
+    /// [`Invalid`](Error::Invalid) if the name is out of range; network errors. The command is sent once:
+    /// repeated, it would take the lock away from the next holder.
     ///
     /// # Cancel safety
     ///
@@ -33,7 +34,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied) and network errors.
+    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied), [`Invalid`](Error::Invalid) if the name is
+    /// out of range, and network errors.
     ///
     /// # Cancel safety
     ///
@@ -56,7 +58,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info). Cancel safe.
+    /// The errors of [`info`](Self::info); [`Invalid`](Error::Invalid) if `count` is not 1 to 1,000. Cancel
+    /// safe.
     ///
     /// # Examples
     ///
@@ -83,8 +86,10 @@ impl Lock {
 
     /// Returns the number of holds of this owner at the server; 0 if it does not hold the lock.
     ///
-    /// It may differ from the number of its [guards](crate::Guard::holds) after a re-entry or a release
-    /// whose answer was lost. That has no effect, since the last guard releases all holds.
+    /// For an exclusive lock it may differ from the number of the owner's [guards](crate::Guard::holds) after
+    /// a re-entry or a release whose answer was lost. That has no effect, since the last guard releases all
+    /// holds. For a shared lock the server does not report the holds of one owner: this returns the number of
+    /// guards if the server still has their token.
     ///
     /// # Errors
     ///
@@ -131,7 +136,8 @@ impl Lock {
         Ok(self.hold_count(owner).await? > 0)
     }
 
-    /// Returns the rest of the holder's lease; `None` if the lock is free.
+    /// Returns the rest of the holder's lease; for a shared lock, of the longest lease. `None` if the lock is
+    /// free, or if the TTL of its key was removed.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use crate::wire::error::Error;
 use crate::wire::request::Mode;
 use std::sync::Arc;
 
-/// Largest number of locks that a server grants in one step.
+/// Largest number of locks that a server accepts in one command.
 const SET_MAX: usize = 64;
 
 impl Lock {
@@ -21,8 +21,9 @@ impl Lock {
         (&self.inner.place, self.inner.database, self.inner.router.slot(&self.key))
     }
 
-    /// Adds another lock to the step. Returns the lock if that is impossible: it is on another server or in
-    /// another slot, differs in more than its name and mode, or the step would have too many locks.
+    /// Adds another lock to the step. Returns the lock if that is impossible: it is of another client or in
+    /// another slot, it differs in its lease or binding, or the step would have too many locks. Also if one
+    /// of both has an owner, a value or a ready-key, or is observed.
     pub(crate) fn join(&mut self, other: Self) -> Option<Self> {
         let is_plain = |lock: &Self| {
             lock.owner.is_none() && lock.value.is_none() && lock.unless.is_none() && !lock.observed
@@ -43,7 +44,8 @@ impl Lock {
         } else if self.mode == Mode::Alone {
             further.under.extend(std::iter::once(other.key).chain(its.with));
         } else {
-            // The mode of the command applies to its first lock, so the exclusive one comes first.
+            // The mode of the command applies to its first lock and to `WITH`, so the exclusive locks become
+            // these. `UNDER` has the shared ones.
             further.under.push(std::mem::replace(&mut self.key, other.key));
             further.under.extend(std::mem::replace(&mut further.with, its.with));
             self.mode = other.mode;

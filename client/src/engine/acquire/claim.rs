@@ -183,7 +183,7 @@ impl Claim {
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
-    /// Creates a lease from a grant. The watchdog then renews it.
+    /// Creates a lease from a grant. The watchdog then watches it.
     pub(crate) fn hold(&self, granted: Granted, term: LeaseSpec) -> Result<Held, Error> {
         let Granted { grant, since, runs } = granted;
         let held_lock = HeldLock {

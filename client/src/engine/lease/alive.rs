@@ -3,11 +3,11 @@
 use crate::engine::lease::Lease;
 use std::sync::{Arc, Weak};
 
-/// Number of leases that each call checks.
+/// Number of leases that each [`Leases::add`] and [`Leases::any`] checks.
 const LOOKS: usize = 16;
 
-/// Leases, some of which may have ended. Each call removes a few ended leases, so its average time does not
-/// depend on their number.
+/// Leases, some of which may have ended. Each [`add`](Self::add) and [`any`](Self::any) removes ended leases
+/// that it finds, so its average time does not depend on their number.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     list: Vec<Weak<Lease>>,

@@ -33,7 +33,7 @@ impl Belief {
 /// binding to the last one.
 #[derive(Debug)]
 pub(crate) struct Binding {
-    /// 1 if the lease is bound to a session. Read without the mutex.
+    /// 1 after the first request to bind the lease. Read without the mutex.
     any: AtomicU64,
     to: Mutex<Vec<Arc<Belief>>>,
 }
@@ -43,7 +43,7 @@ impl Binding {
         Self { any: AtomicU64::new(0), to: Mutex::new(Vec::new()) }
     }
 
-    /// Returns whether the lease is bound to a session, which may have ended.
+    /// Returns whether the lease was ever bound, or requested to be bound. The session may have ended.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Acquire) != 0
     }

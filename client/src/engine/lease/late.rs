@@ -64,9 +64,9 @@ impl Late {
         renewal
     }
 
-    /// Records the answer to a renewal, and forgets renewals that were given up earlier on the same
-    /// connection. Returns the longest lease that may be counted, which renewals in flight at the same time
-    /// limit.
+    /// Records the answer to a renewal. Forgets renewals over the same connection that were given up before
+    /// this one was sent. Returns the longest lease that may be counted, which renewals in flight at the same
+    /// time limit.
     pub(crate) fn answered(&mut self, renewal: RenewalId) -> Duration {
         let place = self.in_flight.iter().position(|other| other.renewal == renewal);
         let most = place.map_or(Duration::MAX, |place| self.in_flight.swap_remove(place).beside);

@@ -53,8 +53,8 @@ impl Lease {
         self.lose(true, why);
     }
 
-    /// Records a suspected loss with its reason, and makes a renewal due. Its answer shows whether the lock
-    /// is lost.
+    /// Records a suspected loss with its reason, and makes a renewal due. The answer to a renewal that was
+    /// sent later shows whether the lock is lost.
     pub(crate) fn suspect(&self, why: Loss, now: Moment) {
         let mut state = self.state();
         state.suspicion = Some((why, state.late.last_number()));

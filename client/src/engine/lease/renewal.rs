@@ -21,8 +21,9 @@ pub(crate) enum WatchdogAction {
     Done,
 }
 
-/// Range of the pause before a failed renewal is tried again.
+/// Shortest pause before a failed renewal is tried again.
 const SOON: Duration = Duration::from_millis(5);
+/// Longest pause before a failed renewal is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Lease {
@@ -54,7 +55,7 @@ impl Lease {
     }
 
     /// Starts the renewal that is due, and returns its length. The watchdog sends no other renewal until
-    /// this one has ended. `None` if none is due any more, since the guard was dropped after the check.
+    /// this one has ended. `None` if none is due, for example since the guard was dropped after the check.
     pub(crate) fn take_up(&self, now: Moment) -> Option<Duration> {
         let mut state = self.state();
         let due = state.is_held() && state.renew_at <= now;
@@ -72,8 +73,8 @@ impl Lease {
         renewal
     }
 
-    /// Records the outcome of a renewal. Returns the error if the server did not, or may not, have executed
-    /// it.
+    /// Records the outcome of a renewal. Returns the error if the server has not executed it, or may not
+    /// have.
     pub(crate) fn answered(
         &self,
         renewal: RenewalId,
@@ -134,7 +135,7 @@ impl Lease {
         state.check = state.suspicion.is_some();
     }
 
-    /// Records that a renewal was answered or had no effect. It does not limit the lease any more.
+    /// Records that a renewal was answered or had no effect. From then on it does not limit the lease.
     pub(crate) fn refused(&self, renewal: RenewalId) {
         let _nothing_counts = self.state().late.answered(renewal);
         self.answered.notify_waiters();

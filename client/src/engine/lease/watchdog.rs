@@ -61,7 +61,8 @@ struct Task {
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     entries: BTreeMap<(Moment, u64), Arc<Lease>>,
-    /// When the task wakes; `None` while the task is working and checks the agenda before it sleeps.
+    /// When the task wakes, as of its last sleep; `None` before the first one. A task that works checks the
+    /// agenda again before it sleeps.
     sleeps_until: Option<Moment>,
     closed: bool,
 }
@@ -135,7 +136,8 @@ impl Watchdog {
         self.woken.notify_one();
     }
 
-    /// Starts the task unless it runs.
+    /// Remembers the runtime of the caller, and starts the task unless it runs. Does nothing outside a
+    /// runtime.
     pub(crate) fn keep_running(self: &Arc<Self>) {
         let Ok(here) = Handle::try_current() else { return };
         let mut task = lock(&self.task);
@@ -218,7 +220,7 @@ impl Watchdog {
         }
     }
 
-    /// Makes all leases due.
+    /// Makes a renewal of each lease due.
     async fn hurry(&self) {
         let all: Vec<_> = lock(&self.agenda).entries.values().cloned().collect();
         for some in all.chunks(CHUNK) {

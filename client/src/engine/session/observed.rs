@@ -1,4 +1,4 @@
-//! State of an observed lock, and the leases of this process on it.
+//! State of an observed lock, and the leases of this client on it.
 //!
 //! - **O1** The reported term never decreases: older terms of a deposed server are ignored. A holder without
 //!   a token is the exception: it is reported with term 0.
@@ -93,13 +93,13 @@ struct State {
     term: Option<Token>,
     /// `true` if the lock was shared in the last report.
     shared: bool,
-    /// Leases of this process on that lock, current and earlier ones.
+    /// Observed leases of this client on the lock. Some may have ended.
     holders: Vec<Weak<Lease>>,
     /// The task that observes the lock.
     task: Option<JoinHandle<()>>,
 }
 
-/// Leases of this process that contradict a report, and the reason if they are lost.
+/// Leases of this client that contradict a report, and the reason if they are lost.
 pub(crate) struct Suspects {
     pub(crate) leases: Vec<Arc<Lease>>,
     pub(crate) why: Loss,
@@ -139,7 +139,7 @@ impl Observed {
         suspects
     }
 
-    /// Returns the leases of this process that contradict a report.
+    /// Returns the leases of this client that contradict a report.
     pub(crate) fn suspects(&self, known: &Known) -> Suspects {
         let holder = known.holder.as_ref();
         let mut state = lock(&self.state);
@@ -158,7 +158,7 @@ impl Observed {
         Suspects { leases: leases.into_iter().filter(contradicts).collect(), why }
     }
 
-    /// Adds a lease of this process on the lock, unless it is listed already.
+    /// Adds a lease of this client on the lock, unless it is listed already.
     pub(crate) fn held_by(&self, lease: &Arc<Lease>) {
         let holder = Arc::downgrade(lease);
         let mut state = lock(&self.state);

@@ -1,8 +1,8 @@
 //! The task that opens a session, reads it, connects again when its connection breaks, and is its heartbeat.
 //!
 //! It sends `SESSION.NEXT id ack` in a loop; each request waits at the server for up to a tenth of the ttl.
-//! While outcomes are awaited and no lock is bound, two requests are in flight, so that the server always
-//! has one to answer. On one connection, each request continues where the one before it ended.
+//! While outcomes or changes are awaited and no lock is bound, two requests are in flight, so that the server
+//! always has one to answer. On one connection, each request continues where the one before it ended.
 
 use crate::engine::clock::Moment;
 use crate::engine::limit::pause_after;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Number of heartbeats in the ttl of a session. When the server stops answering, bound locks count from
-/// when the last answered heartbeat was sent.
+/// Smallest number of heartbeats in the ttl of a session. When the server stops answering, the time of bound
+/// locks counts from the moment at which the last answered heartbeat was sent.
 const BEATS: u32 = 10;
 
 /// The reader of a session. Dropped with its task, it ends the session.

@@ -12,9 +12,10 @@ use std::time::Duration;
 commands! {
 /// The `SEM.*` commands, as methods of every async connection of redis-rs.
 ///
-/// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about owners, leases, connections for
-/// waiting, errors and cancellation applies here too. An owner that asks again for the number of permits that it
-/// holds keeps them, so every command can be repeated.
+/// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about owners, leases, connections
+/// for waiting, errors and cancellation applies here too. An owner that asks again for the number of permits
+/// that it holds keeps them, so these commands can be repeated. The exception is
+/// [`sem_acquire_all`](Self::sem_acquire_all): a repetition also acquires permits that have become free.
 ///
 /// # Examples
 ///
@@ -36,24 +37,26 @@ pub trait AsyncSemaphoreCommands {
     sem_set(key, permits: u32) -> () =
         Ok(request::set_permits(key, permits, false)), |_| Ok(());
 
-    /// The same, unless it was said before: `true` if it was not.
+    /// Sets the number of permits, unless it is set already. Returns `true` if this call set it.
     sem_set_once(key, permits: u32) -> bool =
         Ok(request::set_permits(key, permits, true)), |said| Ok(said != Value::Nil);
 
-    /// Takes `permits` permits if they are free. Returns the number that the owner holds then.
+    /// Acquires `permits` permits if they are free and no other client waits. Returns the number that the
+    /// owner holds then, or `None`.
     sem_acquire(key, owner, permits: u32, lease: Duration) -> Option<u64> =
         request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits));
 
-    /// Takes all permits that are free. Returns their number, if there are any.
+    /// Acquires all permits that are free, if no other client waits. Returns the number that the owner holds
+    /// then, or `None` if it acquired none.
     sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
         request::acquire(Mode::AllPermits, key, owner, lease, None);
 
-    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. `None` when `timeout` has passed
-    /// or the wait was cancelled.
+    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. `None` when `timeout` has
+    /// passed or the wait was cancelled.
     sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
         request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None);
 
-    /// Gives back all permits of this owner; `None` if it holds none.
+    /// Releases all permits of this owner, and returns 0. `None` if it holds none.
     sem_release(key, owner) -> Option<u64> =
         Ok(request::release(Mode::Permits(1), key, owner, GiveBack::All));
 
@@ -61,7 +64,7 @@ pub trait AsyncSemaphoreCommands {
     sem_renew(key, owner, lease: Duration) -> Option<Duration> =
         request::renew(Mode::Permits(1), key, owner, lease, None);
 
-    /// Takes this owner out of the queue; `false` if it was in none.
+    /// Removes this owner from the queue. Returns `false` if it was not in the queue.
     sem_cancel(key, owner) -> bool =
         Ok(request::cancel(Mode::Permits(1), key, owner));
 
@@ -88,7 +91,8 @@ commands! {
 /// # Ok(()) }
 /// ```
 pub trait AsyncLatchCommands {
-    /// Closes a latch with that count, for that time at most; `false` if it is closed already.
+    /// Sets a latch to `count`, for at most `lifetime`. Returns `false`, and changes nothing, if the latch is
+    /// already counting.
     latch_set(key, count: u32, lifetime: Option<Duration>) -> bool =
         request::set_latch(key, count, lifetime), |set| Ok(set != Value::Nil);
 
@@ -97,7 +101,8 @@ pub trait AsyncLatchCommands {
     latch_count_down(key, participant: Option<&[u8]>) -> Option<u64> =
         Ok(request::count_down(key, participant));
 
-    /// Waits until the latch is open; `false` if `timeout` has passed before.
+    /// Waits until the latch is open. Returns `false` if `timeout` has passed before that, or if the wait was
+    /// cancelled.
     latch_wait(key, waiter, timeout: Option<Duration>) -> bool =
         request::wait(Mode::Latch, key, waiter, Duration::ZERO, timeout, None, None), is_open;
 
@@ -105,7 +110,7 @@ pub trait AsyncLatchCommands {
     latch_cancel(key, waiter) -> bool =
         Ok(request::cancel(Mode::Latch, key, waiter));
 
-    /// Returns the count that is left.
+    /// Returns the count that is left, and the numbers of participants and waiters.
     latch_info(key) -> LatchInfo =
         Ok(request::latch_info(key));
 }

@@ -1,4 +1,4 @@
-//! What the commands can be told beyond what they need.
+//! Options of the commands.
 
 use crate::wire::request::{self, GiveBack, Mode, ToStore};
 use redis::{Cmd, RedisResult};
@@ -50,23 +50,24 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Sets the number of holds after the command, 1 to 4,294,967,295. An owner with one hold less gets one more.
-    /// An owner with this number of holds keeps them, so the same command can be sent
-    /// again. A first acquire has 1, the reentry after it 2.
+    /// Sets the number of holds after the command, 1 to 4,294,967,295. An owner with one hold less gets one
+    /// more. An owner with this number of holds keeps them, so the same command can be sent again. A first
+    /// acquire has 1, the reentry after it 2.
     pub fn holds(mut self, holds: u32) -> Self {
         self.holds = Some(holds);
         self
     }
 
-    /// Sets the owner's value, for example the address of a leader: up to 1,024 bytes. `LOCK.INFO` and observers of
-    /// the lock return it.
+    /// Sets the owner's value, for example the address of a leader: up to 1,024 bytes. `LOCK.INFO` and
+    /// observers of the lock return it.
     pub fn value(mut self, value: &'a [u8]) -> Self {
         self.value = Some(value);
         self
     }
 
-    /// Acquires the lock only if this key does not exist: it is the result of the work. If it exists, or comes to exist
-    /// while the caller waits, the reply is `None`, and `GET` returns the result. In a cluster both keys are in the same slot.
+    /// Acquires the lock only if this key, which stores the result of the work, does not exist. If it exists,
+    /// or is stored while the caller waits, the reply is `None`, and `GET` returns the result. An owner that
+    /// already holds the lock re-enters all the same. In a cluster both keys must be in the same slot.
     pub fn unless(mut self, ready_key: &'a [u8]) -> Self {
         self.unless = Some(ready_key);
         self
@@ -79,7 +80,7 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Shares these locks too, in each mode.
+    /// Shares these locks too, even if the lock itself is acquired exclusively.
     pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.under = keys;
         self
@@ -135,15 +136,14 @@ impl<'a> ReleaseOptions<'a> {
     }
 
     /// Stores a result in the same step, if the owner holds the lock. Without a `ttl` it stays until it is
-    /// deleted. Waiters with that [ready-key](AcquireOptions::unless) get
-    /// `None` at once.
+    /// deleted or evicted. Waiters with that [ready-key](AcquireOptions::unless) get `None` at once.
     pub fn store(mut self, ready_key: &'a [u8], value: &'a [u8], ttl: Option<Duration>) -> Self {
         self.result = Some(ToStore { key: ready_key, value, ttl });
         self
     }
 
-    /// Releases these locks too, which were acquired with [`AcquireOptions::with`]. `None` is the reply if any of
-    /// them is not held; the others are released.
+    /// Releases these locks too, which were acquired with [`AcquireOptions::with`]. The reply is `None` if
+    /// any of them is not held; the others are released.
     pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.with = keys;
         self
