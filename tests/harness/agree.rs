@@ -44,12 +44,12 @@ pub fn data(server: &Server) -> Vec<String> {
 /// these are compared for the keys in both lists.
 #[must_use]
 pub fn differ(one: &[String], other: &[String]) -> bool {
-    fn key(line: &String) -> Option<(&str, &str)> {
+    fn key(line: &str) -> Option<(&str, &str)> {
         line.rsplit_once(" until ")
     }
-    let ends: HashMap<_, _> = other.iter().filter_map(key).collect();
+    let ends: HashMap<_, _> = other.iter().filter_map(|line| key(line)).collect();
     let moved = |(name, end)| ends.get(name).is_some_and(|there| *there != end);
-    one.first() != other.first() || one.iter().filter_map(key).any(moved)
+    one.first() != other.first() || one.iter().filter_map(|line| key(line)).any(moved)
 }
 
 /// Asserts that the server is alive and that its log has no crash, failed assertion or panic.
