@@ -203,7 +203,7 @@ pub(crate) enum Task {
 
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// Longest time to wait for the lock, as in 10s; without a limit by default
+    /// Longest time to wait for the lock, for example 10s. By default there is no limit
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: fail if the lock cannot be acquired at once
@@ -263,10 +263,10 @@ fn share(text: &str) -> Result<Share, String> {
 
 #[derive(Args, Debug)]
 pub(crate) struct Once {
-    /// Time for which the output is stored, as in 10m; until it is deleted or evicted by default
+    /// Time for which the output is stored, for example 10m. By default, until it is deleted or evicted
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// Longest time to wait for the output or the lock, as in 10s; without a limit by default
+    /// Longest time to wait for the output or the lock, for example 10s. By default there is no limit
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Lease: time after which another process runs the command if this machine dies. Renewed while the
@@ -334,7 +334,7 @@ pub(crate) struct List {
 
 #[derive(Args, Debug)]
 pub(crate) struct Metrics {
-    /// Address to serve them at over HTTP, as in 127.0.0.1:9121, instead of printing them once
+    /// Address to serve the counters at over HTTP, for example 127.0.0.1:9121, instead of printing them once
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
     /// Also export the N locks with the longest total waiting time. Each adds time series to Prometheus
@@ -344,7 +344,7 @@ pub(crate) struct Metrics {
 
 #[derive(Args, Debug)]
 pub(crate) struct Top {
-    /// Interval of refreshes, as in 2s or 500ms
+    /// Interval of refreshes, for example 2s or 500ms
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
     pub(crate) every: Duration,
 }

@@ -166,7 +166,7 @@ pub(crate) fn renewed(outcome: RenewReply) -> Reply {
     }
 }
 
-/// Returns the error for a requested token that is larger than `most`, the largest that the clock allows.
+/// Returns the error for a requested token that is larger than `most`, the largest that a holder may set.
 fn too_far_ahead(most: u64) -> Reply {
     error(format!(
         "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"

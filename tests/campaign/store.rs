@@ -17,7 +17,7 @@ pub(crate) struct Writer {
 #[derive(Debug, Default)]
 pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 
-/// The writes under one lock.
+/// The row that one lock guards: the writers with which later writes are compared.
 #[derive(Debug)]
 struct Row {
     /// The writer with the largest token.

@@ -359,8 +359,8 @@ impl Lease {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// Records that an acquire repeated at `sent` made the lease at least `length` long. If it does not
-    /// `count`, see [`reentered`](Self::reentered).
+    /// Records that an acquire repeated at `sent` was granted, with a lease of at least `length`. If `counts` is
+    /// `false`, replicas have to confirm the grant first: the end of the lease stays, and a renewal is due.
     pub(crate) fn prolonged(
         &self,
         _turn: &Turn,

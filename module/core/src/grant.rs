@@ -17,9 +17,10 @@ use crate::token::Token;
 use crate::types::{Now, UnixMillis};
 use crate::waiter::Leaver;
 
-/// Number of waiters that join a shared lock in one batch. For each, a field is written and a
-/// client is answered. This takes about 15 us of the server's time, most of it for the reply. So a
-/// batch takes about half a millisecond. The others follow in the next turn of the event loop.
+/// Largest number of waiters that are answered in one batch, for example when they join a shared
+/// lock. There, a field is written and a client is answered for each waiter. This takes about 15 us
+/// of the server's time, most of it for the reply, so a batch takes about half a millisecond. The
+/// others follow in batches, in the next turns of the event loop.
 pub const RUN_MAX: usize = 32;
 
 /// Holds of the owner after a grant of a lock, and permits that the grant adds.

@@ -127,7 +127,7 @@ pub struct Counters {
     pub handed_off: u64,
     /// Grants to a waiter because a lease ended.
     pub handed_off_by_expiry: u64,
-    /// Waits that were refused because they would have closed a circle.
+    /// Waits that were refused because they would have caused a deadlock.
     pub deadlocks: u64,
     /// Acquires and waits that were answered `ready` instead of being granted a lock.
     pub told_ready: u64,

@@ -25,7 +25,7 @@ fn is_valkey() -> bool {
     // SAFETY: written once, by the server, before any of our code runs; only read since.
     let Some(find) = (unsafe { raw::RedisModule_GetApi }) else { return false };
     let mut found: *mut c_void = std::ptr::null_mut();
-    // SAFETY: takes a name and the place for a pointer to the function.
+    // SAFETY: the name ends with a NUL, and `found` is valid for writing a pointer.
     unsafe { find(c"ValkeyModule_Replicate".as_ptr(), (&raw mut found).cast()) == OK }
 }
 

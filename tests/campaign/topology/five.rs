@@ -1,5 +1,5 @@
-//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. They have no
-//! files: a killed server restarts empty.
+//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. They store
+//! nothing on disk: a killed server restarts empty.
 
 use super::Topology;
 use super::single::Behind;

@@ -34,7 +34,7 @@ pub(crate) trait Topology: Any + Sync {
     /// All servers.
     fn servers(&self) -> Vec<&Server>;
 
-    /// The ways to the locks, each with its own connections.
+    /// The ways in which the workload acquires locks, each with its own connections.
     fn ways(&self, runtime: &Runtime) -> Vec<Way>;
 
     /// The locks of a round.

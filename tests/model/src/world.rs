@@ -126,8 +126,8 @@ pub struct World {
     /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
     /// grants.
     pub quarantine: bool,
-    /// Whether a primary without replicas refuses writes one tick after it lost them. Otherwise a primary
-    /// that is cut off still grants.
+    /// Whether a primary that was replaced refuses writes from the second tick after that, because it has lost its
+    /// replicas. Otherwise a primary that is cut off continues to grant.
     pub min_replicas: bool,
     /// The rules that are broken.
     pub breaks: &'static [Rule],

@@ -350,7 +350,7 @@ fn while_a_lock_is_bound_again_the_earlier_session_counts_too() {
     assert_eq!(stage.lease.left(), millis(10_000));
 }
 
-/// If both are over, as after a suspend, the reason is the end of the lease.
+/// If the session and the lease have both ended, as after a suspend, the reason is the end of the lease.
 #[test]
 fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
     for (time, why) in [(20_000, Loss::SessionEnded), (610_000, Loss::Expired)] {
