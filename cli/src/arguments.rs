@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  kvlock run backup -- /usr/local/bin/backup --all     wait in line, then run it
+  kvlock run backup -- /usr/local/bin/backup --all     wait for the lock, then run it
   kvlock run --nonblock cron:report -- ./report.sh     run it unless it runs elsewhere
   kvlock run --wait 10s --lease 5s k -- sh -c 'a && b' wait 10 seconds at most
   kvlock run --with b a -- ./copy.sh a b               with two locks, taken in one step
@@ -36,7 +36,7 @@ The other subcommands exit with 0, 2 or 125.";
 const RUN: &str = "\
 Runs a command while holding a lock.
 
-Waits in line for the lock, runs the command, renews the lease while it runs, and releases the lock \
+Waits for the lock, runs the command, renews the lease while it runs, and releases the lock \
 when it ends. The command inherits standard input, output and error. It finds in its environment:
 
   KVLOCK_KEY    the name of the lock
@@ -77,7 +77,7 @@ Examples:
 const ELECT: &str = "\
 Stands for election, and runs a command while it leads.
 
-Waits in line for the lock NAME, and runs the command when it has it. VALUE is shown to observers, for \
+Waits for the lock NAME, and runs the command when it has it. VALUE is shown to observers, for \
 example the address of this leader. When the leadership is about to be lost the command is ended, as \
 `kvlock run` does it, before another candidate can lead. Then kvlock stands for election again. When the \
 command ends by itself, kvlock resigns and exits with the exit code of the command. While the server \

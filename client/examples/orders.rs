@@ -7,7 +7,7 @@ use std::time::Duration;
 async fn main() -> Result<(), kvlock::Error> {
     let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
 
-    // Waits in line. The lease is renewed while the guard exists.
+    // Waits for the lock. The lease is renewed while the guard exists.
     let guard = client.lock("orders:42").acquire().await?;
     println!("working, with token {}", guard.token());
 

@@ -70,7 +70,7 @@ pub(crate) fn refused() {
 
 pub(crate) fn waiting() {
     count!("kvlock_client_waits_total", 1);
-    tracing::debug!("in line");
+    tracing::debug!("queued");
 }
 
 pub(crate) fn trouble(trouble: &Error, pause: Duration) {

@@ -126,7 +126,7 @@ impl Operation for SemWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.wait",
         flags: c"write deny-oom blocking",
-        summary: c"Acquires permits of a semaphore, or waits in line until they are free.",
+        summary: c"Acquires permits of a semaphore, or waits in the queue until they are free.",
         complexity: c"O(1), and O(1) for each dead holder that is found",
         args: &[
             ArgSpec::Key,
