@@ -130,6 +130,15 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_after_a_wait_counts_from_before_the_grant() {
+        let safety = SafetyMargin { margin: Duration::from_millis(500) };
+        let granted = |waited| safety.granted(Moment(0), Duration::from_millis(waited));
+        // Less one millisecond of rounding and one part in a hundred for the rates of the clocks.
+        assert_eq!(granted(1_001), Moment(0).after(Duration::from_millis(1_000 - 10)));
+        assert_eq!(granted(0), Moment(0));
+    }
+
+    #[test]
     fn a_holder_counts_on_less_time_than_the_server_grants() {
         let safety = SafetyMargin { margin: Duration::from_millis(500) };
         let until = |lease| safety.until(Moment(0), Duration::from_millis(lease));

@@ -16,7 +16,8 @@ impl Operation for LockWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.wait",
         flags: c"write deny-oom blocking getkeys-api",
-        summary: c"Acquires a lock, or waits in its queue until it is granted or the timeout has passed.",
+        summary:
+            c"Acquires a lock, or waits in its queue until it is granted or the timeout has passed.",
         complexity: c"O(1)",
         args: &[
             ArgSpec::Key,
