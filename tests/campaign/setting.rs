@@ -18,8 +18,8 @@ pub(crate) const SESSION: Duration = Duration::from_millis(600);
 /// Leases with a quarantine. They must be longer than 1.5 times [`MAX_LAG`], plus two seconds.
 const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
 
-/// Time to live of the clients' sessions with a quarantine, where there are replicas. It has the same minimum
-/// as these leases.
+/// Time to live of the clients' sessions with a quarantine, where there are replicas. Its minimum is that of
+/// [`LONG_LEASES_MS`].
 const LONG_SESSION: Duration = Duration::from_millis(5500);
 
 /// A setting of servers and clients. Most are safeguards against lost grants.
@@ -95,7 +95,8 @@ impl Setting {
             Self::Default | Self::MinReplicas | Self::AllReplicas | Self::SlowClock => options,
             Self::MinReplicasToWrite => few(options, 1),
             Self::IoThreads => options.io_threads(3),
-            // As docs/guarantees.md demands: all replicas, and the longest lease, the lag and two seconds.
+            // As docs/guarantees.md demands. All replicas are required, and the quarantine is the longest
+            // lease plus the lag plus two seconds.
             Self::Quarantine => {
                 let length = lease + Duration::from_secs(MAX_LAG + 2);
                 few(options, replicas).module_config("quarantine-ms", length.as_millis())
