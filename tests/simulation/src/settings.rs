@@ -11,9 +11,8 @@ pub enum Scene {
     /// One server that keeps all data when it is killed. Connections break, clients and the server
     /// pause, and writes are paused.
     Single,
-    /// Like `Single`, with more crashes of the server. After a crash the server's data is empty, or the last
-    /// state, or the state last written to disk. With [`Keeping::Replicas`], the data is always the last
-    /// state.
+    /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or
+    /// the state last written to disk. With [`Keeping::Replicas`], it is always the last state.
     Crashes,
     /// One server that is not killed, and whose date jumps by up to an hour, ahead or back.
     Dates,
@@ -21,11 +20,11 @@ pub enum Scene {
     Failovers,
     /// Three or five servers that share nothing.
     Quorum,
-    /// One server, whose only fault is an occasional pause of up to 0.7 s. No lease may be lost. An offer of
-    /// 2 s is renewed after a third of it, which leaves at least 0.8 s after the margin.
+    /// One server, whose only fault is an occasional pause of up to 0.7 s. No lease may be lost: an offer of
+    /// 2 s that is renewed after a third of it leaves 0.8 s.
     Stalls,
-    /// Like `Failovers`. Half of the users wait for several locks in one step, some of them only while there
-    /// is no result.
+    /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is
+    /// no result.
     Sets,
 }
 
@@ -41,7 +40,7 @@ impl Scene {
 pub enum Keeping {
     /// Nothing.
     Nothing,
-    /// `all_replicas(2)`: both replicas have each grant and each renewal.
+    /// `all_replicas(2)`: both have each grant and each renewal.
     Replicas,
     /// `min-replicas-to-write` and a quarantine longer than all leases.
     Quarantine,
@@ -58,12 +57,13 @@ pub enum Safeguard {
     GrantedAt,
     /// R4: a holder checks its clock, and not only notices of a loss.
     LooksAtClock,
-    /// A holder believes for 1 % less than the lease. Off, clocks of clients are slower by 1 %.
+    /// A holder believes for 1 % less than the lease. Off, clocks of clients are slower by
+    /// that.
     RateMargin,
-    /// R5: a renewal without a reply does not count. Off, the network replies that the renewal succeeded.
+    /// R5: a renewal without a reply does not count. Off, the network replies that it succeeded.
     UnansweredIsNothing,
     /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the
-    /// network replies that the shorter renewal had no effect.
+    /// network replies that it had no effect.
     CountsLate,
     /// R6: repeated commands carry `HOLDS`.
     Holds,
@@ -71,7 +71,7 @@ pub enum Safeguard {
     Quarantine,
     /// A primary without replicas takes no writes.
     MinReplicas,
-    /// No primary is cut off together with a replica. One replica would be enough to continue to grant.
+    /// No primary is cut off together with a replica, which would be enough to keep granting.
     NoReplicaAlong,
     /// A grant counts only when the replicas have confirmed it.
     ReplicasConfirm,
