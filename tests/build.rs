@@ -1,5 +1,5 @@
-//! A test for each transcript; and with `KVLOCK_SERVER` set, `on_each_server!` makes one test on this server,
-//! not three.
+//! Makes a test for each transcript. If `KVLOCK_SERVER` is set, `on_each_server!` makes one test on that
+//! server, not three.
 
 use std::env::{var, var_os};
 use std::error::Error;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut names = Vec::new();
     for file in fs::read_dir("transcripts")? {
         let name = file?.file_name().into_string().map_err(|name| format!("{name:?}"))?;
-        // What only one server can do is in a folder.
+        // Transcripts for a single kind of server are in folders, and are not listed here.
         names.extend(name.strip_suffix(".txt").map(str::to_owned));
     }
     let list = format!("transcripts!({});", names.join(", "));

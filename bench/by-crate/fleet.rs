@@ -5,8 +5,8 @@ use driver::Args;
 use kvlock::Client;
 use tokio::task::JoinSet;
 
-/// Prints `ready` when it is connected. At the first line of input, the tasks begin to wait. At the second,
-/// prints how many of them have given up.
+/// Prints `ready` when the client is connected. At the first line of input, the tasks begin to wait. At the
+/// second line, prints how many of the tasks have given up.
 pub(crate) async fn run(args: &Args) -> ! {
     let client = Client::builder().patience(LONG).connect(args.text("url")).await.unwrap();
     println!("ready {}", env!("CARGO_PKG_VERSION"));

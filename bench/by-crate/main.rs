@@ -4,12 +4,12 @@
 //! | `proto` | |
 //! |---|---|
 //! | `crate` | `kvlock::Client`, as its documentation shows it |
-//! | `watched` | the same with leases of `lease_ms` |
+//! | `watched` | like `crate`, with leases of `lease_ms` |
 //! | `bound` | locks that are bound to a session of `lease_ms`, with leases of ten minutes |
 //! | `election` | elections: an acquisition is a campaign, a release a resignation |
 //! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
 //! | `redis-rs-wait` | `LOCK.WAIT` on a connection of redis-rs for each task |
-//! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
+//! | `redis-rs-default` | like `redis-rs`, with redis-rs's default connections, which lack `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and does nothing but renew them; `bound=yes`: bound locks |
 //!
 //! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-/// Prints `ready` when it is connected. At the next line of input the tasks begin to wait. When all have the
-/// result, prints the time, and how many tasks have done the work themselves.
+/// Prints `ready` when the client is connected. At the next line of input the tasks begin to wait. When all
+/// have the result, prints the time, and how many tasks have done the work themselves.
 pub(crate) async fn run(args: &Args) -> ! {
     let client = Client::connect(args.text("url")).await.unwrap();
     let results = redis::Client::open(args.text("url")).unwrap();

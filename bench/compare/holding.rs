@@ -31,7 +31,7 @@ pub(crate) fn populate(server: &Server, keys: usize) {
     }
 }
 
-/// Acquires that number of locks over one connection, and renews each of them once.
+/// Acquires `locks` locks over one connection, and renews each of them once.
 pub(crate) fn raw(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();
@@ -91,7 +91,7 @@ fn pipeline(
     }
 }
 
-/// One process holds that number of locks with the crate, for one round of the watchdog's renewals.
+/// One process holds `locks` locks with the crate, for one round of the watchdog's renewals.
 pub(crate) fn watchdog(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();

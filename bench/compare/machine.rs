@@ -25,7 +25,7 @@ impl Used {
         Self(pids.iter().filter_map(|pid| clock(*pid)).collect())
     }
 
-    /// Processor time used since then. Processes that have ended in between are left out.
+    /// Processor time used since `before`. Processes that have ended in between are left out.
     pub(crate) fn since(&self, before: &Self) -> f64 {
         let earlier = |pid| before.0.get(pid).copied().unwrap_or(0.0);
         self.0.iter().map(|(pid, now)| now - earlier(pid)).sum()
@@ -42,7 +42,8 @@ pub(crate) fn busy() -> [f64; 2] {
     [all - idle, all]
 }
 
-/// Share of the machine that other processes used in between. `ours` is our own use in microseconds.
+/// Share of the machine that other processes used between two readings of [`busy`]. `ours` is our own use in
+/// microseconds.
 pub(crate) fn elsewhere(before: [f64; 2], after: [f64; 2], ours: f64) -> f64 {
     // The kernel counts in hundredths of a second.
     const TICK_US: f64 = 10_000.0;
@@ -166,7 +167,7 @@ fn kvlock() -> String {
     if changed.is_empty() { commit } else { format!("{commit}, with changes") }
 }
 
-/// First line of a program's output for that argument, such as its version; empty if there is no such
+/// First line of a program's output for the given argument, such as its version. Empty if there is no such
 /// program.
 fn first_line(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
@@ -174,7 +175,7 @@ fn first_line(program: &Path, argument: &str) -> String {
     text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The first word of a program's output with that prefix.
+/// The first word of a program's output that begins with `begin`, without this prefix.
 fn word(program: &str, arguments: &[&str], begin: &str) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -151,8 +151,8 @@ impl Plan {
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![
             format!("url={url}"),
-            // The same for all processes. Names of warm-up locks also contain `process`, so that processes do
-            // not share these.
+            // The key is the same for all processes. Names of warm-up locks also contain `process`, so that
+            // processes do not share these locks.
             "key=bench".to_owned(),
             format!("mode={mode}"),
             format!("keys={}", self.keys),

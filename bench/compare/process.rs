@@ -31,7 +31,7 @@ pub(crate) struct Process {
     lines: Receiver<String>,
 }
 
-/// The program of a contender. `Err` is the reason if it, or the server that it needs, is absent.
+/// The program of a contender. `Err` is the reason if the program, or the server that it needs, is absent.
 pub(crate) fn program(contender: &Contender) -> Result<PathBuf, String> {
     let place = match contender.program {
         Program::Ours(name) => std::env::current_exe().unwrap().with_file_name(name),
@@ -84,12 +84,12 @@ impl Process {
         let _gone = writeln!(self.input, "go {start} {end}");
     }
 
-    /// The next line that it prints.
+    /// The next line that the process prints.
     pub(crate) fn line(&self) -> Result<String, String> {
         self.lines.recv_timeout(END).map_err(|_| "it says nothing".to_owned())
     }
 
-    /// The lines that it prints before it ends.
+    /// The lines that the process prints before it ends.
     pub(crate) fn lines(&self) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         loop {

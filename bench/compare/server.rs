@@ -38,7 +38,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The processor time that the server has used since then, in microseconds.
+    /// The processor time that the server has used since `before`, in microseconds.
     pub(crate) fn cpu_us(&self, before: &Self) -> f64 {
         self.used.since(&before.used)
     }
@@ -202,7 +202,8 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
-    /// Starts PostgreSQL, as the user `nobody` if this process is root: it refuses to run as root.
+    /// Starts PostgreSQL, which refuses to run as root. If this process is root, PostgreSQL runs as the user
+    /// `nobody`.
     fn postgres() -> Self {
         let folder = TempDir::with_prefix("kvlock-postgres-").unwrap();
         let bin = brought("postgres").join("bin").canonicalize().unwrap();

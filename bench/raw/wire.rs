@@ -129,7 +129,7 @@ pub(crate) fn request(command: &[&str]) -> Vec<u8> {
     encode(&parts)
 }
 
-/// The reply that starts at `at`, if it is complete. Moves `at` behind it.
+/// The reply that starts at `at`, if it is complete. Moves `at` behind the reply.
 pub(crate) fn parse(bytes: &[u8], at: &mut usize) -> Option<Reply> {
     let kind = bytes.get(*at)?;
     let rest = bytes.get(*at + 1..)?;

@@ -55,8 +55,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                     let apart = asked.saturating_sub(told);
                     notes.report.took("two servers granted the same lock", apart);
                     let meets = |at| seen.apart.iter().any(|it| (it.from..=it.to).contains(&at));
-                    // The earlier grant has the larger token: a replaced primary issued it after it was
-                    // started again, with tokens ahead of its successor's.
+                    // The earlier grant has the larger token. A replaced primary issued that token after a
+                    // restart, ahead of its successor's tokens.
                     if meets(told) && !meets(asked) {
                         notes.add("tokens below one of a primary that was started again", 1);
                     }

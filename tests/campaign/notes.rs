@@ -25,14 +25,14 @@ pub(crate) struct Seen {
     pub(crate) cancels: Vec<Span>,
     /// Times in which two servers may both have acted as primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog. Each begins when it was due, or at the last check before it was noticed, if
-    /// that is later.
+    /// Renewals by the watchdog. The recorded call begins when the renewal was due, or at the last check
+    /// before the task noticed it, whichever is later.
     pub(crate) renewals: Vec<Call>,
     /// Bound locks of clients that vanished, with the time.
     pub(crate) gone: Vec<(String, Duration)>,
     /// Observations of each value of a result, by key and value.
     pub(crate) results: BTreeMap<(String, String), Vec<Shown>>,
-    /// Calls that got in time neither a result nor the lock of the result.
+    /// Calls that received neither a result nor the lock of the result in time.
     pub(crate) late_results: Vec<Span>,
     /// Recent messages about events that are not calls.
     pub(crate) said: VecDeque<String>,
@@ -43,9 +43,9 @@ pub(crate) struct Seen {
 /// An observation of a value by a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// The work was about to return it.
+    /// The work was about to return the value.
     Made,
-    /// The work that would have returned it was about to fail.
+    /// The work that would have returned the value was about to fail.
     Failed,
     Found,
 }

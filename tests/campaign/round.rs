@@ -94,9 +94,9 @@ impl Round {
         }
     }
 
-    /// Waits until each task has had a turn, more than ten grants were counted, and each way for which
-    /// `follows` is true has had a grant. Ways are not checked before any way has had a grant. Panics if a
-    /// server does not run, or if this takes too long.
+    /// Waits until each task has had a turn and more than ten grants were counted. Each way for which
+    /// `follows` is true must also have had a grant; this is not checked if no way had a grant before the
+    /// call. Panics if a server does not run, or if the wait takes too long.
     fn wait_for_progress(&self, servers: &[&Server], follows: impl Fn(usize) -> bool) {
         let of = |all: &[AtomicU64]| -> Vec<u64> {
             all.iter().map(|count| count.load(Ordering::SeqCst)).collect()

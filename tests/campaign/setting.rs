@@ -15,11 +15,12 @@ const CONFIRM: Duration = Duration::from_millis(500);
 /// replace a server.
 pub(crate) const SESSION: Duration = Duration::from_millis(600);
 
-/// Leases with a quarantine. They must be longer than 1.5 times [`MAX_LAG`], plus two seconds.
+/// Leases with a quarantine. docs/guarantees.md demands leases longer than 1.5 times the sum of [`MAX_LAG`]
+/// and two seconds. These leases do not exceed that.
 const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
 
-/// Time to live of the clients' sessions with a quarantine, where there are replicas. It has the same minimum
-/// as these leases.
+/// Time to live of the clients' sessions with a quarantine, where there are replicas. docs/guarantees.md has
+/// the same minimum for this time as for leases, which this time does not exceed either.
 const LONG_SESSION: Duration = Duration::from_millis(5500);
 
 /// A setting of servers and clients. Most are safeguards against lost grants.
@@ -95,7 +96,8 @@ impl Setting {
             Self::Default | Self::MinReplicas | Self::AllReplicas | Self::SlowClock => options,
             Self::MinReplicasToWrite => few(options, 1),
             Self::IoThreads => options.io_threads(3),
-            // As docs/guarantees.md demands: all replicas, and the longest lease, the lag and two seconds.
+            // As docs/guarantees.md demands. All replicas are required, and the quarantine is the longest
+            // lease plus the lag plus two seconds.
             Self::Quarantine => {
                 let length = lease + Duration::from_secs(MAX_LAG + 2);
                 few(options, replicas).module_config("quarantine-ms", length.as_millis())

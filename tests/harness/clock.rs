@@ -24,8 +24,8 @@ impl Clock {
         Self::default()
     }
 
-    /// Sets the clock that many milliseconds ahead of the machine's; negative values set it behind. Returns
-    /// when each process sees the new date.
+    /// Sets the clock `ahead_ms` milliseconds ahead of the machine's clock; negative values set it behind.
+    /// Returns when each process sees the new date.
     pub fn set(&self, ahead_ms: i64) {
         self.begin_to_set(ahead_ms);
         wait::pass(LAG);
@@ -43,7 +43,7 @@ impl Clock {
 }
 
 impl Options {
-    /// Starts the server with that clock. The clock must outlive the server.
+    /// Starts the server with the given clock. The clock must outlive the server.
     pub fn clock(self, clock: &Clock) -> Self {
         self.machine(&clock.0)
     }

@@ -17,8 +17,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `masters` (at least three), which share the slots, each with `replicas`, all with the module.
-    /// Returns when every node reports that the cluster is up, and every replica follows.
+    /// Starts `masters` masters (at least three), which share the slots, with `replicas` replicas each. All
+    /// nodes load the module. Returns when every node reports that the cluster is up, and every replica
+    /// follows.
     pub fn start(masters: usize, replicas: usize) -> Self {
         Self::start_with(&Server::options(), masters, replicas)
     }
@@ -39,7 +40,7 @@ impl Cluster {
         cluster
     }
 
-    /// The nodes. The first ones are those that were masters after the start.
+    /// The nodes. The first nodes are those that were masters after the start.
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
@@ -67,7 +68,7 @@ impl Cluster {
         self.nodes.iter().find(|node| i64::from(node.port()) == port).expect("it is one of ours")
     }
 
-    /// The name by which the nodes know a node.
+    /// The identifier of a node in the cluster.
     pub fn id_of(&self, node: &Server) -> String {
         node.connect().run("CLUSTER MYID").text()
     }
@@ -135,8 +136,8 @@ impl Cluster {
     }
 
     /// Announces the new owner of the lowest slots to each master that does not know it. `redis-cli` has done
-    /// so too, but an older message of the previous owner may arrive later, and Redis 7.0 then believes the
-    /// older one.
+    /// so too. But an older message of the previous owner may arrive later, and Redis 7.0 then believes the
+    /// older message.
     fn tell_masters(&self, to: &Server, target: &str, slots: u32) {
         for master in self.nodes.iter().filter(|node| node.is_running() && is_master(node)) {
             let mut master = master.connect();
@@ -148,7 +149,7 @@ impl Cluster {
         }
     }
 
-    /// Starts one more node, a master without slots, and returns when all know it.
+    /// Starts one more node, a master without slots. Returns when all nodes know the new node.
     pub fn join(&mut self, options: &Options) {
         let node = options.clone().cluster().start();
         self.redis_cli(&format!("add-node {} {}", address(&node), address(&self.nodes[0])));
@@ -263,7 +264,7 @@ fn nodes_as_seen_by(node: &Server, of: impl Fn(&[&str]) -> String) -> Vec<String
     nodes
 }
 
-/// The port of the master that has that slot, in an answer to `CLUSTER SLOTS`.
+/// The port of the master that has the given slot, in an answer to `CLUSTER SLOTS`.
 fn port_of(slot: i64, slots: &Value) -> Option<i64> {
     let mut ranges = slots.elements().iter();
     let range = ranges.find(|range| (range[0].integer()..=range[1].integer()).contains(&slot))?;

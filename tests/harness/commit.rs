@@ -31,7 +31,7 @@ pub fn exists(commit: &str) -> bool {
     git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some()
 }
 
-/// Whether the checked out commit is that commit, or follows it.
+/// Whether the checked out commit is the given commit, or one of its descendants.
 pub fn is_ancestor(commit: &str) -> bool {
     git(&["merge-base", "--is-ancestor", commit, "HEAD"]).is_some()
 }

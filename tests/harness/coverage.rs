@@ -138,7 +138,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
             (granted..to).contains(&other.sent) && (frees(other) || renews(&other.request))
         };
         let prevented = later.get(&*call.owner)?.iter().any(prevents);
-        // The server granted it between the sending and the reply.
+        // The server granted the lock between the sending and the reply.
         let from = call.sent.max(granted.saturating_sub(NOTICES)) + lease;
         (!prevented).then_some(Span { from, to: to + NOTICES })
     };

@@ -28,7 +28,7 @@ pub struct Record {
     pub server: String,
     /// Seed of the run. The seed of each suite is a hash of this number, a name and the server.
     pub seed: u64,
-    /// Command that repeats it.
+    /// Command that repeats the run.
     pub again: String,
     /// Duration in seconds.
     pub wall_s: u64,

@@ -53,7 +53,7 @@ pub enum Request {
     ReleasePermits,
     /// `LATCH.SET`, without `REPLACE`.
     SetLatch {
-        /// Number of countdowns that open it.
+        /// Number of countdowns that open the latch.
         count: u64,
     },
     /// `LATCH.COUNTDOWN` by the owner as a participant.
@@ -63,7 +63,8 @@ pub enum Request {
         /// Time to wait.
         timeout: Duration,
     },
-    /// An acquire by a script that does not use the queue, as Redisson's do: it takes the lock if it is free.
+    /// An acquire by a script that does not use the queue, as in Redisson. The script takes the lock if it is
+    /// free.
     Foreign {
         /// The lease that was asked for.
         lease: Duration,
@@ -74,7 +75,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The lease that it asks for.
+    /// The lease that the request asks for.
     pub fn lease(&self) -> Option<Duration> {
         match self {
             Self::Acquire { lease, .. }
@@ -97,7 +98,7 @@ impl Request {
         }
     }
 
-    /// Whether it requests a lock, exclusive or shared, or permits.
+    /// Whether the request asks for a lock, exclusive or shared, or for permits.
     pub fn asks(&self) -> bool {
         self.lease().is_some() && !matches!(self, Self::Renew { .. })
     }
@@ -246,8 +247,8 @@ pub struct Recorder {
     latest: Mutex<Latest>,
 }
 
-/// Last call of each lock and owner, and whether a queue entry certainly belongs to it. An entry may belong
-/// to the call before, if that was broken off.
+/// Last call of each lock and owner, and whether a queue entry certainly belongs to that call. An entry may
+/// belong to the previous call, if that call was broken off.
 type Latest = BTreeMap<(String, String), (CallId, bool)>;
 
 impl Default for Recorder {

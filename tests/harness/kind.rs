@@ -2,10 +2,10 @@
 //!
 //! `scripts/servers` installs each of them under a name, as a launcher at
 //! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER` names the
-//! one that all tests run on; without it, [`Server::start`](crate::Server::start) starts `redis-7.0`, and
-//! [`on_each_server!`](crate::on_each_server) uses all of [`EACH`]. `KVLOCK_SERVERS` names a folder to use
-//! instead of `target/servers`. A test that asks for a missing server fails: nothing is skipped. Only
-//! `redis-7.0` may be missing there if a `redis-server` 7.0 is on the path.
+//! server that all tests run on. Without this variable, [`Server::start`](crate::Server::start) starts
+//! `redis-7.0`, and [`on_each_server!`](crate::on_each_server) uses all of [`EACH`]. `KVLOCK_SERVERS` names a
+//! folder to use instead of `target/servers`. A test that asks for a missing server fails: nothing is
+//! skipped. Only `redis-7.0` may be missing there if a `redis-server` 7.0 is on the path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The server of the given name. Its start panics if it is not installed.
+    /// The server of the given name. A start of this server panics if it is not installed.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
@@ -32,7 +32,7 @@ impl Kind {
         Self::named(&std::env::var("KVLOCK_SERVER").unwrap_or_else(|_| EACH[0].to_owned()))
     }
 
-    /// Its name, as passed to [`named`](Self::named).
+    /// The server's name, as passed to [`named`](Self::named).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -47,7 +47,7 @@ impl Kind {
         self.program("redis-server")
     }
 
-    /// The `redis-cli` that is installed with it.
+    /// The `redis-cli` that is installed with the server.
     pub fn cli(&self) -> PathBuf {
         self.program("redis-cli")
     }

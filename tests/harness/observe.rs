@@ -97,9 +97,9 @@ pub fn wait_for_replica_link(replica: &mut Connection) {
     });
 }
 
-/// Waits while the server runs for that long, with all its timers and its cron. Used to show that
+/// Waits while the server runs for the given time, with all its timers and its cron. Used to show that
 /// something does *not* happen. The server measures the time, so a slow test does not shorten it. For
-/// primaries only; works while clients are paused for writing.
+/// primaries only. Also works while clients are paused for writing.
 pub fn let_pass(connection: &mut Connection, time: Duration) {
     assert!(time >= Duration::from_millis(1), "zero would be without limit");
     // No server has a thousand replicas.

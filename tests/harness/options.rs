@@ -45,7 +45,7 @@ impl Options {
         self
     }
 
-    /// Does not load the module: for replicas, AOF files and tools that must do without.
+    /// Does not load the module: for tests in which a replica, a file or a tool must work without it.
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
@@ -57,7 +57,7 @@ impl Options {
         self
     }
 
-    /// Starts the server with that environment variable, also after a restart.
+    /// Starts the server with the given environment variable, also after a restart.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
@@ -86,7 +86,8 @@ impl Options {
         self.config("appendonly", "yes").config("appendfsync", fsync)
     }
 
-    /// Keeps its folder in memory if the machine has such a file system: a sync then takes no time.
+    /// Keeps the server's folder in memory, if the machine has a file system in memory. A sync then takes no
+    /// time.
     pub fn in_memory(mut self) -> Self {
         self.in_memory = true;
         self
@@ -103,13 +104,14 @@ impl Options {
         dir.expect("a temporary folder")
     }
 
-    /// Makes it a replica of the given server. It has not caught up when it starts: wait for its link.
+    /// Makes the server a replica of the given server. The replica may not have caught up when it starts:
+    /// wait for its link.
     pub fn replica_of(self, primary: &Server) -> Self {
         let port = primary.port();
         self.config("replicaof", format_args!("127.0.0.1 {port}"))
     }
 
-    /// Makes it a node of a cluster. The port of its bus is 10,000 above its port.
+    /// Makes the server a node of a cluster. The port of its bus is 10,000 above its port.
     pub fn cluster(self) -> Self {
         self.config("cluster-enabled", "yes").config("cluster-node-timeout", 2000)
     }
@@ -132,8 +134,8 @@ impl Options {
         self
     }
 
-    /// Starts it, and returns when it answers `PING`. Panics with the end of its log if it ends, or does not
-    /// answer within 60 seconds.
+    /// Starts the server, and returns when it answers `PING`. Panics with the end of its log if the server
+    /// ends, or does not answer within 60 seconds.
     pub fn start(self) -> Server {
         Server::launch(self)
     }

@@ -1,7 +1,8 @@
-//! A proxy between a server and its clients, which cuts them off, and resets connections around a command.
+//! A proxy between a server and its clients. It can cut clients off, and reset a connection around a command.
 //!
-//! It makes partitions without administrator rights. Connections that a test may cut use the proxy; the
-//! others connect directly to the server. Replicas announce their port, so a single replica can be cut off.
+//! The proxy makes partitions without administrator rights. Connections that a test may cut use the proxy;
+//! the others connect directly to the server. Replicas announce their port, so a single replica can be cut
+//! off.
 //!
 //! It can also delay messages: each one by a random time, without reordering.
 //!
@@ -47,7 +48,7 @@ pub struct Proxy {
 
 #[derive(Debug, Default)]
 struct Ways {
-    /// The port of the server; none yet if 0.
+    /// The port of the server; 0 if there is no server yet.
     server: u16,
     closed: bool,
     cut: bool,
@@ -145,8 +146,8 @@ impl Proxy {
         ways.open.values_mut().for_each(|way| way.cut |= way.replica == Some(known_by));
     }
 
-    /// Delays each later message by a random time between these two, in both directions. Zero and zero is the
-    /// default.
+    /// Delays each later message by a random time between `least` and `most`, in both directions. By default
+    /// there is no delay.
     pub fn delay(&self, least: Duration, most: Duration) {
         let ms = |time: Duration| u64::try_from(time.as_millis()).expect("not so long");
         lock(&self.ways).delay = [least, most].map(ms);

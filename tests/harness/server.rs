@@ -69,7 +69,7 @@ impl Server {
         panic!("{PORTS_TO_TRY} free ports were all taken by the time they were bound");
     }
 
-    /// The server program that this runs.
+    /// The program of this server.
     pub fn kind(&self) -> &Kind {
         self.options.chosen_kind()
     }
@@ -166,7 +166,7 @@ impl Server {
         }
     }
 
-    /// Starts it again after it has ended, and does not wait until it answers.
+    /// Starts the server again after it has ended. Does not wait until the server answers.
     pub fn begin_again(&self) {
         *self.child.lock().unwrap() = begin(&self.options, &self.dir);
     }
@@ -198,7 +198,7 @@ impl Server {
         self.is_running() && answers(self.port, self.pid()).is_ok()
     }
 
-    /// Panics unless [`is_alive`](Self::is_alive): for the end of a test that tried to break it.
+    /// Panics unless [`is_alive`](Self::is_alive): for the end of a test that tried to break the server.
     pub fn assert_alive(&self) {
         assert!(
             self.is_alive(),

@@ -1,6 +1,6 @@
-//! A primary with replicas and Sentinels, each server behind a [`Proxy`]. The servers and
-//! the Sentinels connect to a server through its proxy, so that it can be cut off from them. Clients
-//! may connect directly or through the proxy.
+//! A primary with replicas and Sentinels, each server behind a [`Proxy`]. The servers and the Sentinels
+//! connect to a server through its proxy, so a test can cut that server off from them. Clients may connect
+//! directly or through the proxy.
 
 use crate::options::Options;
 use crate::proxy::Proxy;
@@ -36,7 +36,7 @@ impl Site {
     }
 
     /// Starts one server for each of these options; the first is the primary. Returns when the others follow
-    /// it and all Sentinels know all servers and each other.
+    /// the primary and all Sentinels know all servers and each other.
     pub fn start(options: &[Options]) -> Self {
         let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::default()).collect();
         let mut servers: Vec<Server> = Vec::new();
@@ -64,7 +64,7 @@ impl Site {
         &self.servers[number]
     }
 
-    /// [`primary`](Self::primary), reached without its proxy.
+    /// The server that is the [`primary`](Self::primary), reached without its proxy.
     pub fn primary_server(&self) -> &Server {
         self.server(self.primary())
     }
@@ -175,7 +175,7 @@ impl Site {
         });
     }
 
-    /// Waits until that many replicas follow that server.
+    /// Waits until `count` replicas follow the given server.
     pub fn wait_for_replicas(&self, number: usize, count: i64) {
         wait::until_is("its replicas follow it", AGREEMENT, count, || {
             observe::info_number(&mut self.servers[number].connect(), "connected_slaves")

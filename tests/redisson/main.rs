@@ -1,5 +1,5 @@
 //! Real Redisson beside kvlock: tests the claims of docs/migrating-from-redisson.md. `scripts/test redisson`
-//! downloads it, and runs this.
+//! downloads Redisson, and runs these tests.
 
 #![allow(missing_docs, clippy::print_stdout, reason = "these are tests, and tell what they saw")]
 
@@ -85,7 +85,7 @@ impl Contender {
 struct Guarded {
     holders: AtomicUsize,
     overlaps: AtomicUsize,
-    /// Number of holds. It is correct only if no two overlap.
+    /// Number of holds. The number is correct only if no two holds overlap.
     count: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl Guarded {
 /// Number of Redisson clients. The server counts each as a listening process.
 const CLIENTS: usize = 2;
 
-/// Fails when two hold the lock at once, or when Redisson gets less than half of its share with
+/// Fails if two contenders hold the lock at once, or if Redisson gets less than half of its share with
 /// `redisson-turn share`. Prints the other figures.
 #[test]
 fn many_clients_at_one_lock() {

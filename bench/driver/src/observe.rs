@@ -10,7 +10,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 
 /// A candidate.
 pub trait Candidate {
-    /// Stands for election until it leads. Its value is the given number.
+    /// Stands for election until the candidate leads. The candidate's value is the given number.
     fn lead(&mut self, number: u64) -> impl Future<Output = ()>;
 
     /// Resigns, and returns when the server has replied.

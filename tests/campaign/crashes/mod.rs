@@ -31,14 +31,13 @@ const GRANTED: &str = "granted";
 const STANDING: &str = "standing";
 /// Standing grants that the server had lost.
 const LOST: &str = "lost";
-/// Grants whose token was not the largest so far, among the tokens of all locks that had been reported before
-/// the request.
+/// Grants whose token is not larger than the tokens of all locks that were reported before the request.
 const TOKENS_BACK: &str = "tokens back";
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durability {
-    /// A loss of power on a slow disk, which loses all unsynced data. Otherwise `kill -9`.
+    /// Whether a loss of power ends the server, which loses all unsynced data. Otherwise `kill -9` ends it.
     power: bool,
     /// The `appendfsync` policy, if the server has an append-only file.
     fsync: Option<&'static str>,
@@ -85,7 +84,8 @@ impl Durability {
         options
     }
 
-    /// With a quarantine, leases must end before the next load. Otherwise none may end during a load.
+    /// Returns the lease of the requests. With a quarantine, leases must end before the next load. Otherwise
+    /// no lease may end during a load.
     fn lease(self) -> Duration {
         if self.quarantine { SHORT } else { LONG }
     }

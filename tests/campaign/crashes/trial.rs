@@ -146,7 +146,7 @@ impl<'a> Trial<'a> {
                     self.report.add(TWICE, 1);
                     !self.durability.grants_once()
                 }
-                // Refused by a quarantine, or because the release was lost with the server.
+                // A quarantine refused the request, or the release was lost with the server.
                 Rule::Refusal => violation.text.contains(AFTERWARDS),
                 _ => false,
             };

@@ -47,7 +47,7 @@ impl Stranger<'_> {
         self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
     }
 
-    /// Frees a lock, and disconnects the client that gets it before it can read the reply.
+    /// Releases a lock by force, and disconnects the new holder before that client can read the reply.
     fn strike_while_granted(
         &mut self,
         strike: fn(i64) -> Vec<Vec<Vec<u8>>>,

@@ -6,7 +6,7 @@ use harness::random::Random;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Jumps of the server's date. Sessions survive them, and so do leases of more than twenty seconds.
+/// Jumps of the server's date. Sessions survive these jumps, and so do leases of more than twenty seconds.
 pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
 
 pub(crate) const JUMP: &str = "clock of one ten seconds ahead";

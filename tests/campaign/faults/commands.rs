@@ -24,7 +24,7 @@ pub(super) const FAULTS: &[Fault] = &[
         pause(at.primary(random), "ALL", moment, random);
     }),
     fault("DEBUG SLEEP", 2, anywhere, |at, moment, random| {
-        // Longer than the short leases, and shorter than the time after which a failover begins.
+        // At least 0.1 s, so that short leases end. Shorter than the time after which a failover begins.
         let time = format!("0.{}", 10 + random.below(50));
         let mut connection = at.primary(random).connect();
         moment.is(|| connection.call(cmd!["DEBUG", "SLEEP", time]));

@@ -59,8 +59,8 @@ impl Stranger<'_> {
     }
 
     /// Makes the primary load its data again, then makes the replica synchronise, as after a restart. Without
-    /// that they could differ: a primary that loads its data skips expired keys without replicating their
-    /// deletion.
+    /// this synchronisation the two could differ. A primary that loads its data skips expired keys, but does
+    /// not replicate their deletion.
     fn reload(&mut self) -> Result<(), ReceiveError> {
         self.say(cmd!["DEBUG", "RELOAD"])?;
         self.say(cmd!["DEBUG", "CHANGE-REPL-ID"])?;

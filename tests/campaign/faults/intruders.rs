@@ -41,7 +41,7 @@ pub(super) const FAULTS: &[Fault] = &[
     .of(Class::Stranger),
 ];
 
-/// Runs `act` on each server, and records that it may have ended any hold.
+/// Runs `act` on each server, and records that this action may have ended any hold.
 fn breaks(at: &dyn Topology, moment: &mut Moment<'_>, act: impl Fn(&Server)) {
     let recorder = &moment.round.recorder;
     let keys = moment.round.keys.iter();

@@ -62,7 +62,7 @@ impl Stranger<'_> {
         self.one(|it| it.kind != KeyKind::Latch)
     }
 
-    /// Runs a command on a random key, and records that it may have ended holds.
+    /// Runs a command on a random key, and records that this command may have ended holds.
     fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let key = self.key();
         self.breaks(&[&key], |it| it.ask(command(&key)))
@@ -152,8 +152,8 @@ impl Stranger<'_> {
         })
     }
 
-    /// Replaces a key with one that strangers share. The new key has no token: later sharers would get it,
-    /// and it would be smaller than the tokens of earlier grants.
+    /// Replaces a key with one that strangers share. The new key has no token. Later sharers would get such a
+    /// token, and it would be smaller than the tokens of earlier grants.
     fn put_crowd(
         &mut self,
         key: &str,

@@ -1,8 +1,8 @@
 //! Faults of servers under load, one file for each kind.
 //!
 //! Each fault states on which topologies it can happen. To add a fault, add a line to the table of its file.
-//! Every suite with a fitting topology then draws it, unless the suite excludes it, or the fault's class is
-//! not the usual one.
+//! A suite draws each fault of the usual class that fits its topology and that the suite does not exclude. A
+//! suite must ask for faults of other classes.
 
 mod beside;
 mod clients;

@@ -210,7 +210,8 @@ impl Worker {
         role.hold_ms.map_or(for_ever, |most| Duration::from_millis(self.random.below(most)))
     }
 
-    /// After a guard has reported a loss, asks the server. Counts the case in which it still has the grant.
+    /// After a guard has reported a loss, asks the server. Counts the case in which the server still has the
+    /// grant.
     async fn ask_whether_lost(&self, tenure: &Tenure) {
         if let Ok(info) = self.client.lock(&tenure.key).info().await
             && info.token.is_some_and(|token| token.value() == tenure.token)

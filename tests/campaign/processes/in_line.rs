@@ -2,9 +2,9 @@
 //! wait. In the other, the first waiter is stopped and then offered the lock. The next waiter must get the
 //! lock when the lease ends, not earlier, and no other client may have it then.
 //!
-//! The next waiters are plain connections that only wait for the reply: a request of theirs could make the
-//! server notice the end of the lease. A token is the server's date of the grant in microseconds, so it gives
-//! the time of the grant.
+//! The next waiters are plain connections that only wait for the reply. A request could make the server
+//! notice the end of the lease. A token is the server's date of the grant in microseconds, so it gives the
+//! time of the grant.
 
 use super::process::Process;
 use super::said::{Role, now};
@@ -173,7 +173,7 @@ impl<'a> Line<'a> {
         next.asks_for(&self.key);
         observe::wait_for_waiters(&mut self.control, &self.key, 2);
         first.signal(Signal::SIGSTOP);
-        // If it is stopped while no read of its session is blocked, the server may skip it.
+        // If the process is stopped while no read of its session is blocked, the server may skip its place.
         let is_there = self.queue().first().is_some_and(|it| it.starts_with(&first.client));
         let released_ms = date_ms();
         self.release(before);

@@ -20,9 +20,9 @@ pub(super) const SOON: Duration = Duration::from_secs(60);
 /// Reports of a process.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Prefix of the names of its owners.
+    /// Prefix of the names of the process's owners.
     client: Option<String>,
-    /// Its last report of each tenure, by number.
+    /// The process's last report of each tenure, by number.
     pub(super) tenures: BTreeMap<u64, Tenure>,
     pub(super) counts: BTreeMap<String, u64>,
     pub(super) violations: Vec<String>,
@@ -38,7 +38,7 @@ pub(super) struct Process {
     pub(super) client: String,
     child: Mutex<Child>,
     heard: Arc<Mutex<Heard>>,
-    /// Time just after the campaign killed it.
+    /// Time just after the campaign killed the process.
     killed: OnceLock<Duration>,
 }
 
@@ -82,13 +82,13 @@ impl Process {
         wait::until(what, SOON, || look(&self.heard()).ok_or_else(|| self.name.clone()))
     }
 
-    /// The lock that it reports as held. For processes with one task.
+    /// The lock that the process reports as held. Only for processes with one task.
     pub(super) fn held(&self) -> Option<Tenure> {
         let latest = self.heard().tenures.values().next_back().cloned();
         latest.filter(|tenure| tenure.released.or(tenure.lost).is_none())
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = locked(&self.child).id().try_into().expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("signal a client");

@@ -98,7 +98,7 @@ fn at_work(scene: &Scene, role: &Role, stops: u64, mut random: Random, report: &
     }
 }
 
-/// Waits until one of the two holds the lock and has written to the store.
+/// Waits until one of the two processes holds the lock and has written to the store.
 fn at_a_write<'a>(
     both: &'a [Arc<Process>; 2],
     store: &mut Counters,

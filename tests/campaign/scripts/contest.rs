@@ -1,5 +1,5 @@
-//! A primary that is about to be replaced, and a lock. This primary grants it to one client, and the next
-//! primary may grant it to another.
+//! A lock that two primaries may grant. The primary that is about to be replaced grants it to one client, and
+//! the next primary may grant it to another client.
 
 use super::Seen;
 use crate::setting::Setting;
@@ -116,8 +116,8 @@ impl Contest {
         }
     }
 
-    /// Acquires the lock at the first primary, with a lease that is not renewed. Returns `false` if it was
-    /// refused or not confirmed because replicas were missing.
+    /// Acquires the lock at the first primary, with a lease that is not renewed. Returns `false` if the
+    /// request was refused, or was not confirmed because replicas were missing.
     pub(super) async fn take(&self, client: &Client) -> bool {
         match client.lock(self.key).fixed_lease(LEASE).try_acquire().await {
             Ok(guard) => self.granted(&self.inside, guard.expect("it is free")),

@@ -58,7 +58,7 @@ pub(crate) trait Topology: Any + Sync {
         false
     }
 
-    /// Whether clients on that way follow a change of the primary.
+    /// Whether clients on the given way follow a change of the primary.
     fn follows(&self, _way: usize) -> bool {
         true
     }
@@ -125,7 +125,7 @@ fn kept(options: Options) -> Options {
     options.in_memory().append_only("always")
 }
 
-/// The topology as that type, if it is one.
+/// The topology as type `T`; `None` if it has another type.
 pub(crate) fn cast<T: Topology>(at: &dyn Topology) -> Option<&T> {
     (at as &dyn Any).downcast_ref()
 }

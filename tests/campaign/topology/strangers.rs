@@ -101,7 +101,8 @@ impl Strangers {
     }
 
     /// Difference between the data of the primary and the replica. No client may write during the comparison.
-    /// Without a pause, a key that the primary deletes during it because it has expired is a difference too.
+    /// Unless writes are paused, the primary may delete an expired key during the comparison, which then
+    /// counts as a difference.
     pub(crate) fn difference(&self) -> Option<String> {
         let (primary, replica) = self.roles();
         observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());

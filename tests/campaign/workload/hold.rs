@@ -168,7 +168,8 @@ impl Task<'_> {
             self.release(held, &tenure, random.percent(80)).await;
         } else {
             self.is_lost(&tenure, term.watched);
-            // A guard that has ended before the lease releases the lock that the server still has.
+            // A dropped guard releases the lock that the server may still have, so this release is recorded
+            // as unknown.
             let call = round.recorder.sent(key, &self.owner, self.sort.release());
             round.recorder.answered(call, Outcome::Unknown);
             drop(held);

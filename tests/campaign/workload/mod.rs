@@ -145,7 +145,7 @@ pub(crate) enum Sort {
     Shared,
     /// An exclusive lock that is bound to the session of its client.
     Bound,
-    /// That number of permits of a semaphore with [`PERMITS`].
+    /// The given number of permits of a semaphore with [`PERMITS`].
     Permits(u32),
     Leader,
 }
@@ -173,7 +173,8 @@ impl Sort {
         (self == Self::Bound).then_some(BOUND_LEASE)
     }
 
-    /// Whether such a hold is always renewed or kept by heartbeats, so that its lease does not expire.
+    /// Whether a hold of this kind is always renewed or kept by heartbeats, so that its lease does not
+    /// expire.
     fn is_watched(self) -> bool {
         matches!(self, Self::Bound | Self::Leader)
     }

@@ -6,8 +6,8 @@ use harness::history::{CallId, Outcome, Request};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Suffixes of the names of locks that sets consist of. The prefix is the round's key. If the key has a hash
-/// tag, it is the tag of the names too. Otherwise the key itself is.
+/// Suffixes of the names of locks that sets consist of. The prefix is the round's key. A key that begins with
+/// a hash tag keeps this tag. Otherwise the whole key becomes the tag.
 const BESIDE: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Returns the names of the locks for a key of the round. All are in one slot, that of the key.

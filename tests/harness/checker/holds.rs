@@ -143,7 +143,7 @@ pub(super) fn holds<'a>(
         let goes_on = shared && owners.contains_key(&(call.owner.as_str(), false));
         let owner = owners.entry((&call.owner, shared)).or_default();
         let mut enter = |owner: &mut Owner<'a>, at, token, units, report: &mut Report<'_>| {
-            // A call that was answered before this hold was requested can only have ended an earlier one.
+            // A call that was answered before this hold was requested can only have ended an earlier hold.
             let may_break = |it: &&&Call| answered(it) >= call.sent;
             let begun = Hold {
                 token,

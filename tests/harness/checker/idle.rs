@@ -85,7 +85,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     for call in calls {
         let until = match call.answer {
             Some((_, Outcome::Refused)) if is_try(call) => continue,
-            // The server may execute it late, and then revoke the undelivered grant.
+            // The server may execute the request late, and then revoke the undelivered grant.
             None | Some((_, Outcome::Unknown | Outcome::Failed)) if !lease(call).is_zero() => {
                 answered(call).saturating_add(lease(call) + limits.prompt)
             }

@@ -57,7 +57,7 @@ pub enum Rule {
 /// Calls that contradict each other: a correct server cannot have answered them so.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The rule that they break.
+    /// The rule that the calls break.
     pub rule: Rule,
     /// The calls that contradict each other, in readable form.
     pub text: String,

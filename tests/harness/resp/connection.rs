@@ -35,7 +35,7 @@ impl fmt::Display for ReceiveError {
 }
 
 /// A connection in RESP2, until [`hello`](Self::hello) or [`expect_protocol`](Self::expect_protocol) changes
-/// that.
+/// the protocol.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -55,7 +55,7 @@ impl Connection {
         Ok(Self { stream, received: Vec::new(), protocol: 2 })
     }
 
-    /// Switches to that protocol, 2 or 3.
+    /// Switches to the given protocol, 2 or 3.
     pub fn hello(&mut self, protocol: u8) {
         self.send(cmd!["HELLO", u32::from(protocol)]);
         self.expect_protocol(protocol);
@@ -88,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// The next reply or push, if it is whole within that time.
+    /// The next reply or push, if it arrives completely within the given time.
     ///
     /// # Errors
     /// See [`ReceiveError`].
@@ -117,7 +117,7 @@ impl Connection {
         self.received.drain(..bytes.len());
     }
 
-    /// Sends a command and returns its reply; fails the test when none comes.
+    /// Sends a command and returns its reply. Fails the test if none arrives.
     pub fn call(&mut self, command: impl AsRef<[Vec<u8>]>) -> Value {
         self.send(&command);
         self.receive(PATIENCE).unwrap_or_else(|e| panic!("{}: {e}", shorten(command.as_ref())))
@@ -156,10 +156,10 @@ impl Connection {
         !self.received.is_empty() || self.peek().is_ok_and(|length| length > 0)
     }
 
-    /// Closes it in order (FIN).
+    /// Closes the connection in order (FIN).
     pub fn close(self) {}
 
-    /// Breaks it off (RST), as a crashed host or a firewall would.
+    /// Resets the connection (RST), as a crashed host or a firewall would.
     pub fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("SO_LINGER");
     }

@@ -14,8 +14,8 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Reads one reply from the start of `bytes`: the reply and how long it was, or `None` when its end
-/// is not there yet. `protocol` is 2 or 3, because what is allowed differs.
+/// Reads one reply from the start of `bytes`. Returns the reply and its length, or `None` if the end of the
+/// reply has not arrived. `protocol` is 2 or 3, because what is allowed differs.
 ///
 /// # Errors
 /// When no continuation could make these bytes a reply.
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         length.map(|length| (0..length).map(|_| self.value()).collect()).transpose()
     }
 
-    /// The length of what follows; `None` is the null of RESP2.
+    /// The length of the value that follows; `None` is the null of RESP2.
     fn length(&mut self) -> Result<Option<usize>, Stop> {
         match self.number()? {
             -1 if self.protocol == 2 => Ok(None),

@@ -2,8 +2,8 @@
 
 use std::ops::Index;
 
-/// A reply as it came, in RESP2 or RESP3. `Display` writes it as redis-cli does, but maps, sets and pushes in
-/// one line.
+/// A reply as it arrived, in RESP2 or RESP3. `Display` writes it as redis-cli does, but maps, sets and pushes
+/// in one line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Null: the null bulk and the null array of RESP2, `_` in RESP3.

@@ -133,7 +133,7 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The numbers with a unit in a line, as `10 ms`, also where no space is between both.
+/// The numbers with a unit in a line, as `10 ms`, even if the line has no space between number and unit.
 fn figures(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut words = line.split_whitespace().map(|word| word.trim_matches(AROUND)).peekable();
@@ -186,7 +186,7 @@ fn each_table_of_benchmarks_names_one_commit_of_this_branch() {
     }
 }
 
-/// The commits in a text: after `at`.
+/// The commits in a text: words of at least seven hexadecimal digits after the word `at`.
 fn commits(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split([' ', '\n', '|', ',']).filter(|word| !word.is_empty());
     let pairs = words.clone().zip(words.skip(1)).filter(|(at, _)| *at == "at").map(|(_, it)| it);

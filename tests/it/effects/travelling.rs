@@ -39,7 +39,7 @@ fn some_locks(server: &Server) -> Vec<String> {
         token(&acquire(&mut eye, &taken, &owner));
         token(&acquire(&mut eye, &handed, "alice"));
         pass_on(&handed, "alice", &owner, &[]);
-        // From that owner to others, of which the last one has a `VALUE`.
+        // The lock passes from that owner to other owners, the last of which sets a `VALUE`.
         token(&acquire(&mut eye, &passed, &owner));
         pass_on(&passed, &owner, "bob", &[]);
         pass_on(&passed, "bob", "carol", &[]);

@@ -1,5 +1,5 @@
-//! Servers that read and write with I/O threads: commands and the module still run in the main thread,
-//! replies are written by others.
+//! Servers that read and write with I/O threads. Commands and the module still run in the main thread, but
+//! other threads write the replies.
 
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -91,7 +91,7 @@ fn locks_are_handed_over_by_io_threads(kind: Kind) {
                 if done { Ok(()) } else { Err(seen()) }
             });
         }));
-        // The clients end in any case: the scope waits for them.
+        // Ends the clients in any case, because the scope waits for them.
         seen.ends.store(true, Ordering::SeqCst);
         done
     });

@@ -33,7 +33,8 @@ fn a_failover_in_a_cluster_begins_a_quarantine() {
     let control = &mut replica.connect();
     observe::wait_for_replica(&mut home.connect(), control);
     assert_eq!(left(control), 0);
-    // A coordinated failover begins a quarantine too, because the server does not report its kind.
+    // A coordinated failover begins a quarantine too: the server does not report whether a failover is
+    // coordinated.
     cluster.fail_over(home);
     wait::until("it has the slot", CHANGE, || match left(control) {
         0 => Err("no quarantine".to_owned()),

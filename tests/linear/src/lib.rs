@@ -1,10 +1,10 @@
 //! A second check of histories: a model of a re-entrant, fenced mutex with leases, for a checker of
 //! linearizability that is independent of `harness::checker`.
 //!
-//! It searches for one order of all calls on a lock that explains every reply. Time does not decrease along
-//! an order: a call happens after its sending, after all earlier calls, and, if a lease prevents it, after
-//! the earliest end of that lease. A call without a reply may have happened at any time after its sending, or
-//! at the end of the history, which means never.
+//! The model explains a history by one order of all calls on a lock. Time does not decrease along an order: a
+//! call happens after its sending, after all earlier calls, and, if a lease prevents it, after the earliest
+//! end of that lease. A call without a reply may have happened at any time after its sending, or at the end
+//! of the history, which means never.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -53,10 +53,11 @@ pub(crate) struct Call {
 pub(crate) enum Stage {
     /// In flight to the server.
     Sent,
-    /// Queued there, or blocked in a read.
+    /// Queued at the server, or blocked in a read.
     Waits,
-    /// The reply is in flight. For each server: the number of copies that it still has to receive before it
-    /// has the state that the reply reports; `None` if it never will have it.
+    /// The reply is in flight. For each server, contains the number of copies that the server must still
+    /// receive before it has the state that the reply reports. `None` if the server cannot confirm this
+    /// state.
     Answered(Reply, Vec<Option<u8>>),
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Guard {
     /// The first tick at which the client no longer believes in the lock, bound or not.
     pub(crate) until: u8,
     pub(crate) shared: bool,
-    /// The sessions that bound it.
+    /// The sessions to which the lock is or may be bound.
     to: Vec<u8>,
     /// Whether the server has bound the lock to the last of these sessions.
     settled: bool,
@@ -96,7 +97,7 @@ pub(crate) struct Guard {
 /// One client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// The server that it is connected to.
+    /// The server that the client is connected to.
     pub(crate) server: usize,
     pub(crate) calls: [Option<Call>; LINES],
     /// Abandoned requests that may still arrive.
@@ -105,18 +106,18 @@ pub(crate) struct Client {
     pub(crate) hearts: Vec<Heart>,
     /// The token of a write in flight to the resource.
     pub(crate) write: Option<u64>,
-    /// The number of its connection. Requests on one connection arrive in order.
+    /// The number of the client's connection. Requests on one connection arrive in order.
     pub(crate) connection: u8,
     /// A connection, and the shortest renewal that was sent over it since the last reply to a renewal.
     pub(crate) unanswered: Option<(u8, u8)>,
-    /// The shortest renewal on connections from which it expects no more replies.
+    /// The shortest renewal on connections from which the client expects no more replies.
     pub(crate) lasting: Option<u8>,
-    /// Actions that it may still take.
+    /// Actions that the client may still take.
     pub(crate) left: Plan,
 }
 
 impl Client {
-    /// The session that it keeps alive.
+    /// The session that the client keeps alive.
     pub(crate) fn heart(&self) -> Option<u8> {
         self.hearts.last().filter(|heart| !heart.over).map(|heart| heart.number)
     }
@@ -135,7 +136,8 @@ impl Client {
         self.has_it(now) && self.guard.as_ref().is_some_and(|guard| guard.shown)
     }
 
-    /// The session to which it may bind its guard: the one that it keeps alive.
+    /// The session to which the client may bind its guard: the session that it keeps alive. `None` if the
+    /// guard is already bound to that session.
     pub(crate) fn may_bind(&self, now: u8) -> Option<u8> {
         let (guard, number) = (self.guard.as_ref()?, self.heart()?);
         let is_bound = guard.settled && guard.to.last() == Some(&number);
@@ -152,7 +154,7 @@ impl Client {
         (0..self.late.len()).filter(first)
     }
 
-    /// Whether a request that it sends now arrives after an earlier one still in flight.
+    /// Whether a request that the client sends now arrives after an earlier request that is still in flight.
     pub(crate) fn is_behind(&self) -> bool {
         self.late.iter().any(|late| late.connection == Some(self.connection))
     }
@@ -198,8 +200,8 @@ impl Client {
         }
     }
 
-    /// Handles the reply to a renewal. Returns the part of its length that counts. Earlier renewals on the
-    /// same connection have arrived before it.
+    /// Handles the reply to a renewal. Returns the part of the renewal's length that counts. Earlier renewals
+    /// on the same connection have arrived before this one.
     fn renewed(&mut self, length: u8) -> u8 {
         self.unanswered = None;
         self.lasting.map_or(length, |lasting| lasting.min(length))
@@ -238,7 +240,7 @@ impl Client {
         let from = |rule: Rule| if world.keeps(rule) { call.sent } else { now };
         match (call.asks, reply) {
             (Asks::Lock, Reply::Has(token)) if call.waited && world.keeps(Rule::Offer) => {
-                // The grant is a short offer, which it renews.
+                // The grant is a short offer, which the client renews.
                 self.sends(Asks::Renewal(token, lease), now);
             }
             (Asks::Lock, Reply::Has(token)) => {
@@ -267,7 +269,8 @@ impl Client {
                 self.ends(number, true, now);
             }
             (Asks::Reading(number), Reply::ReadElsewhere) => {
-                // With the rule, it reads the session again. Without the rule, it gives up the session.
+                // With the rule, the client reads the session again. Without the rule, the client gives up
+                // the session.
                 if !world.keeps(Rule::ReadsOn) {
                     self.ends(number, false, now);
                 }
@@ -276,8 +279,8 @@ impl Client {
         }
     }
 
-    /// Records that the client has the lock until that tick. If the lock has to be bound, the program gets
-    /// the guard only after the binding.
+    /// Records that the client has the lock until the given tick, if that tick is in the future. If the lock
+    /// has to be bound, the program gets the guard only after the binding.
     fn has(&mut self, token: u64, until: u8, now: u8) {
         if until > now {
             let shown = !self.left.bound;

@@ -13,9 +13,9 @@ pub(crate) struct Node {
     pub(crate) alive: bool,
     /// Whether the server acts as the primary.
     pub(crate) primary: bool,
-    /// Copies in flight to it.
+    /// Copies in flight to the server.
     pub(crate) pending: Vec<(Option<Lock>, Option<Stored>)>,
-    /// Tick at which another server replaced it.
+    /// Tick at which another server replaced this one.
     pub(crate) replaced_at: Option<u8>,
 }
 
@@ -27,8 +27,8 @@ impl Node {
 }
 
 impl State {
-    /// Number of copies that each replica of a server still has to receive; empty if no confirmation is
-    /// needed.
+    /// For each server, the number of copies that it must still receive to have the state of server `of`.
+    /// `None` if it is no running replica of that server. Empty if no confirmation is needed.
     pub(crate) fn behind(&self, world: &World, of: usize) -> Vec<Option<u8>> {
         if world.confirmed == 0 {
             return Vec::new();
@@ -76,7 +76,7 @@ impl State {
         for node in &mut self.nodes {
             node.pending.clear();
             if !node.primary {
-                // It follows the new primary, and starts with a copy of its data.
+                // The server follows the new primary, and starts with a copy of its data.
                 (node.server.lock, node.server.result) = (lock, result);
             }
         }

@@ -172,7 +172,8 @@ impl State {
         }
     }
 
-    /// A client receives the reply that its result is stored, or that a result exists, which it reads.
+    /// Handles a reply about a result: the client's result is stored, or a result exists, which the client
+    /// reads.
     fn hear_of_result(&mut self, at: usize, reply: Reply) {
         match reply {
             Reply::Stored(stored) => self.kept = Some(stored),

@@ -9,13 +9,14 @@
 //!     └── write, late ──► resource    may restart, with its keyspace
 //! ```
 //!
-//! A client believes until the earlier end of its lease and of the session to which its lock is bound. Each
-//! safeguard can be switched off: it is a [`Rule`] that may be broken, or a setting of a [`World`]. With all
-//! safeguards for a kind of failure, no bad state is reachable. With one of them off, the checker must find
-//! the known violation, which shows that it works. [`worlds`] is the table of worlds.
+//! A client believes that it holds the lock until its lease ends, or until the session ends to which the lock
+//! is bound. Each safeguard can be switched off: it is a [`Rule`] that may be broken, or a setting of a
+//! [`World`]. With all safeguards for a kind of failure, no bad state is reachable. With one of them off, the
+//! checker must find the known violation, which shows that the checker works. [`worlds`] is the table of
+//! worlds.
 //!
 //! In some worlds clients want a result, and the lock only while there is none (`UNLESS`). The holder stores
-//! the result when it releases the lock (`STORE`). When its client knows that the result is stored, all
+//! the result when it releases the lock (`STORE`). When the holder knows that the result is stored, all
 //! clients read this result until it expires, and no client repeats the work.
 //!
 //! A tick is a millisecond of every clock. Requests, replies, copies and writes take any time.

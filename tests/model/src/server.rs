@@ -21,7 +21,7 @@ pub(crate) const PARKED: u8 = 1;
 /// Number of tokens that are reserved ahead.
 const RESERVED: u64 = 60_000;
 
-/// Both clocks at a tick.
+/// Both clocks of a server at a tick.
 pub(crate) fn at(tick: u8) -> Now {
     Now { unix_us: u64::from(tick) * 1000, mono: MonoMillis(tick.into()) }
 }
@@ -39,7 +39,7 @@ pub(crate) struct Lock {
     /// The last tick of the lease.
     pub(crate) until: u8,
     pub(crate) shared: bool,
-    /// The session that it is bound to, if it is released with the session.
+    /// The session whose end releases the lock, if there is one.
     pub(crate) goes_with: Option<u8>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     pub(crate) is_read: bool,
 }
 
-/// A binding.
+/// A binding of an owner's grant to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
     pub(crate) owner: usize,
@@ -81,7 +81,7 @@ pub(crate) struct Server {
     pub(crate) bindings: Vec<Binding>,
     /// Ticks after which a session without a reader ends.
     pub(crate) ttl: u8,
-    /// The first tick at which it grants again.
+    /// The first tick at which the server grants again.
     pub(crate) quarantine: u8,
     /// Tokens up to this one may have been issued.
     pub(crate) floor: u64,
@@ -116,7 +116,7 @@ pub(crate) enum Reply {
 /// A step of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// A client's request with a lease; the second lease applies if it has to wait.
+    /// A client's request with a lease. The second lease applies if the request has to wait.
     Request(usize, Asks, [u8; 2]),
     /// The connection of a session's reader is lost.
     LoseReader(u8),
@@ -141,8 +141,8 @@ impl Server {
         self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });
     }
 
-    /// Takes over as the primary, with its copy of the data. Tokens start above those that may have been
-    /// issued.
+    /// Takes over as the primary, with its copy of the data. With `reserved`, tokens start above all tokens
+    /// that may have been issued.
     pub(crate) fn takes_over(&mut self, reserved: bool) {
         let ahead = if reserved { RESERVED } else { 0 };
         self.floor = self.lock.map_or(0, |lock| lock.token) + ahead;

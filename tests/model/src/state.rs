@@ -33,7 +33,7 @@ pub struct State {
 /// An action. A number is a client, unless noted otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Time goes by.
+    /// Time advances by one tick.
     Tick,
     /// A client sends a request.
     Ask(usize, Asks),
@@ -41,10 +41,11 @@ pub enum Action {
     Arrive(usize, usize),
     /// The reply reaches a client, with all necessary confirmations.
     Hear(usize, usize),
-    /// A client gives up its request. The request or reply is lost; or it may still be in flight, and the
-    /// client continues on another connection or on the same.
+    /// A client gives up its request. With `None`, the request or its reply is lost. Otherwise the request
+    /// may still arrive. The client then continues on another connection (`true`) or on the same one
+    /// (`false`).
     Leave(usize, usize, Option<bool>),
-    /// The abandoned request of a client with that index arrives.
+    /// A client's abandoned request with the given index arrives.
     Late(usize, usize),
     /// A client reconnects to the latest primary.
     Reconnect(usize),

@@ -6,9 +6,9 @@ pub(crate) const TTL: u8 = 2;
 /// Properties of a client, and limits of its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// Length of its leases, in ticks.
+    /// Length of the client's leases, in ticks.
     pub lease: u8,
-    /// Whether it binds its lock to a session, and believes in the lock only when it is bound.
+    /// Whether the client binds its lock to a session, and believes in the lock only when it is bound.
     pub bound: bool,
     /// Number of requests for the lock.
     pub asks: u8,
@@ -20,14 +20,14 @@ pub struct Plan {
     pub writes: u8,
     /// Number of downgrades to a shared hold.
     pub downgrades: u8,
-    /// Number of sessions that it opens.
+    /// Number of sessions that the client opens.
     pub opens: u8,
     /// Number of reads of sessions.
     pub reads: u8,
-    /// Number of bindings or heartbeats whose reply it does not await.
+    /// Number of bindings or heartbeats whose reply the client does not await.
     pub gives_up: u8,
     /// Lifetime of a result in ticks. The client wants the lock only while there is no result, and stores one
-    /// when it releases the lock. 0: it wants no result.
+    /// when it releases the lock. If this is 0, the client wants no result.
     pub keeps: u8,
 }
 
@@ -56,8 +56,8 @@ impl Plan {
 /// Rules that clients and servers follow, and the consequence of breaking each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A client counts a lease from before it sent the command that set it (R1). Counted
-    /// from a late reply, it would outlive the server's lease.
+    /// A client counts a lease from before it sends the command that sets the lease (R1). A lease counted
+    /// from a late reply would outlive the server's lease.
     LeaseFromSending,
     /// A waiter is granted a short lease, and confirms it with a renewal (R2), because its request may be
     /// old.
@@ -66,8 +66,8 @@ pub enum Rule {
     CountsLate,
     /// Renewals count only when they are confirmed, because a primary that is cut off still renews.
     RenewalsConfirmed,
-    /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise its
-    /// tokens may not be larger.
+    /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise a token of the
+    /// new primary may not be larger than all earlier tokens.
     Floor,
     /// The resource refuses tokens that are too small, because a late write may arrive after a write of the
     /// next holder.
@@ -92,13 +92,13 @@ pub enum Rule {
     BindsAnew,
     /// A bound lock is released when its session ends.
     Releases,
-    /// Locks bound to another session are not released.
+    /// The end of a session does not release locks that are bound to another session.
     OnlyItsOwn,
     /// A client that wants a result is not granted the lock while the result exists.
     Unless,
     /// Only a holder stores a result, and only while its lease runs.
     StoreFenced,
-    /// A stored result counts when replicas have it.
+    /// A stored result counts only when the required replicas have it.
     StoresConfirmed,
 }
 
@@ -115,7 +115,8 @@ pub struct World {
     pub failovers: u8,
     /// Number of restarts of the primary, with its keyspace.
     pub restarts: u8,
-    /// Whether a primary is replaced only when it is dead. Otherwise it may also be cut off.
+    /// Whether a primary is replaced only when it is dead. Otherwise a primary that is cut off is replaced
+    /// too.
     pub only_when_dead: bool,
     /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants are lost with the
     /// primary.
@@ -126,8 +127,8 @@ pub struct World {
     /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
     /// grants.
     pub quarantine: bool,
-    /// Whether a primary that was replaced refuses writes from the second tick after that, because it has lost its
-    /// replicas. Otherwise a primary that is cut off continues to grant.
+    /// Whether a primary that was replaced refuses writes from the second tick after that, because it has
+    /// lost its replicas. Otherwise a primary that is cut off continues to grant.
     pub min_replicas: bool,
     /// The rules that are broken.
     pub breaks: &'static [Rule],
@@ -158,8 +159,8 @@ impl World {
         !self.breaks.contains(&rule)
     }
 
-    /// Whether clients use sessions. Such worlds are kept small: a request for the lock is answered at once,
-    /// which gives the longest belief; no client releases it; and messages are lost only when clients give
+    /// Whether clients use sessions. Such worlds are kept small. A request for the lock is answered at once,
+    /// which gives the longest belief. No client releases the lock. Messages are lost only when clients give
     /// them up.
     pub(crate) fn has_sessions(&self) -> bool {
         self.clients.iter().any(|plan| plan.opens > 0)

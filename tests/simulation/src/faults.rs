@@ -360,8 +360,8 @@ impl Sim {
     }
 
     /// Longest time for which a replaced primary is cut off. If it still has a replica, it grants locks in
-    /// that time. Such grants are harmful only after the quarantine of the successor, so the time is shorter
-    /// while the safeguard is on.
+    /// that time. Such grants do harm only after the quarantine of the successor. So the time is longer while
+    /// the safeguard is off.
     fn longest_part(&self) -> u64 {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
     }

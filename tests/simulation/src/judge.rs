@@ -21,8 +21,8 @@ pub enum Rule {
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
-    /// A write where the server forbids it: without a command during a pause, which crashes the server, or
-    /// inside an event.
+    /// A write that the server forbids. An event handler must not write. During a pause of writes, a write
+    /// without a command crashes the server.
     Forbidden,
     /// A session received an outcome twice or never, or was granted a lock while it was away. Or a session,
     /// or a lock bound to it, outlived its time.
@@ -114,8 +114,8 @@ pub(crate) struct Judge {
     pub(crate) promises_tokens: bool,
     pub(crate) promises_leases: bool,
     pub(crate) fence: bool,
-    /// By key and line of servers. The servers that replace each other are one line; each server of a quorum
-    /// is its own.
+    /// By key and line of servers. The servers that replace each other are one line. Each server of a quorum
+    /// is a line of its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
     held: BTreeMap<Key, u64>,
     /// The last write to each lock's resource.

@@ -14,11 +14,11 @@
 //! the rules. After the last step all faults end, and the system must come to rest: every waiter is served,
 //! and no state is left.
 //!
-//! A server is the module: its files are compiled unchanged. In place of `module/src/redis` they use `redis/`
-//! from here, with keys, timers and parked clients in memory. The rest of a real server is in `node/`,
-//! together with the judge's view of it, which is mainly written keys and replies. A client is the crate
-//! `kvlock`, or `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through
-//! sessions, bound locks, renewals, retries and background work.
+//! A server is the module: its files are compiled unchanged. In place of `module/src/redis`, they use
+//! `redis/` of this crate, with keys, timers and parked clients in memory. The rest of a real server is in
+//! `node/`. That folder also has the judge's view of the server, which is mainly written keys and replies. A
+//! client is the crate `kvlock`, or `kvlock-quorum` on it, over connections in memory and on tokio's clock:
+//! waits through sessions, bound locks, renewals, retries and background work.
 //!
 //! Each [`Safeguard`] can be switched off. Then some seed must show the violation that the safeguard
 //! prevents.

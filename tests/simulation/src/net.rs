@@ -256,7 +256,8 @@ impl Sim {
         self.client_notices_a_break(conn, now + self.delay());
     }
 
-    /// Breaks all connections of a client at once. Its last messages on them still arrive, but late.
+    /// Breaks all connections of a client at once. Its last messages on these connections still arrive, but
+    /// late.
     pub(crate) fn all_fall_behind(&self, client: ClientId) {
         let conns = self.net.borrow().open_ones(Some(client), None);
         conns.into_iter().for_each(|conn| self.falls_behind(conn));
@@ -282,7 +283,7 @@ impl Sim {
         self.client_notices_a_break(conn, self.now() + self.below(15_000_000));
     }
 
-    /// Cuts the link between the two until it is healed.
+    /// Cuts the link between the client and the server until the link is restored.
     pub(crate) fn cut(&self, client: ClientId, server: ServerId) {
         self.net.borrow_mut().cut.insert((client, server));
     }

@@ -192,7 +192,8 @@ impl Plan {
             Scene::Failovers | Scene::Sets if quarantined => 5_000,
             Scene::Failovers | Scene::Sets => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
-            // Users request at least half of it. So each lease, and each offer, is longer than two stalls.
+            // Users request at least half of this time. So each lease, and each offer, is longer than two
+            // stalls.
             Scene::Stalls => random.u64(20_000..=60_000),
             // Longer than the offer to a waiter, or shorter.
             Scene::Single | Scene::Crashes | Scene::Dates => {

@@ -151,7 +151,7 @@ impl Sim {
         self.stopped.borrow().contains_key(&who)
     }
 
-    /// Resumes a process, and queues its events again. If it died while paused, they have no effect.
+    /// Resumes a process, and queues its events again. If the process died while paused, they have no effect.
     pub(crate) fn go_on(&self, who: Who) {
         let waited = self.stopped.borrow_mut().remove(&who).unwrap_or_default();
         let mut agenda = self.agenda.borrow_mut();

@@ -66,7 +66,7 @@ fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
 #[derive(Clone)]
 pub(crate) struct Request {
     words: Vec<Vec<u8>>,
-    /// The client's value of `HOLDS`, also if a switched-off safeguard removed it.
+    /// The client's value of `HOLDS`, even if a switched-off safeguard removed it from the command.
     pub(crate) holds: Option<u64>,
 }
 

@@ -24,7 +24,8 @@ async fn main() {
 impl Session for ByRslock {
     type Held = LockGuard;
 
-    /// Acquires the lock. By default the library gives up after three attempts, so this repeats them.
+    /// Acquires the lock. By default the library gives up after three attempts, so this function repeats
+    /// them.
     async fn acquire(&mut self, key: &str) -> LockGuard {
         loop {
             match self.manager.acquire(key, self.lease).await {

@@ -28,7 +28,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (50, "EVAL <script> 1 <key> <any>"),
     (20, "FUNCTION LOAD REPLACE <functions>"),
     (25, "FCALL f|f|g 1 <key> <ours>"),
-    // The option is restored, unless the connection breaks; then another connection does it later.
+    // The last command restores the option. If the connection breaks first, the end of the round restores it.
     (60, "CONFIG SET <option> <value>; 6*<ours>; CONFIG SET <option> <was>"),
     (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
     (1, "CLIENT KILL ID <junk>"),

@@ -10,7 +10,7 @@ use harness::history::Outcome;
 use harness::random::Random;
 use harness::{Value, cmd};
 
-/// Number of threads: the waiters of the second want to share the lock.
+/// Number of threads. The waiters of the second thread want to share the lock.
 pub(super) const THREADS: usize = 2;
 
 /// Number of times that the holder looks for the queued waiters: their connections may be gone.

@@ -156,7 +156,7 @@ impl Reader<'_> {
                 }
             }
         }
-        // If it stays open, the end of the round shows it.
+        // If the session stays open, the check at the end of the round reports it.
         let _closed = self.close();
     }
 

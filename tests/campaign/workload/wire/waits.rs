@@ -181,8 +181,8 @@ impl<'a> Worker<'a> {
         let (call, is_queued) = (second.call, matches!(second.how, How::Queued(_)));
         let after = self.finish(second, &wish.request, lost);
         if after == Ending::Unknown && !is_queued {
-            // Its connection may have broken before the command arrived. Then the place still belongs to the
-            // first wait.
+            // The connection of the second wait may have broken before the command arrived. Then the place
+            // still belongs to the first wait.
             self.client.scene.recorder.may_not_have_come(call);
         }
         if goes_on { before } else { after }

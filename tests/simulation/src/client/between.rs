@@ -1,13 +1,13 @@
-//! The layer between clients and servers. The crate has no switches. So this layer undoes most safeguards of
-//! clients when they are off.
+//! The layer between clients and servers. The crate cannot switch a safeguard off, so this layer undoes most
+//! of the clients' safeguards that are off.
 
 use super::Sim;
 use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
-/// Time to live that the crate requests for its session for waits. No belief depends on it, so the simulation
-/// may shorten it.
+/// Time to live that the crate requests for its session for waits. No belief depends on this time, so the
+/// simulation may shorten it.
 const WAITS_MS: u64 = 10_000;
 
 impl Sim {
@@ -36,7 +36,7 @@ impl Sim {
 
     fn pass_on_renewal(&self, conn: ConnId, request: Request) {
         if !self.has(Safeguard::UnansweredIsNothing) {
-            // Report success at once, also if the request is lost.
+            // Report success at once, even if the request is lost.
             let lease_ms = request.number(3);
             return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
         }

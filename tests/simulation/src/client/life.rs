@@ -188,8 +188,8 @@ impl Me {
         }
     }
 
-    /// Works for a random time, or until it no longer believes that it holds the lock. An exclusive holder
-    /// writes to the guarded resource from time to time.
+    /// Works for a random time, or until the user no longer believes that it holds the lock. An exclusive
+    /// holder writes to the guarded resource from time to time.
     async fn work(&self, held: &Held<Guard>, grant: Grant) {
         let Grant { key, owner, token, shared } = grant;
         let sim = &self.sim;

@@ -35,7 +35,7 @@ use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, LocalSet, unconstrained, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-/// Time limit for retries after errors, and for confirmation by replicas.
+/// Time limits: for retries after errors, and for confirmation by replicas.
 const PATIENCE: Duration = Duration::from_secs(8);
 const CONFIRMED: Duration = Duration::from_millis(200);
 
@@ -136,7 +136,7 @@ fn dial(sim: &Weak<Sim>, host: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 impl Sim {
-    /// Adds a client, whose clock has that rate, and starts its first life.
+    /// Adds a client, whose clock has the given rate, and starts the client's first life.
     pub(crate) fn add_client(self: &Rc<Self>, rate: Rate) {
         // Without the safeguard the clock is slower by the crate's margin, so that the margin has no effect.
         let slower = if self.has(Safeguard::RateMargin) { 0 } else { 10_000 };
@@ -227,7 +227,7 @@ impl Sim {
             net.open_ones(Some(id), None)
         };
         for conn in conns {
-            // In a later event, when nothing is borrowed.
+            // The connection breaks in a later event, when nothing is borrowed.
             self.at(self.now(), Who::Nobody, move |sim| sim.break_connection(conn));
         }
         self.go_on(Who::Client(id));

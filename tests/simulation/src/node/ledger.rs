@@ -151,8 +151,8 @@ impl Ledger {
         self.in_line.insert(place, InLine { number: self.last, via, shared, of_set });
     }
 
-    /// Describes a set of which the owner holds, or waits for, some but not all locks, or holds a lock while
-    /// it waits.
+    /// Describes a set that breaks a rule. Its owner holds only some of its locks, waits for only some of
+    /// them, or holds a lock while it waits.
     pub(super) fn wrong_set(&self, holds: impl Fn(Place) -> bool) -> Option<String> {
         let mut all = self.sets.iter();
         all.find_map(|(owner, keys)| {
@@ -165,7 +165,7 @@ impl Ledger {
         })
     }
 
-    /// Forgets the set of each of these owners, which have lost it.
+    /// Forgets the sets of the owners in these places: the owners have lost their sets.
     pub(super) fn forgets_set(&mut self, places: &[Place]) {
         places.iter().for_each(|(_, owner)| drop(self.sets.remove(owner)));
     }
@@ -191,8 +191,8 @@ impl Ledger {
         }
     }
 
-    /// Finds an earlier waiter that was skipped without a reason. Reasons are that its session is away or has
-    /// ended, or that both waiters share and one of them waits for several locks.
+    /// Finds an earlier waiter that was skipped without a reason. One reason is that its session is away or
+    /// has ended. The other reason is that both waiters share and one of them waits for several locks.
     pub(super) fn is_before(
         &self,
         (place, shared): (Place, bool),
@@ -298,7 +298,7 @@ impl Ledger {
         self.bound.insert((place.1, token));
     }
 
-    /// Records that an owner used its lock. If its session has ended, the lock now depends on its lease.
+    /// Records that an owner used its lock. If its session has ended, only the lease now ends the hold.
     pub(super) fn relied_on(&mut self, place: Place, now: Now) {
         let over = |it: &Bond| self.sessions.get(&it.session).is_none_or(|it| it.is_over(now));
         if self.bonds.get(&place).is_some_and(over) {

@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// Restarts the server with that data.
+    /// Restarts the server with the given data.
     pub(crate) fn comes_back(&mut self, sim: &Sim, memory: Memory) {
         sim.log(|| format!("server {} is back with {memory:?}", self.id));
         match memory {

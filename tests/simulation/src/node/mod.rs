@@ -32,7 +32,7 @@ struct Line {
     held_up: bool,
     /// The request with which the client is parked.
     parked: Option<(CallId, Request)>,
-    /// Replication offset after its last executed request.
+    /// Replication offset after the last executed request of the connection.
     offset: u64,
     /// Whether the last renewal was not the first of its grant.
     renews_again: bool,
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Sets the wall clock.
+    /// Moves the wall clock by `by_us` microseconds.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
         // A lease that has ended, and runs again because the date goes back, is no longer bound.
         self.look_at_bonds(sim);

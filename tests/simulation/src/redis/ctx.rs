@@ -17,7 +17,7 @@ pub(crate) struct Host {
     /// Whether writes are paused.
     pub(crate) paused: bool,
     pub(crate) lacks_replicas: bool,
-    /// Whether each grant is on the disk before it is answered.
+    /// Whether each grant is on the disk before the server sends the reply.
     pub(crate) keeps_grants: bool,
     pub(crate) keys: Keyspace,
     /// Number of processes of Redisson that are subscribed to the channel of each lock. They hang: none
