@@ -260,7 +260,7 @@ impl Server {
     ) {
         let key = ctx.open_to_write(name);
         if key.is_none() {
-            // The key cannot be written now. It is looked at again in the next turn.
+            // The key cannot be written now. The semaphore is looked at again in a later turn.
             return self.table.serve_soon(at, cause, clock::now());
         }
         let mut open = Open::read(&self.words, at, name, None, key);
