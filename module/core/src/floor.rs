@@ -87,8 +87,9 @@ impl Floor {
         due
     }
 
-    /// The number to store before this token is issued; `None` if enough of the reservation is
-    /// left. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is read.
+    /// The number to store in the same step as a grant with this token. `None` if enough of the
+    /// reservation is left. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is
+    /// read.
     #[must_use]
     pub fn reservation(&self, token: Token, now: Now) -> Option<u64> {
         let (token, clock) = (token.value(), now.unix_us.min(TOKEN_STORED_MAX));
