@@ -110,8 +110,8 @@ impl Share {
         format!("{} {}", self.holds, self.until.0)
     }
 
-    /// Returns whether the lease has not ended. It ends when the server would expire a key with the
-    /// same deadline.
+    /// Returns whether the lease has not ended. A lease ends when the server would expire a key
+    /// with the same deadline.
     #[must_use]
     pub fn is_live(&self, now: UnixMillis) -> bool {
         self.until >= now

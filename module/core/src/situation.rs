@@ -53,7 +53,8 @@ impl Situation<'_> {
         left_after(release, holds)
     }
 
-    /// Returns whether an owner holds the lock, but `HOLDS n` of a release does not match what it holds.
+    /// Returns whether an owner holds the lock, but `HOLDS n` of a release does not match what the
+    /// owner holds.
     #[must_use]
     pub fn mismatches(&self, owner: &[u8], want: Want, release: Release) -> bool {
         let holds = self.holds_of(owner, want).filter(|holds| *holds > 0);

@@ -58,8 +58,8 @@ pub(super) unsafe fn register<C: Command>(
         return Err(spec.name);
     }
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
-        // If the server does not know one of the categories, it sets none of them. It may have had no room
-        // for ours, so the second attempt is without ours.
+        // If the server does not know one of the categories, it sets none of them. The server may have had no
+        // room for this module's category, so the second attempt leaves this category out.
         let skipped = usize::from(optional!(RedisModule_AddACLCategory).is_none());
         for categories in spec.categories().iter().skip(skipped) {
             // SAFETY: `command` is valid, as above. The server reads the string during the call.

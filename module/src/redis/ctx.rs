@@ -52,8 +52,8 @@ impl Ctx<'_> {
         unsafe { selected(self.raw) }
     }
 
-    /// Selects another database for the rest of this callback. Must not be called in a command: there it
-    /// would change the client's database.
+    /// Selects another database for the rest of this callback. Must not be called in a command, because the
+    /// selection would change the client's database.
     pub(crate) fn select(&self, db: i32) {
         let select = required!(RedisModule_SelectDb);
         // SAFETY: the context is alive.

@@ -207,10 +207,10 @@ impl Key<'_> {
         unsafe { set(self.raw, at) };
     }
 
-    /// Replaces any value of the key with a hash of these few fields. It expires at `at`, in milliseconds
-    /// since 1970. Replicas and the append-only file get one `RESTORE`. They get several commands if the old
-    /// value is large or not a hash, or if the fields are too long for a [`Dump`]. `words` are `REPLACE` and
-    /// `ABSTTL`.
+    /// Replaces any value of the key with a hash of these few fields. The hash expires at `at`, in
+    /// milliseconds since 1970. Replicas and the append-only file get one `RESTORE`. They get several
+    /// commands if the old value is large or not a hash, or if the fields are too long for a [`Dump`].
+    /// `words` are `REPLACE` and `ABSTTL`.
     ///
     /// Pass `other` only if the key is a hash with no fields except the first of `fields` and `other`. If
     /// `other` is short and the fields fit in a [`Dump`], only `other` is deleted and the hash is reused.

@@ -41,8 +41,9 @@ fn as_malloc_would(layout: Layout) -> Layout {
     }
 }
 
-/// Returns whether the server's allocator aligns memory as C does. It does not if the server stores a length
-/// before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of the length.
+/// Returns whether the server's allocator aligns memory as C does. The allocator does not if the server
+/// stores a length before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of
+/// the length.
 pub(super) fn is_aligned() -> bool {
     let (alloc, free) = (required!(RedisModule_Alloc), required!(RedisModule_Free));
     // SAFETY: the function takes only a size. Rust's own allocation functions are not used, because the

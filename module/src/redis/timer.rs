@@ -60,8 +60,8 @@ impl Timer {
     /// loop. Does nothing if the server lacks the functions for this.
     ///
     /// A timer that is armed while it fires would fire after a millisecond at the earliest. So the next turn
-    /// calls [`Module::next_turn`], which arms it again with [`Self::hasten`]. Until then it stays armed, and
-    /// the module cannot be unloaded.
+    /// calls [`Module::next_turn`], which arms the timer again with [`Self::hasten`]. Until then the timer
+    /// stays armed, and the module cannot be unloaded.
     pub(crate) fn go_on(&mut self, ctx: &Ctx<'_>) {
         let is_due = self.armed.is_some_and(|(_, armed_for)| armed_for <= Instant::now());
         if !is_due || IS_CALLED.get() {
