@@ -8,8 +8,8 @@ use crate::semaphore;
 use crate::server::Server;
 
 impl Server {
-    /// Drops the binding if its owner no longer holds the lock or permits. Otherwise, if its session has
-    /// ended, releases them, unless the server refuses to write the key now.
+    /// Drops the binding if its owner no longer holds the lock or permits. If they are still held and the
+    /// session has ended, releases them. If the server refuses to write the key now, plans another attempt.
     pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));

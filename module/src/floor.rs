@@ -45,8 +45,7 @@ pub(crate) struct Floors {
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     reign: Reign,
-    /// Last place, of the places without a reservation, that this server was found to serve. With the time of
-    /// the check.
+    /// Place without a reservation that this server was last found to serve, and the time of that check.
     served: Option<(Place, MonoMillis)>,
 }
 

@@ -89,7 +89,7 @@ impl Holders {
 /// Part of a hash that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// The whole hash, from the cursor on.
+    /// The hash to its end, from the cursor on.
     All,
     /// The requested number of owners.
     Enough,

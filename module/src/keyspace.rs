@@ -43,7 +43,7 @@ impl Default for Words {
 /// Amount of a lock's state to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Everything except the name of another holder: see [`holder`].
+    /// Everything except the name and the hold count of another exclusive holder. [`holder`] reads the name.
     Full,
     /// Only the hold count, if the requesting owner is the exclusive holder. The token is not read, so the
     /// hold time is not recorded.
@@ -139,8 +139,8 @@ fn read_holds<'a>(
     alone.then_some(Observed::Held(holding))
 }
 
-/// Removes the token from what was read, for [`Depth::Holds`]. Keeps the token of a lock that is shared, or
-/// whose owner also shares it: the next token must be larger.
+/// Removes the token from what was read, for [`Depth::Holds`]. Keeps the token if the lock is shared, or if
+/// its exclusive owner also has shared holds. Then the next token must be larger than this one.
 fn without_token(seen: Observed<'_>) -> Observed<'_> {
     let Observed::Held(holding @ Holding { shared: 0, .. }) = seen else { return seen };
     Observed::Held(Holding { token: None, ..holding })
@@ -209,8 +209,8 @@ fn read_fields<'a>(
 ) -> Observed<'a> {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| {
-        // Owner names and hold counts are never longer than this. One byte more than the maximum is kept,
-        // which shows that a field is too long.
+        // Neither an owner's name nor a hold count is longer than these limits. One byte more than the
+        // maximum is kept, which shows that a name or a count is too long.
         let field = field.get(..=OWNER_BYTES_MAX).unwrap_or(field);
         let value = value.get(..VALUE_MAX).unwrap_or(value);
         fields.push((field.to_vec(), value.to_vec()));

@@ -165,7 +165,7 @@ impl Server {
         // another state than the one that was read.
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else {
-            // The key cannot be written now. It is looked at again in the next turn.
+            // The key cannot be written now. The lock is looked at again in a later turn.
             self.table.look_soon(case.at.key, cause, case.at.now);
             return self.plan(case.ctx, case.at.now);
         };

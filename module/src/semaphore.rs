@@ -23,8 +23,8 @@ struct Open<'a> {
     counts: Result<(u64, u64), Semaphore>,
     /// Share of the owner for which the semaphore was read, even if the owner's lease has ended.
     own: Option<Share>,
-    /// Earliest time of the next search for expired holders: no lease ends before it, or no search is allowed
-    /// before it. `None` if a search may run now.
+    /// Earliest time of the next search for expired holders: no lease ends before that time, or no search is
+    /// allowed before it. `None` if a search may run now.
     earliest: Option<UnixMillis>,
     /// `true` while waiters are served: then a search of a large hash may be postponed. `false` for a command
     /// of an owner.
@@ -260,7 +260,7 @@ impl Server {
     ) {
         let key = ctx.open_to_write(name);
         if key.is_none() {
-            // The key cannot be written now. It is looked at again in the next turn.
+            // The key cannot be written now. The semaphore is looked at again in a later turn.
             return self.table.serve_soon(at, cause, clock::now());
         }
         let mut open = Open::read(&self.words, at, name, None, key);

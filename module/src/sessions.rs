@@ -16,7 +16,8 @@ const TOLD: usize = 500;
 const CHANNEL: &[u8] = b"kvlock_session:";
 
 impl Server {
-    /// Returns the session that an argument names. An error if it does not exist or belongs to another user.
+    /// Returns the session that an argument names. Returns an error if the session does not exist or belongs
+    /// to another user.
     pub(crate) fn session(&self, ctx: &Ctx<'_>, name: Arg<'_>) -> Result<SessionId, Reply> {
         let found =
             ctx.user().and_then(|user| self.table.session(name.bytes(), user.lend().bytes()));

@@ -63,8 +63,8 @@ impl Server {
     /// writes the changes. If a lock is already due to a waiter, grants it to the waiter before `operate`
     /// decides.
     ///
-    /// With [`Need::Living`], a lock that only expired sharers share is read as free, unless it is a key of
-    /// `UNDER`.
+    /// With [`Need::Living`], a lock is read as free if it has no waiters and a search finds only expired
+    /// sharers. This does not apply to keys of `UNDER`.
     pub(crate) fn on_set<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -127,7 +127,7 @@ impl Server {
         let owner = owner.lend();
         let mut all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
         if all.iter().any(|(_, open)| open.is_none()) {
-            // A key cannot be written now. All keys are looked at again in the next turn.
+            // A key cannot be written now. All keys are looked at again in a later turn.
             drop(all);
             keys.all.iter().for_each(|(key, _)| {
                 self.table.look_soon(key.key.borrow(), Cause::Outside, now);

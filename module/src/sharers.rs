@@ -40,8 +40,9 @@ impl Server {
         }
     }
 
-    /// Returns whether a live sharer prevents an exclusive grant to the first waiter. If so, records the end
-    /// of its lease in `case`. Writes nothing: expired sharers stay in the hash.
+    /// Returns whether a live sharer prevents an exclusive grant to the first waiter. Also `true` if the
+    /// search is not finished. Then records the end of the sharer's lease, or the time of the next search, in
+    /// `case`. Writes nothing: expired sharers stay in the hash.
     pub(crate) fn has_live_sharers(&mut self, case: &mut Case<'_>) -> bool {
         if !self.table.must_find_live_sharers(&case.at) {
             return false;

@@ -15,8 +15,8 @@ use std::rc::Rc;
 /// A thing that is counted for each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A wait through a session, an observer, a further place of a wait for a set, or an outcome
-    /// that is kept.
+    /// A wait, blocked or through a session; an observer; a further place of a wait for a set; or
+    /// an outcome that is kept.
     Waits,
     /// A client that is blocked: a waiter or the reader of a session.
     Blocked,

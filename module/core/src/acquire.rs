@@ -179,9 +179,9 @@ impl<P> Table<P> {
     }
 
     /// Decides whether a release records the hold time while there are no
-    /// [waiters](Self::is_quiet). Reading the token for it costs a fiftieth of acquiring and
-    /// releasing. So only one release in eight is recorded, and counts eight times. The choice is
-    /// random, so that no lock is always or never recorded.
+    /// [waiters](Self::is_quiet). Reading the token for the hold time costs a fiftieth of an
+    /// acquire and a release. So only one release in eight is recorded, and counts eight times. The
+    /// choice is random, so that no lock is always or never recorded.
     pub fn samples_this_release(&mut self) -> bool {
         // The constants of the linear congruential generator of Knuth's MMIX.
         let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);

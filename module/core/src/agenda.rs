@@ -1,5 +1,6 @@
-//! The agenda: the end of each wait with a timeout, the end of each session or of its reader's timeout,
-//! and the next look at each key with waiters.
+//! The agenda: the end of each wait with a timeout, the due time of each session, and the next look
+//! at each key with waiters. The due time of a session is its end, or the end of its blocked
+//! reader's timeout.
 //!
 //! The entries are in ordered sets without tombstones: removing one frees its memory. Adding or
 //! removing an entry takes O(log n).

@@ -22,7 +22,7 @@ use crate::value::VALUE_BYTES_MAX;
 /// A minute in milliseconds: the largest ttl of a session and the largest timeout of a reader.
 const MINUTE_MS: u64 = 60_000;
 
-/// Largest number of outcomes in one reply to a reader, unless the reader sets a limit.
+/// Limit of outcomes in one reply if the reader sets none. The module may send fewer.
 const READ_MAX: usize = 1000;
 
 /// Largest count that an option may have.

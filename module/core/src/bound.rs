@@ -9,10 +9,10 @@
 //!                                  └─────its owner has used it since─────► its lease counts
 //! ```
 //!
-//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
-//! read from the key before a release. A binding may outlive its grant if another client changes
-//! the key, or if the lease ends. So it is checked when the lease should end, and dropped if the
-//! grant no longer exists.
+//! A binding is kept in memory. A binding records a grant: the key, the owner and the token. The
+//! holder is read from the key before a release. A binding may outlive its grant if another client
+//! changes the key, or if the lease ends. So a binding is checked when the lease should end, and
+//! dropped if the grant no longer exists.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;

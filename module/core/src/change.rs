@@ -34,12 +34,13 @@ pub enum Change<P> {
         value: Value,
     },
     /// The lock becomes free, and no waiter is granted it. Delete the key and announce to Redisson
-    /// that the lock is free. Report the number of processes that the message reached with
-    /// [`Table::was_left_free`](crate::Table::was_left_free).
+    /// that the lock is free. Then call [`Table::was_left_free`](crate::Table::was_left_free) with
+    /// the number of processes that the message reached.
     Free,
     /// A turn of Redisson is due: announce that the lock is free. If the message reaches a process,
-    /// delete the key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
-    /// [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn) what to do instead.
+    /// delete the key and call [`Table::has_given_way`](crate::Table::has_given_way). Otherwise
+    /// call [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn), and carry
+    /// out the change that it returns.
     GiveWay,
     /// The first waiter gets the lock. Replaces any value of the key.
     HandOff(HandOff<P>),

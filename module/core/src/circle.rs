@@ -1,5 +1,5 @@
-//! Deadlocks: circles of owners, each of which keeps the previous one from a lock. It holds the lock,
-//! or has an earlier place in its queue as a waiter for a set.
+//! Deadlocks: circles of owners, in which each owner keeps the previous one from a lock. The owner
+//! holds this lock, or has an earlier place in the queue of the lock as a waiter for a set.
 //!
 //! ```text
 //! ann holds a, bob holds b
@@ -7,10 +7,10 @@
 //! LOCK.WAIT b ann …   bob holds b, and waits for a, which ann holds: DEADLOCK
 //! ```
 //!
-//! A wait is refused if a search finds that it would close a circle. The search starts at the
-//! wanted locks. It follows the holders of each lock, and the locks that these owners wait for. It
-//! keeps no records: the holders are in the keys, and the queues have the waits of each owner. It
-//! is limited, so that it may miss a large circle: see [`STEPS`] and [`SHARERS`].
+//! A wait is refused if a search finds that the wait would complete a circle. The search starts at
+//! the wanted locks. The search follows the holders of each lock, and the locks that these owners
+//! wait for. No records are kept: the holders are in the keys, and the queues have the waits of
+//! each owner. The search is limited, so it may miss a large circle: see [`STEPS`] and [`SHARERS`].
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use crate::table::Table;
 pub const STEPS: usize = 256;
 
 /// Largest number of owners of a shared lock that a search looks at. Also the largest number of
-/// waiters in line that it looks at before a place.
+/// waiters in line that a search looks at before a place.
 pub const SHARERS: usize = 32;
 
 /// A link that was found, and the index of the link that led to it.
@@ -48,7 +48,7 @@ struct Search<'a> {
 }
 
 impl<P> Table<P> {
-    /// Refuses a new wait for these locks if it would close a circle.
+    /// Refuses a new wait for these locks if the wait would complete a circle.
     pub(crate) fn unless_in_circle<R>(
         &mut self,
         reply: WaitReply<R>,
@@ -68,7 +68,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns the circle that a wait of this owner for these locks would close.
+    /// Returns the circle that a wait of this owner for these locks would complete.
     fn circle(
         &self,
         wanted: &[(KeyRef<'_>, Want)],
@@ -114,8 +114,8 @@ impl<P> Table<P> {
     /// Adds the owners that keep a waiter from a lock. With `from`, the waiter is the owner of that
     /// link and has that place. Without `from`, the waiter is the owner that wants to wait.
     ///
-    /// If the owner that wants to wait holds the lock, returns the link to this owner, which closes
-    /// the circle.
+    /// If the owner that wants to wait holds the lock, returns the link to this owner, which
+    /// completes the circle.
     fn look_behind(
         &self,
         search: &mut Search<'_>,
@@ -151,8 +151,8 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the waits for sets before a place. Waits for this one lock need not be followed:
-    /// they wait for the same holders and sets.
+    /// Returns the waits for sets before a place. Waits for this lock alone need not be followed,
+    /// because they depend on the same holders and sets.
     fn in_front(
         &self,
         search: &mut Search<'_>,
@@ -200,7 +200,7 @@ impl Search<'_> {
         let found = Found { link, from };
         if *owner == *self.owner {
             // If the owner only has an earlier place for a set here, that place does not depend on
-            // the new wait. So it closes no circle.
+            // the new wait. So the place completes no circle.
             return Some(found).filter(|_| holds);
         }
         if self.met.insert(owner) {
@@ -209,7 +209,7 @@ impl Search<'_> {
         None
     }
 
-    /// Returns the links of a circle in order. `last` is the link that closes it.
+    /// Returns the links of a circle in order. `last` is the link that completes the circle.
     fn circle_to(self, last: Found) -> Vec<Link> {
         let mut links = Vec::new();
         let (mut before, mut found) = (last.from, self.found);

@@ -3,8 +3,8 @@
 /// The field of the hash that keeps the fencing token.
 pub const TOKEN_FIELD: &[u8] = b"fencing-token";
 
-/// The field of the hash that keeps the mode. Absent if one owner holds the lock and has only
-/// exclusive holds.
+/// The field of the hash that keeps the mode of a lock, or the counts of a latch or a semaphore.
+/// Absent if one owner holds a lock and has only exclusive holds.
 pub const MODE_FIELD: &[u8] = b"lock-mode";
 
 /// Field of the hash that keeps the holder's value.

@@ -2,9 +2,10 @@
 //! if the clock of the next server is behind and the lock is deleted.
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
-//! tokens below it; any other server that finds it starts above it. It is raised to a minute ahead
-//! of the clock when less than half a minute is left. So it costs one small write per half minute,
-//! and losing the last half minute of a replication stream cannot lower a token.
+//! tokens below it; any other server that finds the floor issues tokens above it. The floor is
+//! raised to a minute ahead of the clock when less than half a minute is left. So a floor costs one
+//! small write per half minute, and losing the last half minute of a replication stream cannot
+//! lower a token.
 
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{MonoMillis, Now};
@@ -87,8 +88,9 @@ impl Floor {
         due
     }
 
-    /// The number to store before this token is issued; `None` if enough of the reservation is
-    /// left. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is read.
+    /// The number to store in the same step as a grant with this token. `None` if enough of the
+    /// reservation is left. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is
+    /// read.
     #[must_use]
     pub fn reservation(&self, token: Token, now: Now) -> Option<u64> {
         let (token, clock) = (token.value(), now.unix_us.min(TOKEN_STORED_MAX));

@@ -204,7 +204,8 @@ impl<P> Table<P> {
         HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
-    /// Records that a hand-off was sent to its client. From then on, it cannot be taken back.
+    /// Records that a hand-off was sent to its client. From then on, the grant cannot be taken
+    /// back.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
         if !self.in_flight.remove_set(id, owner) {
             self.land(key, Some(id), owner, token);

@@ -23,9 +23,9 @@ pub struct Acquire<'a> {
 }
 
 impl Acquire<'_> {
-    /// Returns the request as it is treated when it comes through `session`, if that is given. A
-    /// request through a session without `HOLDS` is a repetition if the owner already holds the
-    /// lock, and adds no hold.
+    /// Returns the request, with `holds` set if it is a repetition through a session. A request
+    /// through a session without `HOLDS` is a repetition if the owner already holds the lock. A
+    /// repetition adds no hold.
     pub(crate) fn through(self, session: Option<SessionId>, held: Option<u64>) -> Self {
         let repeats = held.filter(|held| session.is_some() && *held > 0);
         Self { holds: self.holds.or(repeats), ..self }
@@ -102,7 +102,7 @@ pub enum RenewReply {
 impl Holding<'_> {
     /// Counts one more hold, or recognises a request that was already carried out. Returns the new
     /// number of holds, and the new end of the lease if it changes. A lease is never shortened, and
-    /// a lease without an end stays so.
+    /// a lease without an end gets none.
     pub(crate) fn reenter(
         &self,
         request: &Acquire<'_>,

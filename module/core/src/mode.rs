@@ -7,9 +7,10 @@
 //!                       bob → 1 1795202270794   carol → 2 1795202275000
 //! ```
 //!
-//! Each sharer has its own lease, in its field. Unless another client shortens the key's TTL, the key
-//! does not expire before the last of these leases ends. It may expire later, because the release of
-//! a share does not shorten the TTL.
+//! Each sharer has its own lease, in its field. Unless another client shortens the key's TTL, the
+//! key does not expire before the last of these leases ends. It may expire later. After the longest
+//! share is released or shortened, the module shortens the TTL, unless there are too many sharers
+//! to read all of them.
 
 use crate::fields::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
@@ -109,8 +110,8 @@ impl Share {
         format!("{} {}", self.holds, self.until.0)
     }
 
-    /// Returns whether the lease has not ended. It ends when the server would expire a key with the
-    /// same deadline.
+    /// Returns whether the lease has not ended. A lease ends when the server would expire a key
+    /// with the same deadline.
     #[must_use]
     pub fn is_live(&self, now: UnixMillis) -> bool {
         self.until >= now
@@ -130,7 +131,8 @@ pub struct Sharing<'a> {
     pub until: Option<UnixMillis>,
     /// Number of sharers, including expired ones that were not removed yet.
     pub holders: usize,
-    /// End of the lease of a live sharer; `None` if no search was made.
+    /// End of the lease of a live sharer, or the time at which an unfinished search continues.
+    /// `None` if no search was made.
     pub living: Option<UnixMillis>,
 }
 

@@ -78,7 +78,8 @@ pub enum Gone {
 }
 
 impl Gone {
-    /// Returns the reason to report for a cause. `was_over` says whether the lease had ended by then.
+    /// Returns the reason to report for a cause. `was_over` is `true` if the lease had ended before
+    /// the loss was noticed.
     pub(crate) fn by(cause: Cause, was_over: bool) -> Self {
         match cause {
             Cause::Release => Self::Released,

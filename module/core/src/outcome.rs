@@ -38,8 +38,8 @@ pub enum WaitReply<R> {
     QueueFull(Full),
     /// No new waits are accepted: the module is being drained.
     Draining,
-    /// The wait would close a circle of owners, each of which the next one keeps from a lock. The last
-    /// link is the owner itself.
+    /// The wait would complete a circle of owners, in which each owner keeps the previous one from
+    /// a lock. The last link names the owner that wanted to wait.
     Deadlock(Vec<Link>),
 }
 

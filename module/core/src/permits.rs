@@ -253,8 +253,8 @@ impl<P> Table<P> {
         Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }
 
-    /// Plans a look in the next turn of the event loop, for waiters that could not be served in
-    /// this one.
+    /// Plans a look as soon as possible in a later turn of the event loop, for waiters that could
+    /// not be served in this turn.
     pub fn serve_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         self.look_no_later_than(key, now.unix(), cause);
     }

@@ -1,10 +1,10 @@
 //! The locks with the longest total waiting time, in memory that does not grow with the number of locks.
 //!
 //! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). When all places are
-//! used, a lock without a place replaces the lock with the smallest weight. It inherits this weight,
-//! because that is the largest weight that it may have had before. Every lock with a weight above the
-//! total divided by the number of places is found, and no recorded waiting time misses more than
-//! that. Locks with very long names are left out.
+//! used, a lock without a place replaces the lock with the smallest weight. The new lock inherits
+//! this weight, because it may have had at most this weight before. Every lock with a weight above
+//! the total divided by the number of places is found, and no recorded waiting time misses more
+//! than that. Locks with very long names are left out.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::types::Millis;
 /// Largest number of locks in the profile.
 pub(crate) const PLACES: usize = 128;
 
-/// Longest name of a lock in the profile, in bytes. It limits the memory.
+/// Longest name of a lock in the profile, in bytes. This limit bounds the memory.
 pub(crate) const NAME_MAX: usize = 1024;
 
 /// Waiting times and hold times of a lock or a semaphore, since it last got a place in the profile.

@@ -1,4 +1,5 @@
-//! The quarantine: a time after a start or a promotion in which no new lock is granted.
+//! The quarantine: a time after a start or a promotion in which no new lock and no permits are
+//! granted.
 //!
 //! A server that was just started, or just promoted, may lack grants that were answered: they were
 //! lost with its memory or with the previous primary. A client with such a grant believes that it

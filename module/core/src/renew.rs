@@ -92,8 +92,9 @@ impl<P> Table<P> {
         Ok(Some(at_least))
     }
 
-    /// Makes all tokens that are issued later with a floor larger than the one in a hash that is about
-    /// to be deleted. Returns that token, or `None` if it is too large: see [`Self::believe`].
+    /// Called when a hash with a token is deleted. Tokens that are issued later with a floor are
+    /// larger than `stored`, the token of the hash. Returns this token, or `None` if it is too
+    /// large: see [`Self::believe`].
     pub fn go_on_above(&mut self, stored: Option<Token>) -> Option<Token> {
         let token = self.believe(stored)?;
         self.tokens.raise(token);

@@ -20,7 +20,7 @@ pub trait Keys {
 pub struct HeldBy {
     /// The owners.
     pub owners: Vec<Box<[u8]>>,
-    /// `true` if they share it.
+    /// `true` if the owners share the lock.
     pub is_shared: bool,
 }
 

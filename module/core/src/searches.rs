@@ -1,12 +1,13 @@
-//! Searches for expired owners of a shared lock or a semaphore: the position of each search, the result
-//! of a pass through a hash and how long it is valid, and the rate of searches outside commands.
+//! Searches for expired owners of a shared lock or a semaphore. Keeps the position of each search,
+//! and the result of each pass through a hash with its validity. Limits the rate of searches
+//! outside commands.
 //!
 //! The end of a lease in a field causes no event, and one hash may have a million of them. So a
 //! hash is read in parts, called goes; each continues at the cursor of the key. A pass is a
-//! complete read of the hash, in one or more goes. It finds the earliest end of a lease, which is
-//! valid until that time unless the key may have changed.
+//! complete read of the hash, in one or more goes. A pass finds the earliest end of a lease, which
+//! is valid until that time unless the key may have changed.
 //!
-//! This is a cache: it only decides when to search.
+//! All of this is a cache, which only decides when to search.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -18,14 +19,14 @@ use crate::mode::Share;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
 /// A go that finds no expired owner ends after this number of steps. A step is a field that a scan
-/// shows, or a call of the scan. It takes 0.1 to 0.2 µs.
+/// shows, or a call of the scan. A step takes 0.1 to 0.2 µs.
 const GO_STEPS: u64 = 4_000;
 
 /// The same limit for a go with [`Wanted::SomeDead`].
 const SWEEP_STEPS: u64 = 256;
 
-/// A go ends after [`DEAD_MAX`] expired owners. For each of them it may take [`STEPS_PER_DEAD`]
-/// extra steps.
+/// A go ends after [`DEAD_MAX`] expired owners. For each of them, the go may take
+/// [`STEPS_PER_DEAD`] extra steps.
 const DEAD_MAX: usize = 128;
 const STEPS_PER_DEAD: u64 = 4;
 
@@ -289,7 +290,7 @@ impl<C: Default> Searches<C> {
     }
 
     /// Continues the search of a key. `scan` shows some fields at the cursor and advances it. At
-    /// the end of the hash it resets the cursor and returns false.
+    /// the end of the hash, `scan` resets the cursor and returns false.
     pub fn go(
         &mut self,
         key: KeyRef<'_>,
@@ -360,8 +361,8 @@ impl<C: Default> Searches<C> {
                 self.places.remove(&other);
             }
         }
-        // All keys without an entry share one. It may belong to another key, so it starts empty
-        // each time.
+        // All keys without an entry share one entry. The shared entry may describe another key, so
+        // it starts empty each time.
         let has_room = is_waited_for || self.places.len() < ROOM || self.places.contains_key(&id);
         let id = if has_room { id } else { u64::MAX };
         if !has_room {

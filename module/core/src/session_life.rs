@@ -73,9 +73,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes the next bell to ring. Returns `None` if there is none. Otherwise returns the name of the
-    /// bell's session and the number of the latest outcome, or `Some(None)` if the session has been
-    /// read or has ended since.
+    /// Takes the next bell to ring. Returns `None` if no bell is due, and `Some(None)` if the
+    /// session has been read or has ended since. Otherwise returns the name of the session and the
+    /// number of its latest outcome.
     pub(crate) fn next_bell(&mut self) -> Option<Option<(SessionName, u64)>> {
         let id = self.sessions.bells.pop_front()?;
         let Some(session) = self.sessions.get_mut(id) else { return Some(None) };

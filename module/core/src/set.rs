@@ -30,8 +30,8 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Returns the request for this lock. `repeats` says whether the request for the first lock
-    /// only repeats an earlier one. If so, a lock of `UNDER` that is already held gets no further
+    /// Returns the request for this lock. `repeats` is `true` if the request for the first lock
+    /// only repeats an earlier one. Then a lock of `UNDER` that is already held gets no further
     /// hold either.
     pub(crate) fn part<'r>(&self, request: &Acquire<'r>, repeats: bool) -> Acquire<'r> {
         let held = || self.at.holds_of(request.owner, request.want).filter(|holds| *holds > 0);
@@ -58,9 +58,10 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. A request is a repetition if `HOLDS` is what its owner
-/// holds of the first lock. Through a session without `HOLDS`, it is one if the owner holds the first
-/// lock at all. Then locks that the owner holds get no further hold.
+/// Returns one request for each lock of a set. A request is a repetition if `HOLDS` is what its
+/// owner holds of the first lock. A request through a session without `HOLDS` is a repetition if
+/// the owner holds the first lock at all. In a repetition, locks that the owner holds get no
+/// further hold.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,

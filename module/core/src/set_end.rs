@@ -33,8 +33,9 @@ pub fn mismatches(members: &[Member<'_>], owner: &[u8], want: Want, release: Rel
 }
 
 impl<P> Table<P> {
-    /// Releases all locks of a set that the owner holds. Returns a change for each. If a lock was
-    /// lost, the reply is the one for that lock, otherwise the one for the first lock.
+    /// Releases all locks of a set that the owner holds. Returns a change for each lock. If `HOLDS
+    /// n` does not match, releases none and returns no changes. If the owner has lost a lock of the
+    /// set, the reply is the one for that lock. Otherwise the reply is the one for the first lock.
     pub fn release_set(
         &mut self,
         members: &[Member<'_>],

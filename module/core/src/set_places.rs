@@ -94,7 +94,7 @@ impl<P> Table<P> {
             }
         }
         if !passed_over {
-            // Its turn may have come while it was out of the line.
+            // The waiter's turn may have come while its places were out of the line.
             self.queues.note_set(main);
         }
     }

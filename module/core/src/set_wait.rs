@@ -20,8 +20,8 @@ use crate::waiter::{Caller, Join, Newcomer, Via, wait_bytes};
 /// A set that was granted to its waiter.
 #[derive(Debug)]
 pub struct GrantedSet<P> {
-    /// Changes of the keys, in the order of the members. The caller that a change speaks of is the
-    /// owner of the set.
+    /// Changes of the keys, in the order of the members. In these changes, the caller is the owner
+    /// of the set.
     pub changes: Vec<Change<P>>,
     /// The grant, and the client to answer.
     pub hand_off: HandOff<P>,
@@ -49,7 +49,7 @@ enum Fit {
     Misfits(AcquireReply),
 }
 
-/// Returns whether a refusal says that a request does not match what its owner holds. Waiting does
+/// Returns whether a refusal means that a request does not match what its owner holds. Waiting does
 /// not help such a request.
 fn is_misfit(refusal: AcquireReply) -> bool {
     match refusal {

@@ -30,8 +30,8 @@ impl Situation<'_> {
         self.holds_of(request.owner, request.want)
     }
 
-    /// Number of holds of a kind, exclusive or shared, that an owner has. `None` if it has none; but 0 if
-    /// it holds the lock exclusively and has no shared holds.
+    /// Number of holds of a kind, exclusive or shared, that an owner has. `None` if the owner has
+    /// no holds of this kind. Exception: 0 shared holds if the owner holds the lock exclusively.
     #[must_use]
     pub fn holds_of(&self, owner: &[u8], want: Want) -> Option<u64> {
         match (&self.seen, want) {
@@ -53,7 +53,8 @@ impl Situation<'_> {
         left_after(release, holds)
     }
 
-    /// Returns whether an owner holds the lock, but `HOLDS n` of a release does not match what it holds.
+    /// Returns whether an owner holds the lock, but `HOLDS n` of a release does not match what the
+    /// owner holds.
     #[must_use]
     pub fn mismatches(&self, owner: &[u8], want: Want, release: Release) -> bool {
         let holds = self.holds_of(owner, want).filter(|holds| *holds > 0);

@@ -57,8 +57,8 @@ impl<P> Table<P> {
         !self.sweeps.is_empty() && self.queues.count() > 0
     }
 
-    /// Returns the time between two regular looks at a lock. It grows with the number of locks with
-    /// waiters.
+    /// Returns the time between two regular looks at a lock. This time grows with the number of
+    /// locks with waiters.
     pub(crate) fn stretched(&self, every: Millis) -> Millis {
         let rounds = self.queues.count().div_euclid(REGULAR_LOOKS).saturating_add(1);
         Millis(every.0.saturating_mul(u64::try_from(rounds).unwrap_or(u64::MAX)))

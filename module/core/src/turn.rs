@@ -11,10 +11,10 @@
 //!      and one for the last holder              for each process
 //! ```
 //!
-//! A moment ends as soon as the key is changed, and after 5 ms at the latest. If it ends unused
-//! although a client waits here, the turn ends, and the number of rounds until the next one
-//! doubles, up to a limit. Locks without a listener have no turns. The first release after 50 ms
-//! checks again whether a process listens.
+//! A moment ends as soon as the key is changed, and after 5 ms at the latest. If a moment ends
+//! unused although a client waits here, the turn ends. Then the number of rounds until the next
+//! turn doubles, up to a limit. Locks without a listener have no turns. The first release at least
+//! 50 ms after the last check checks again whether a process listens.
 //!
 //! The state is kept apart from the queues, and for a limited number of locks. If two clients use
 //! a lock alternately, each hand-off removes the last waiter, and with it the queue.

@@ -121,8 +121,8 @@ impl Turns {
         })
     }
 
-    /// Begins a turn for Redisson, in which the lock is left free `moments` times. With 0, because
-    /// no process listens, only records that.
+    /// Begins a turn for Redisson, in which the lock is left free `moments` times. If `moments` is
+    /// 0, only records that no process listens.
     pub(crate) fn begin(&mut self, key: KeyRef<'_>, moments: u64, now: MonoMillis) {
         let hash = self.hashes.hash_one(key);
         if !self.locks.contains_key(&hash) {

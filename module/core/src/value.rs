@@ -1,4 +1,4 @@
-//! The value of a holder, for example an address or a version. It ends with the grant.
+//! The value of a holder, for example an address or a version. The value ends with the grant.
 //!
 //! ```text
 //! alice → 2   fencing-token → t17   lock-value → v10.0.0.7:8080

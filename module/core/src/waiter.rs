@@ -125,7 +125,7 @@ pub(crate) struct Leaver<P> {
     pub(crate) key: LockKey,
     /// `true` if the waiter was first in line.
     pub(crate) stood_in_front: bool,
-    /// The value that it would have published as the holder.
+    /// The value that the waiter would have published as the holder.
     pub(crate) value: Value,
     /// The planned look at its queue, if it was the last waiter and the queue was removed.
     pub(crate) planned: Option<Look>,
@@ -142,7 +142,7 @@ pub struct WaiterView<'a, P> {
     pub since: MonoMillis,
     /// The client to answer, if it is a blocked client.
     pub client: Option<&'a P>,
-    /// The session to inform, if it waits through one that has not ended.
+    /// The session to inform, if the waiter waits through a session that has not ended.
     pub session: Option<&'a SessionName>,
     /// The waiter for the set to which this place belongs; `None` for other waiters.
     pub set: Option<WaiterId>,

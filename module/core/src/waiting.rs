@@ -87,9 +87,9 @@ impl<P> Table<P> {
     }
 
     /// Decides whether a caller may wait on behalf of an owner. The limit of waiters counts places
-    /// and outcomes that are kept. Taking over an existing place counts only if it produces an outcome
-    /// for the session that had the place. A client that is to be blocked also counts against the
-    /// limit of blocked clients, unless it replaces a blocked client.
+    /// and outcomes that are kept. Taking over an existing place counts only if it produces an
+    /// outcome for the session that had the place. A client that would be blocked also counts
+    /// against the limit of blocked clients, unless it replaces a blocked client.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,

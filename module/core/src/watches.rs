@@ -49,7 +49,7 @@ impl Watches {
         self.last_version
     }
 
-    /// Updates the counts after a waiter has left. `is_last` says whether its queue was removed.
+    /// Updates the counts after a waiter has left. `is_last` is `true` if its queue was removed.
     pub(crate) fn left<P>(&mut self, leaver: &Leaver<P>, is_last: bool) {
         if leaver.key.kind == Kind::Changes {
             self.observers = self.observers.saturating_sub(1);

@@ -9,8 +9,8 @@
 //!
 //! The caller asks for one piece of work after another, until its time is used up. Each piece is
 //! small, so the caller exceeds this time only slightly. If both groups have work, three of four
-//! pieces are for live waiters, so neither group starves. Within each group the kinds of work take
-//! turns, and within most kinds the sessions or keys do.
+//! pieces are for live waiters, so neither group starves. Within each group, the kinds of work take
+//! turns. Within most kinds, the sessions or keys take turns.
 
 use crate::bound::Bound;
 use crate::ids::{SessionName, WaiterId};
@@ -106,7 +106,7 @@ const REST: [Kind; 9] = [
     Kind::Discarded,
 ];
 
-/// One of this many pieces of work is for the rest, even if live waiters have work.
+/// Number of pieces of work of which one is for the rest, even if live waiters have work.
 const SHARE_OF_THE_REST: u64 = 4;
 
 /// Number of entries that are freed in one piece.

@@ -1,4 +1,4 @@
-//! The error for a wait that would close a circle of owners that wait for each other.
+//! The error for a wait that would complete a circle of owners that wait for each other.
 
 use std::borrow::Cow;
 

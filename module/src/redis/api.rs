@@ -25,7 +25,8 @@ const _: () = assert!(
 /// Returns a function that every supported server has.
 macro_rules! required {
     ($name:ident) => {{
-        // SAFETY: written once, by the server, before any of our code runs; only read since.
+        // SAFETY: the server writes this static once, before any of our code runs. After that it is only
+        // read.
         let function = unsafe { ::redis_module::raw::$name };
         match function {
             Some(function) => function,
@@ -37,14 +38,15 @@ macro_rules! required {
 /// Returns a function that only some servers have, as an `Option`.
 macro_rules! optional {
     ($name:ident) => {{
-        // SAFETY: written once, by the server, before any of our code runs; only read since.
+        // SAFETY: the server writes this static once, before any of our code runs. After that it is only
+        // read.
         unsafe { ::redis_module::raw::$name }
     }};
 }
 
 pub(super) use {optional, required};
 
-/// Panics. Reached only if [`missing_function`] was not called first; the guard then replies with an error.
+/// Panics. Reached only if [`missing_function`] was not called first. The guard catches the panic.
 #[cold]
 #[expect(clippy::panic, reason = "caught by the guard; loading checks that it cannot happen")]
 pub(super) fn absent(name: &str) -> ! {

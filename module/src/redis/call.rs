@@ -16,7 +16,7 @@ struct CallReply(*mut raw::RedisModuleCallReply);
 impl Drop for CallReply {
     fn drop(&mut self) {
         let free = required!(RedisModule_FreeCallReply);
-        // SAFETY: the reply is ours and this is its end.
+        // SAFETY: this value owns the reply, and the reply is not used after this call.
         unsafe { free(self.0) };
     }
 }
@@ -25,7 +25,7 @@ impl CallReply {
     /// Returns the text of an error. `None` for any other reply.
     fn error(&self) -> Option<Vec<u8>> {
         let kind = required!(RedisModule_CallReplyType);
-        // SAFETY: the reply is alive.
+        // SAFETY: the reply lives as long as `self`, which owns it.
         if unsafe { kind(self.0) } != REPLY_ERROR {
             return None;
         }
@@ -37,17 +37,17 @@ impl CallReply {
     /// Returns the text at an index of a list. `None` if the reply is not a list, or has no text there.
     fn text_at(&self, place: usize) -> Option<Vec<u8>> {
         let kind = required!(RedisModule_CallReplyType);
-        // SAFETY: the reply is alive.
+        // SAFETY: the reply lives as long as `self`, which owns it.
         if unsafe { kind(self.0) } != REPLY_ARRAY {
             return None;
         }
         let element = required!(RedisModule_CallReplyArrayElement);
-        // SAFETY: the reply is alive and a list; an element that it does not have is null.
+        // SAFETY: the reply is alive and is a list. For an index outside the list, the server returns null.
         let found = unsafe { element(self.0, place) };
         if found.is_null() {
             return None;
         }
-        // SAFETY: the element lives as long as the list.
+        // SAFETY: `found` is an element of the list, and lives as long as the list.
         if unsafe { kind(found) } != REPLY_STRING {
             return None;
         }
@@ -59,7 +59,7 @@ impl CallReply {
 fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
     let text = required!(RedisModule_CallReplyStringPtr);
     let mut length = 0;
-    // SAFETY: the reply is alive.
+    // SAFETY: the caller passes a live reply.
     let start = unsafe { text(reply, &raw mut length) };
     if start.is_null() {
         return Vec::new();
@@ -91,8 +91,9 @@ impl Ctx<'_> {
     /// Finds out with an `HDEL` of a field that no hash has, so that nothing is changed.
     pub(crate) fn refusal_to_write(&self, key: Arg<'_>) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);
-        // SAFETY: "S" and "E" ask for the checks that a script's commands get and for errors as replies; "!"
-        // would replicate the deletion if the field existed; "s" takes a live string and "c" a C string.
+        // SAFETY: the context is alive. "s" takes the key, which is a live string, and "c" takes a C string.
+        // "S" requests the checks that a script's commands get, and "E" requests errors as replies. "!" would
+        // replicate the deletion if the field existed.
         let raw = unsafe {
             call(self.raw, c"HDEL".as_ptr(), c"!SEsc".as_ptr(), key.raw, PROBED_FIELD.as_ptr())
         };
@@ -111,14 +112,15 @@ impl Ctx<'_> {
 
     /// Returns whether the server has a command with this name. `false` if the command was renamed.
     pub(super) fn knows_command(&self, name: &CStr) -> bool {
-        // The command needs arguments. Without arguments, the server does not execute it.
+        // Each command that is looked up needs arguments. Without arguments, the server does not execute it.
         !self.is_unknown(name, c"")
     }
 
-    /// Returns whether the server finds that there is no such command. `how` are the flags of the call.
+    /// Returns whether the server has no command with this name. `how` contains the flags of the call.
     fn is_unknown(&self, name: &CStr, how: &CStr) -> bool {
         let call = required!(RedisModule_Call);
-        // SAFETY: the context is alive; there are no arguments.
+        // SAFETY: the context is alive, and `name` and `how` are C strings. No flag in `how` takes an
+        // argument.
         let raw = unsafe { call(self.raw, name.as_ptr(), how.as_ptr()) };
         let error = std::io::Error::last_os_error().kind();
         if raw.is_null() {
@@ -128,13 +130,14 @@ impl Ctx<'_> {
         false
     }
 
-    /// Returns the ACL rules of a user that name one of this module's commands. `None` if there is no such
-    /// user, or if the server does not store rules as given, like Redis 7.0.
+    /// Returns the line of `ACL LIST` for a user whose rules name one of this module's commands. `None` if
+    /// there is no such user, or if `ACL LIST` fails. Also `None` if the server does not store rules as
+    /// given, for example Redis 7.0.
     ///
     /// A server that stores such a rule crashes when the command is unloaded (valkey-io/valkey#2797).
     pub(super) fn rules_that_name_commands(&self) -> Option<Vec<u8>> {
         let version = optional!(RedisModule_GetServerVersion)?;
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes no arguments and may be called at any time.
         if unsafe { version() } < KEEPS_RULES {
             return None;
         }
@@ -157,7 +160,7 @@ impl Ctx<'_> {
     /// Returns a setting of the server. `None` if it has no such setting, or refuses `CONFIG GET`.
     pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);
-        // SAFETY: the context is alive; "c" takes a C string each.
+        // SAFETY: the context is alive; each "c" takes one C string.
         let raw = unsafe {
             call(self.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr())
         };
@@ -168,21 +171,21 @@ impl Ctx<'_> {
     /// while it imports the slot.
     pub(crate) fn serves_slot_of(&self, db: i32, key: Arg<'_>) -> bool {
         let context = required!(RedisModule_GetThreadSafeContext);
-        // SAFETY: without a blocked client, this creates an independent context. It is used on the main
-        // thread.
+        // SAFETY: null is a valid argument: without a blocked client, the server creates an independent
+        // context. The context is used on the main thread only.
         let fresh = unsafe { context(null_mut()) };
         let select = required!(RedisModule_SelectDb);
-        // SAFETY: the context is alive. In another database the key would not be found.
+        // SAFETY: `fresh` is a live context. `EXISTS` finds the key only in the key's own database.
         unsafe { select(fresh, db) };
         let call = required!(RedisModule_Call);
-        // SAFETY: the context is alive; "s" takes a live string.
+        // SAFETY: `fresh` is a live context; "s" takes the key, which is a live string.
         let raw = unsafe { call(fresh, c"EXISTS".as_ptr(), c"s".as_ptr(), key.raw) };
         let serves = !raw.is_null();
         if serves {
             drop(CallReply(raw));
         }
         let free = required!(RedisModule_FreeThreadSafeContext);
-        // SAFETY: the context is ours and this is its end.
+        // SAFETY: this function made the context, and does not use it after this call.
         unsafe { free(fresh) };
         serves
     }

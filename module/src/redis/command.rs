@@ -23,7 +23,7 @@ use super::text::Arg;
 pub(super) unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) {
     let Some(add) = optional!(RedisModule_AddACLCategory) else { return };
     for category in [FOR_ALL, FOR_OPERATORS] {
-        // SAFETY: by the contract of this function; the name is copied.
+        // SAFETY: `ctx` is valid by the contract of this function; the server copies the name.
         unsafe { add(ctx, category.as_ptr()) };
     }
 }
@@ -39,8 +39,8 @@ pub(super) unsafe fn register<C: Command>(
     let spec = &C::SPEC;
     let (first, last, step) = if spec.has_key() { (1, 1, 1) } else { (0, 0, 0) };
     let create = required!(RedisModule_CreateCommand);
-    // SAFETY: by the contract of this function; the strings are copied, the function never
-    // unwinds.
+    // SAFETY: `ctx` is valid by the contract of this function. The server copies the strings, and `call`
+    // never unwinds.
     let created = unsafe {
         create(ctx, spec.name.as_ptr(), Some(call::<C>), spec.flags.as_ptr(), first, last, step)
     };
@@ -48,21 +48,21 @@ pub(super) unsafe fn register<C: Command>(
         return Err(spec.name);
     }
     let find = required!(RedisModule_GetCommand);
-    // SAFETY: by the contract of this function.
+    // SAFETY: `ctx` is valid by the contract of this function; the name is a C string.
     let command = unsafe { find(ctx, spec.name.as_ptr()) };
     if command.is_null() {
         return Err(spec.name);
     }
-    // SAFETY: the command was just made, and we are still loading.
+    // SAFETY: `command` was just created, and the load function still runs.
     if !unsafe { describe(command, spec) } {
         return Err(spec.name);
     }
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
-        // If the server does not know one of the categories, it sets none of them. It may have had no room
-        // for ours, so the second attempt is without ours.
+        // If the server does not know one of the categories, it sets none of them. The server may have had no
+        // room for this module's category, so the second attempt leaves this category out.
         let skipped = usize::from(optional!(RedisModule_AddACLCategory).is_none());
         for categories in spec.categories().iter().skip(skipped) {
-            // SAFETY: likewise; the string is read at once.
+            // SAFETY: `command` is valid, as above. The server reads the string during the call.
             if unsafe { set_categories(command, categories.as_ptr()) } == OK {
                 break;
             }
@@ -106,8 +106,8 @@ unsafe extern "C" fn call<C: Command>(
         if count < least || (count > least && !more) {
             return Some(wrong_arity(C::SPEC.name));
         }
-        // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
-        // `argc` of them until this callback returns.
+        // SAFETY: `Arg` has the layout of the string pointer that it wraps. `count` is `argc`, and the server
+        // lends `argc` strings at `argv` until this callback returns.
         let args = unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) };
         if const { C::SPEC.names_keys_in_options() } && ctx.asks_for_keys() {
             ctx.report_keys(&C::SPEC, args);
@@ -121,7 +121,7 @@ unsafe extern "C" fn call<C: Command>(
         None if take_parked() => Reply::Later,
         None => Reply::error(c"ERR internal error, see the server's log"),
     };
-    // SAFETY: nothing was sent to the caller yet.
+    // SAFETY: `raw_ctx` is the live context of this command, and nothing was sent to the caller yet.
     unsafe { reply.send(raw_ctx) };
     OK
 }
@@ -143,7 +143,8 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
     let mut keys = Vec::from_iter(spec.has_key().then(|| key_spec(key_flags(access))));
     let (fixed, _) = spec.words();
     keys.extend(spec.args.iter().filter_map(|arg| option_key_spec(arg, fixed)));
-    // SAFETY: an all-zero key specification is the API's mark for the end of the list.
+    // SAFETY: the structure consists of integers and pointers, so a value of all zeros is valid. In the API,
+    // it marks the end of the list.
     keys.push(unsafe { std::mem::zeroed() });
     let mut parts = Vec::new();
     let mut further_keys = 0;
@@ -168,8 +169,8 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
         args: args.as_mut_ptr(),
     };
     let set = required!(RedisModule_SetCommandInfo);
-    // SAFETY: by the contract of this function; everything that `info` points to lives until the
-    // call returns, and the server copies it.
+    // SAFETY: `command` is valid by the contract of this function. Everything that `info` points to lives
+    // until the call returns, and the server copies it.
     unsafe { set(command, &raw const info) == OK }
 }
 

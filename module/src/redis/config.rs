@@ -43,15 +43,15 @@ pub(super) unsafe fn register(
     }
     for (index, (spec, value)) in Module::CONFIGS.iter().zip(values).enumerate() {
         server::with(|server| (spec.set)(server, value));
-        // SAFETY: by the contract of this function.
+        // SAFETY: `ctx` is valid by the contract of this function.
         if !unsafe { declare(ctx, index, spec, value) } {
             return Err(format!("the server refused the option {:?}", spec.name));
         }
     }
     let load = required!(RedisModule_LoadConfigs);
-    // SAFETY: by the contract of this function, after all options were declared.
+    // SAFETY: `ctx` is valid by the contract of this function, and all options are declared.
     unsafe { load(ctx) };
-    // SAFETY: likewise.
+    // SAFETY: `ctx` is valid by the contract of this function.
     unsafe { declare_what_is_set(ctx) };
     Ok(())
 }
@@ -74,13 +74,13 @@ unsafe fn declare(
         ConfigKind::Number(least, most) => {
             let register = required!(RedisModule_RegisterNumericConfig);
             let (get, set) = (Some(get_number as _), Some(set_number as _));
-            // SAFETY: by the contract of this function; the callbacks never unwind.
+            // SAFETY: `ctx` is valid by the contract of this function; the callbacks never unwind.
             unsafe { register(ctx, name, value, flags, least, most, get, set, None, which) }
         }
         ConfigKind::Switch => {
             let register = required!(RedisModule_RegisterBoolConfig);
             let (get, set) = (Some(get_small as _), Some(set_small as _));
-            // SAFETY: likewise.
+            // SAFETY: as for a number.
             unsafe { register(ctx, name, small, flags, get, set, Some(apply), which) }
         }
         ConfigKind::Word(words) => {
@@ -89,7 +89,7 @@ unsafe fn declare(
             let numbers: Vec<c_int> = (0..).take(words.len()).collect();
             let count = c_int::try_from(words.len()).unwrap_or(0);
             let (get, set) = (Some(get_small as _), Some(set_small as _));
-            // SAFETY: likewise; the lists are copied.
+            // SAFETY: as for a number. Both lists have `count` elements, and the server copies them.
             unsafe {
                 register(
                     ctx,
@@ -117,7 +117,7 @@ unsafe fn declare(
 /// `ctx` is a context of this module.
 unsafe fn declare_what_is_set(ctx: *mut raw::RedisModuleCtx) {
     let forkless = server::with(|server| server.config.forkless_saves);
-    // SAFETY: by the contract of this function.
+    // SAFETY: `ctx` is valid by the contract of this function.
     unsafe { declare_options(ctx, forkless) };
 }
 
@@ -128,7 +128,7 @@ unsafe extern "C" fn apply(
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     guard(Entry::WriteConfig, ERR, || {
-        // SAFETY: the server passes a context of the module.
+        // SAFETY: `ctx` is the context of this module that the server passes.
         unsafe { declare_what_is_set(ctx) };
         OK
     })
@@ -156,7 +156,7 @@ unsafe extern "C" fn set_number(
     which: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server passes a place for the error.
+    // SAFETY: the server passes `error` for the text of an error.
     unsafe { set(which, value, error) }
 }
 
@@ -166,13 +166,13 @@ unsafe extern "C" fn set_small(
     which: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server passes a place for the error.
+    // SAFETY: the server passes `error` for the text of an error.
     unsafe { set(which, c_longlong::from(value), error) }
 }
 
 /// # Safety
 ///
-/// `error` is a place for a string that the server will free, or null.
+/// `error` is null, or valid for writing a pointer to a string that the server then frees.
 unsafe fn set(which: *mut c_void, value: i64, error: *mut *mut raw::RedisModuleString) -> c_int {
     let is_set = guard(Entry::WriteConfig, false, || {
         let spec = Module::CONFIGS.get(which.addr());
@@ -182,7 +182,7 @@ unsafe fn set(which: *mut c_void, value: i64, error: *mut *mut raw::RedisModuleS
         return OK;
     }
     if !error.is_null() {
-        // SAFETY: by the contract of this function.
+        // SAFETY: `error` is not null, so it is valid for writing by the contract of this function.
         unsafe { *error = Text::new(b"internal error").into_raw() };
     }
     ERR

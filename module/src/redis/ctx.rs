@@ -18,9 +18,9 @@ pub(crate) struct Ctx<'a> {
     lent: PhantomData<&'a ()>,
 }
 
-/// Ids of some clients that are known to have a connection, each at the index that is its id modulo the
-/// length. A cache, because the server allocates a string whenever it is asked. Ids start at 1 and are never
-/// reused.
+/// Ids of some clients that are known to have a connection. Each id is at the index that equals the id modulo
+/// the length. This is a cache, because each look-up in the server allocates a string. Ids start at 1 and are
+/// never reused.
 static CONNECTIONS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 static NOT_REPLICATED: AtomicU64 = AtomicU64::new(0);
@@ -52,8 +52,8 @@ impl Ctx<'_> {
         unsafe { selected(self.raw) }
     }
 
-    /// Selects another database for the rest of this callback. Must not be called in a command: there it
-    /// would change the client's database.
+    /// Selects another database for the rest of this callback. Must not be called in a command, because the
+    /// selection would change the client's database.
     pub(crate) fn select(&self, db: i32) {
         let select = required!(RedisModule_SelectDb);
         // SAFETY: the context is alive.
@@ -79,7 +79,7 @@ impl Ctx<'_> {
         let name_of = required!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is alive; for an id without a client, the function returns null.
         let name = unsafe { name_of(self.raw, self.client_id()) };
-        // SAFETY: not freed elsewhere: the context has no automatic memory.
+        // SAFETY: `name` is null, or a string that nothing else frees: the context has no automatic memory.
         if let Some(name) = unsafe { Text::from_raw(name) } {
             return Some(name);
         }
@@ -87,9 +87,9 @@ impl Ctx<'_> {
             return None;
         }
         let current = required!(RedisModule_GetCurrentUserName);
-        // SAFETY: the context is alive and its client has a user: without one the server crashes.
+        // SAFETY: the context is alive, and its client has a user. Without a user, the server would crash.
         let name = unsafe { current(self.raw) };
-        // SAFETY: as above.
+        // SAFETY: `name` is null, or a string that nothing else frees, as above.
         unsafe { Text::from_raw(name) }
     }
 
@@ -103,15 +103,15 @@ impl Ctx<'_> {
             return false;
         };
         let Some(name) = self.user() else { return false };
-        // SAFETY: the name is a string of the server, alive for this call.
+        // SAFETY: `name` is a string of the server, which lives until this function returns.
         let user = unsafe { find(name.lend().raw) };
         if user.is_null() {
             return false;
         }
         let access = raw::REDISMODULE_CMD_KEY_ACCESS.cast_signed();
-        // SAFETY: the user was just made and the key is alive.
+        // SAFETY: `user` was just made, and the key is a live string.
         let allowed = unsafe { check(user, key.raw, access) } == OK;
-        // SAFETY: the user was made for us, and this is its end.
+        // SAFETY: `user` was made by the call of `find`, and is not used after this call.
         unsafe { free(user) };
         allowed
     }
@@ -120,7 +120,7 @@ impl Ctx<'_> {
     pub(crate) fn random_digits<const N: usize>(&self) -> [u8; N] {
         let mut digits = [0; N];
         let fill = required!(RedisModule_GetRandomHexChars);
-        // SAFETY: it writes that many bytes.
+        // SAFETY: `digits` has room for the `N` bytes that the server writes.
         unsafe { fill(digits.as_mut_ptr().cast(), N) };
         digits
     }
@@ -158,7 +158,7 @@ impl Ctx<'_> {
         let user = required!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is alive.
         let user = unsafe { user(self.raw, id) };
-        // SAFETY: the context has no automatic memory, so the name is ours.
+        // SAFETY: `user` is null, or a string that nothing else frees: the context has no automatic memory.
         let has_one = unsafe { Text::from_raw(user) }.is_some();
         if let Some(place) = place.filter(|_| has_one) {
             place.store(id, Ordering::Relaxed);
@@ -179,12 +179,12 @@ impl Ctx<'_> {
     /// Returns the server's own wall clock in microseconds since 1970. `None` if the server has no function
     /// for it.
     ///
-    /// Needed because Valkey 9 reads the machine's clock only once in a millisecond. After that clock was set
-    /// back and before the server reads it again, a lease computed from it would already have ended for the
-    /// server.
+    /// Needed because Valkey 9 reads the machine's clock only once in a millisecond. If that clock is set
+    /// back, the server notices only at its next reading. Until then, a lease computed from the machine's
+    /// clock may already have ended for the server.
     pub(crate) fn date_us() -> Option<u64> {
         let date = optional!(RedisModule_Microseconds)?;
-        // SAFETY: takes nothing and may be called at any time.
+        // SAFETY: the function takes no arguments and may be called at any time.
         u64::try_from(unsafe { date() }).ok()
     }
 
@@ -197,7 +197,7 @@ impl Ctx<'_> {
     /// for a failover: a write would then abort the server.
     pub(crate) fn may_write_unasked(&self) -> bool {
         let avoid = required!(RedisModule_AvoidReplicaTraffic);
-        // SAFETY: takes nothing and may be called at any time.
+        // SAFETY: the function takes no arguments and may be called at any time.
         unsafe { avoid() == 0 }
     }
 
@@ -206,11 +206,12 @@ impl Ctx<'_> {
     pub(super) fn replicate(&self, command: &CStr, args: &[Arg<'_>]) {
         let replicate = required!(RedisModule_Replicate);
         let sent = if let [key] = args {
-            // SAFETY: "s" takes a live string, which is only retained, not changed.
+            // SAFETY: the context is alive. "s" takes the key, which is a live string. The server retains the
+            // string and does not change it.
             unsafe { replicate(self.raw, command.as_ptr(), c"s".as_ptr(), key.raw) }
         } else {
-            // SAFETY: an `Arg` is laid out as one string pointer behind a zero-sized marker; "v"
-            // takes an array of these and its length. The strings are only retained, not changed.
+            // SAFETY: the context is alive. "v" takes an array of string pointers and its length, and `Arg`
+            // has the layout of a string pointer. The server retains the strings and does not change them.
             unsafe {
                 replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len())
             }
@@ -223,8 +224,9 @@ impl Ctx<'_> {
         let replicate = required!(RedisModule_Replicate);
         let (digits, format) = (&mut itoa::Buffer::new(), c"sb".as_ptr());
         let digits = digits.format(number);
-        // SAFETY: "s" takes a live string, "b" the start and the length of bytes, which are copied. This
-        // costs half as much as passing a number.
+        // SAFETY: the context is alive. "s" takes the key, which is a live string. "b" takes the start and
+        // the length of the digits, which the server copies. Passing digits costs half as much as passing a
+        // number.
         let sent = unsafe {
             let (start, length) = (digits.as_ptr(), digits.len());
             replicate(self.raw, command.as_ptr(), format, key.raw, start, length)
@@ -239,7 +241,8 @@ impl Ctx<'_> {
         let ([replace, abs_ttl], length) = (words, dump.len());
         let (digits, format) = (&mut itoa::Buffer::new(), c"sbbss".as_ptr());
         let digits = digits.format(at);
-        // SAFETY: as above.
+        // SAFETY: the context is alive. Each "s" takes a live string. Each "b" takes the start and the length
+        // of bytes, which the server copies.
         let sent = unsafe {
             replicate(
                 self.raw,
@@ -261,7 +264,8 @@ impl Ctx<'_> {
     /// where [`Self::publish`] only reaches subscribers of this server.
     pub(crate) fn relay(&self, command: &CStr, channel: Arg<'_>, message: Arg<'_>) {
         let replicate = required!(RedisModule_Replicate);
-        // SAFETY: "s" takes a live string each; "A" takes nothing and leaves the file out.
+        // SAFETY: the context is alive, and each "s" takes a live string. "A" takes no argument; it excludes
+        // the append-only file.
         let sent = unsafe {
             replicate(self.raw, command.as_ptr(), c"ssA".as_ptr(), channel.raw, message.raw)
         };
@@ -271,13 +275,13 @@ impl Ctx<'_> {
     /// Returns whether replicas are attached. Reads the server's `INFO`, so it is too slow for every command.
     pub(crate) fn has_replicas(&self) -> bool {
         let ask = required!(RedisModule_GetServerInfo);
-        // SAFETY: the context is alive, the name of the section a C string.
+        // SAFETY: the context is alive, and the name of the section is a C string.
         let info = unsafe { ask(self.raw, c"replication".as_ptr()) };
         let read = required!(RedisModule_ServerInfoGetFieldUnsigned);
-        // SAFETY: just made. The error pointer may be null; an error reads as 0.
+        // SAFETY: `info` was just made. The error pointer may be null; on an error the server returns 0.
         let replicas = unsafe { read(info, c"connected_slaves".as_ptr(), ptr::null_mut()) };
         let free = required!(RedisModule_FreeServerInfo);
-        // SAFETY: made with this context, and not used again.
+        // SAFETY: `info` was made with this context, and is not used again.
         unsafe { free(self.raw, info) };
         replicas > 0
     }
@@ -285,18 +289,19 @@ impl Ctx<'_> {
     /// Sends a keyspace event, if `notify-keyspace-events` includes its class.
     pub(super) fn notify(&self, class: c_int, event: &CStr, key: Arg<'_>) {
         let asked = required!(RedisModule_GetNotifyKeyspaceEvents);
-        // SAFETY: takes nothing and may be called at any time.
+        // SAFETY: the function takes no arguments and may be called at any time.
         let asked = unsafe { asked() };
         let channels = raw::REDISMODULE_NOTIFY_KEYSPACE | raw::REDISMODULE_NOTIFY_KEYEVENT;
         if asked & class == 0 || asked & channels == 0 {
             return;
         }
         let notify = required!(RedisModule_NotifyKeyspaceEvent);
-        // SAFETY: the context and the string are alive, the name is a C string.
+        // SAFETY: the context and the key are alive, and the name of the event is a C string.
         unsafe { notify(self.raw, class, event.as_ptr(), key.raw) };
     }
 
-    /// Publishes a message; in a cluster on every node. Returns the number of receivers at this server.
+    /// Publishes a message to the subscribers of this server, or in a cluster to those of every node. Returns
+    /// the number of receivers at this server.
     pub(crate) fn publish(&self, channel: Arg<'_>, message: Arg<'_>) -> i32 {
         let publish = required!(RedisModule_PublishMessage);
         // SAFETY: the context and both strings are alive.

@@ -21,7 +21,7 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
         | raw::REDISMODULE_NOTIFY_HASH
         | raw::REDISMODULE_NOTIFY_EXPIRED
         | raw::REDISMODULE_NOTIFY_EVICTED;
-    // SAFETY: by the contract of this function; the callback never unwinds.
+    // SAFETY: `ctx` is valid by the contract of this function; `key_event` never unwinds.
     unsafe { subscribe_keys(ctx, kinds, Some(key_event)) };
     let subscribe_server = required!(RedisModule_SubscribeToServerEvent);
     for id in [
@@ -37,7 +37,7 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
         may_receive_client_events(server_version()).then_some(raw::REDISMODULE_EVENT_CLIENT_CHANGE),
     ) {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
-        // SAFETY: likewise.
+        // SAFETY: `ctx` is valid by the contract of this function; `server_event` never unwinds.
         unsafe { subscribe_server(ctx, event, Some(server_event)) };
     }
 }
@@ -46,8 +46,8 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
 /// crashes when a client that is blocked outside database 0 disconnects (redis/redis#11500).
 const TELLS_OF_CLIENTS: i32 = 0x0007_0006;
 
-/// Returns whether the events of clients can be subscribed to on a server of this version. Valkey reports
-/// its own version, 8.0 or later, and does not have the bug.
+/// Returns whether the events of clients can be subscribed to on a server of this version. `true` if the
+/// version is unknown. Valkey reports its own version, 8.0 or later, and does not have the bug.
 fn may_receive_client_events(version: Option<i32>) -> bool {
     version.is_none_or(|version| version >= TELLS_OF_CLIENTS)
 }
@@ -55,7 +55,7 @@ fn may_receive_client_events(version: Option<i32>) -> bool {
 /// Returns the version of the server, with one byte for each of its numbers.
 fn server_version() -> Option<i32> {
     let version = optional!(RedisModule_GetServerVersion)?;
-    // SAFETY: takes nothing and may be called at any time.
+    // SAFETY: the function takes no arguments and may be called at any time.
     Some(unsafe { version() })
 }
 
@@ -66,9 +66,9 @@ unsafe extern "C" fn key_event(
     key: *mut raw::RedisModuleString,
 ) -> c_int {
     guard(Entry::KeyEvent, (), || {
-        // SAFETY: the context and the name live until this callback returns.
+        // SAFETY: the name of the key lives until this callback returns.
         let key = unsafe { Arg::new(key) };
-        // SAFETY: likewise.
+        // SAFETY: the context lives until this callback returns.
         let ctx = unsafe { Ctx::new(ctx) };
         let expired = kind == raw::REDISMODULE_NOTIFY_EXPIRED;
         Module::key_event(&ctx, KeyEvent { db: ctx.db(), key: key.bytes(), expired });
@@ -83,7 +83,7 @@ unsafe extern "C" fn server_event(
     data: *mut c_void,
 ) {
     guard(Entry::ServerEvent, (), || {
-        // SAFETY: the server passes the data that belongs to the event.
+        // SAFETY: `data` is what the server passes with this event.
         if let Some(event) = unsafe { read_event(event.id, sub, data) } {
             // SAFETY: the context lives until this callback returns.
             Module::server_event(&unsafe { Ctx::new(ctx) }, event);
@@ -102,12 +102,12 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
         }
         (raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => Some(ServerEvent::ReplicasChanged),
         (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
-            // SAFETY: a flush comes with this structure.
+            // SAFETY: for this event, `data` is null or points to this structure.
             let flush = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }?;
             Some(ServerEvent::Flushed((flush.dbnum >= 0).then_some(flush.dbnum)))
         }
         (raw::REDISMODULE_EVENT_SWAPDB, _) => {
-            // SAFETY: a swap comes with this structure.
+            // SAFETY: for this event, `data` is null or points to this structure.
             let swap = unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() }?;
             Some(ServerEvent::Swapped(swap.dbnum_first, swap.dbnum_second))
         }
@@ -119,7 +119,7 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
             raw::REDISMODULE_EVENT_CLIENT_CHANGE,
             raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED,
         ) => {
-            // SAFETY: a change of a client comes with this structure.
+            // SAFETY: for this event, `data` is null or points to this structure.
             let client = unsafe { data.cast::<raw::RedisModuleClientInfoV1>().as_ref() }?;
             Some(ServerEvent::ClientClosed(client.id))
         }

@@ -102,8 +102,8 @@ pub(crate) fn log_line(line: &str) {
         return;
     };
     let log = required!(RedisModule_Log);
-    // SAFETY: without a context the server logs for the module in general; the format takes one
-    // C string, which outlives the call.
+    // SAFETY: a null context is valid: the server then logs for the module in general. The format takes one C
+    // string, which outlives the call.
     unsafe {
         log(std::ptr::null_mut(), c"warning".as_ptr(), c"kvlock: %s".as_ptr(), line.as_ptr());
     }

@@ -20,7 +20,7 @@ impl InfoWriter {
     pub(crate) fn field(&self, name: &str, value: u64) {
         let Ok(name) = CString::new(name) else { return };
         let add = required!(RedisModule_InfoAddFieldULongLong);
-        // SAFETY: the info context is alive; the name is copied.
+        // SAFETY: the info context is alive; the server copies the name.
         unsafe { add(self.raw, name.as_ptr(), value) };
     }
 
@@ -28,7 +28,7 @@ impl InfoWriter {
     pub(crate) fn text(&self, name: &CStr, value: &str) {
         let Ok(value) = CString::new(value) else { return };
         let add = required!(RedisModule_InfoAddFieldCString);
-        // SAFETY: the info context is alive; name and value are copied.
+        // SAFETY: the info context is alive; the server copies the name and the value.
         unsafe { add(self.raw, name.as_ptr(), value.as_ptr()) };
     }
 }
@@ -38,7 +38,7 @@ impl InfoWriter {
 /// `ctx` is the context of the load function.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     let register = required!(RedisModule_RegisterInfoFunc);
-    // SAFETY: by the contract of this function; the callback never unwinds.
+    // SAFETY: `ctx` is valid by the contract of this function; `write_info` never unwinds.
     unsafe { register(ctx, Some(write_info)) };
 }
 

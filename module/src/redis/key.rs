@@ -63,7 +63,7 @@ impl Ctx<'_> {
         self.open(name, MODE_READ)
     }
 
-    /// Opens a key for reading and writing, also if it does not exist. Deletes an expired key first. `None`
+    /// Opens a key for reading and writing, even if it does not exist. Deletes an expired key first. `None`
     /// if the server refuses writes to the key at this moment, as Valkey 9.2 does while it saves that key
     /// without a fork. Then the state of the key is unknown, and the caller must try again in a later turn.
     pub(crate) fn open_to_write<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
@@ -120,10 +120,10 @@ impl Key<'_> {
             *pair = (name.raw, std::ptr::from_mut(place));
         }
         let ([a, b, c, d], end) = (pairs, null_mut::<c_void>());
-        // SAFETY: the key is open, each name is alive and followed by a place for its value; the
-        // first null pointer ends the list.
+        // SAFETY: the key is open. Each name is a live string, followed by a pointer that is valid for
+        // writing the value. The first null pointer ends the list.
         unsafe { get(self.raw, PLAIN, a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1, end) };
-        // SAFETY: the values are new strings, or null, that the caller frees.
+        // SAFETY: each value is null, or a new string that nothing else frees.
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }
 
@@ -131,8 +131,8 @@ impl Key<'_> {
     pub(crate) fn has(&self, field: Arg<'_>) -> bool {
         let get = required!(RedisModule_HashGet);
         let mut found = 0_i32;
-        // SAFETY: the key is open, the name alive and followed by a place for a number; a null
-        // pointer ends the list.
+        // SAFETY: the key is open. The name is a live string, followed by a pointer that is valid for writing
+        // a number. A null pointer ends the list.
         unsafe { get(self.raw, EXISTS, field.raw, &raw mut found, null_mut::<c_void>()) };
         found != 0
     }
@@ -169,8 +169,8 @@ impl Key<'_> {
                 *pair = (field.raw, value.raw);
             }
             let ([a, b, c], end) = (pairs, null_mut::<c_void>());
-            // SAFETY: the key is open for writing and a hash or empty; the strings are alive and
-            // copied; the first null pointer ends the list.
+            // SAFETY: the key is open for writing, and is a hash or empty. The strings are alive, and the
+            // server copies them. The first null pointer ends the list.
             unsafe { set(self.raw, PLAIN, a.0, a.1, b.0, b.1, c.0, c.1, end) };
         }
     }
@@ -189,7 +189,7 @@ impl Key<'_> {
         let set = required!(RedisModule_HashSet);
         // The API's mark for "delete this field": the number 1 instead of a pointer to a value.
         let delete = std::ptr::without_provenance_mut::<raw::RedisModuleString>(1);
-        // SAFETY: as in `write`, with the mark instead of a value.
+        // SAFETY: the arguments are valid for the reasons given in `write`. The mark replaces the value.
         unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
     }
 
@@ -207,13 +207,13 @@ impl Key<'_> {
         unsafe { set(self.raw, at) };
     }
 
-    /// Replaces any value of the key with a hash of these few fields. It expires at `at`, in milliseconds
-    /// since 1970. Replicas and the append-only file get one `RESTORE`. They get several commands if the old
-    /// value is large or not a hash, or if the fields are too long for a [`Dump`]. `words` are `REPLACE` and
-    /// `ABSTTL`.
+    /// Replaces any value of the key with a hash of these few fields. The hash expires at `at`, in
+    /// milliseconds since 1970. Replicas and the append-only file get one `RESTORE`. They get several
+    /// commands if the old value is large or not a hash, or if the fields are too long for a [`Dump`].
+    /// `words` are `REPLACE` and `ABSTTL`.
     ///
-    /// Pass `other` only if the key is a hash with no fields except the first of `fields` and `other`. Then
-    /// only `other` is deleted, and the hash is reused.
+    /// Pass `other` only if the key is a hash with no fields except the first of `fields` and `other`. If
+    /// `other` is short and the fields fit in a [`Dump`], only `other` is deleted and the hash is reused.
     pub(crate) fn replace<const N: usize>(
         &self,
         fields: [(Arg<'_>, Arg<'_>); N],
@@ -266,12 +266,12 @@ impl Key<'_> {
     pub(crate) fn string(&self) -> Vec<u8> {
         let access = required!(RedisModule_StringDMA);
         let mut length = 0;
-        // SAFETY: the key is open and a string. It does not change during this call.
+        // SAFETY: the key is open and is a string. The string does not change during this call.
         let start = unsafe { access(self.raw, &raw mut length, MODE_READ) };
         if start.is_null() {
             return Vec::new();
         }
-        // SAFETY: the server returns the start of `length` bytes that live until it is changed.
+        // SAFETY: the server returns the start of `length` bytes. They live until the string is changed.
         unsafe { std::slice::from_raw_parts(start.cast(), length) }.to_vec()
     }
 
@@ -279,7 +279,7 @@ impl Key<'_> {
     pub(crate) fn set_string(&self, value: Arg<'_>) {
         self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);
-        // SAFETY: the key is open for writing; the value is alive and retained.
+        // SAFETY: the key is open for writing. The value is a live string, which the server retains.
         unsafe { set(self.raw, value.raw) };
         self.ctx.replicate(c"SET", &[self.name, value]);
     }
@@ -288,7 +288,7 @@ impl Key<'_> {
     pub(crate) fn set_string_until(&self, value: Arg<'_>, at: u64) {
         self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);
-        // SAFETY: the key is open for writing; the value is alive and retained.
+        // SAFETY: the key is open for writing. The value is a live string, which the server retains.
         unsafe { set(self.raw, value.raw) };
         self.write_end(at);
         let (word, end) = (Text::new(b"PXAT"), Text::number(at));
@@ -299,7 +299,7 @@ impl Key<'_> {
 impl Drop for Key<'_> {
     fn drop(&mut self) {
         let close = required!(RedisModule_CloseKey);
-        // SAFETY: the key is open and this is its end.
+        // SAFETY: the key is open, and is not used after this call.
         unsafe { close(self.raw) };
         if !self.changed.get() {
             return;

@@ -38,7 +38,8 @@ impl Registry<'_> {
     /// Declares a command.
     pub(crate) fn add<C: super::Command>(&mut self) {
         if self.refused.is_none() {
-            // SAFETY: a registry exists only while the load function runs.
+            // SAFETY: a registry exists only while the load function runs, and has the context of that
+            // function.
             self.refused = unsafe { command::register::<C>(self.ctx.raw) }.err();
         }
     }
@@ -62,14 +63,15 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
         *to = from;
     }
     let name = name.as_ptr().cast::<c_char>();
-    // SAFETY: the context is the server's; the name ends with a zero.
+    // SAFETY: `ctx` is the context that the server passes to the load function. The name ends with a zero.
     let made = unsafe { raw::Export_RedisModule_Init(ctx, name, Module::VERSION, API) };
     if made != OK {
         return ERR;
     }
     let loaded = guard(Entry::Load, Err("a panic while loading".into()), || {
         log_panics();
-        // SAFETY: the server lends `argc` strings until this callback returns.
+        // SAFETY: the API is initialised. The server lends `ctx` and the `argc` strings until this callback
+        // returns.
         unsafe { load_guarded(ctx, argv, argc) }
     });
     match loaded {
@@ -130,8 +132,8 @@ unsafe fn load_guarded(
     let args = if count == 0 {
         &[]
     } else {
-        // SAFETY: an `Arg` is laid out as the string pointer that it wraps; by the contract of
-        // this function there are `argc` of them.
+        // SAFETY: `Arg` has the layout of the string pointer that it wraps. By the contract of this function,
+        // `argv` points to `argc` strings.
         unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) }
     };
     if let Some(renamed) = NEEDED.into_iter().find(|name| !ctx.knows_command(name)) {
@@ -142,10 +144,10 @@ unsafe fn load_guarded(
     }
     let args = provoked_by(args);
     provoke(Entry::Load);
-    // SAFETY: this is the load function.
+    // SAFETY: `raw_ctx` is the context of the load function.
     unsafe { declare_options(raw_ctx, false) };
     Module::load(&ctx);
-    // SAFETY: this is the load function.
+    // SAFETY: `raw_ctx` is the context of the load function.
     unsafe { command::add_categories(raw_ctx) };
     let mut registry = Registry { ctx: &ctx, refused: None };
     Module::commands(&mut registry);
@@ -153,14 +155,14 @@ unsafe fn load_guarded(
         let name = CString::from(refused);
         return Err(format!("the server refused the command {name:?}"));
     }
-    // SAFETY: this is the load function.
+    // SAFETY: `raw_ctx` is the context of the load function.
     unsafe { config::register(raw_ctx, args) }?;
-    // SAFETY: likewise.
+    // SAFETY: `raw_ctx` is the context of the load function.
     unsafe { info::register(raw_ctx) };
     Module::loaded(&ctx);
     provoke(Entry::Loaded);
     // Nothing may fail after this: Redis 7.0 still sends events to a module whose loading has failed.
-    // SAFETY: likewise.
+    // SAFETY: `raw_ctx` is the context of the load function.
     unsafe { events::subscribe(raw_ctx) };
     Ok(())
 }

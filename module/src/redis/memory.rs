@@ -16,17 +16,18 @@ pub(crate) struct ServerMemory;
 // SAFETY: each call is passed on to an allocator that fulfils the contract.
 unsafe impl GlobalAlloc for ServerMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: guaranteed by the caller. A larger or better aligned block is valid as well.
+        // SAFETY: the caller guarantees a valid layout. A larger or better aligned block is valid as well.
         unsafe { RedisAlloc.alloc(as_malloc_would(layout)) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: guaranteed by the caller. The block came from `RedisAlloc`.
+        // SAFETY: the caller guarantees that `memory` came from `alloc`, which gets it from `RedisAlloc`.
         unsafe { RedisAlloc.dealloc(memory, layout) }
     }
 }
 
-/// Rounds the size of a block up, so that it is aligned as `malloc` aligns.
+/// Raises the alignment of a block to the alignment of `malloc`. `RedisAlloc` then rounds the size of the
+/// block up to a multiple of 16.
 ///
 /// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8,
 /// and the servers' jemalloc has a size class of 56 bytes that is aligned to 8 only. So a panic would crash
@@ -40,15 +41,16 @@ fn as_malloc_would(layout: Layout) -> Layout {
     }
 }
 
-/// Returns whether the server's allocator aligns memory as C does. It does not if the server stores a length
-/// before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of the length.
+/// Returns whether the server's allocator aligns memory as C does. The allocator does not if the server
+/// stores a length before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of
+/// the length.
 pub(super) fn is_aligned() -> bool {
     let (alloc, free) = (required!(RedisModule_Alloc), required!(RedisModule_Free));
-    // SAFETY: takes a size. Rust's own allocation functions are not used, because the compiler assumes that
-    // they align.
+    // SAFETY: the function takes only a size. Rust's own allocation functions are not used, because the
+    // compiler assumes that they align.
     let memory = unsafe { alloc(4 * ALIGNMENT) };
     let is_aligned = memory.addr().is_multiple_of(ALIGNMENT);
-    // SAFETY: just allocated, and not used again.
+    // SAFETY: `memory` was just allocated, and is not used again.
     unsafe { free(memory) };
     is_aligned
 }

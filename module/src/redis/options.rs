@@ -22,7 +22,7 @@ const VALKEY_FORKLESS: c_int = 1 << 6;
 
 /// Returns whether the server is Valkey, detected by its own names of API functions.
 fn is_valkey() -> bool {
-    // SAFETY: written once, by the server, before any of our code runs; only read since.
+    // SAFETY: the server writes this static once, before any of our code runs. After that it is only read.
     let Some(find) = (unsafe { raw::RedisModule_GetApi }) else { return false };
     let mut found: *mut c_void = std::ptr::null_mut();
     // SAFETY: the name ends with a NUL, and `found` is valid for writing a pointer.
@@ -41,6 +41,6 @@ pub(super) unsafe fn declare_options(ctx: *mut raw::RedisModuleCtx, forkless: bo
         (true, false) => OPTIONS | VALKEY_OPTIONS,
         (true, true) => OPTIONS | VALKEY_OPTIONS | VALKEY_FORKLESS,
     };
-    // SAFETY: by the contract of this function.
+    // SAFETY: `ctx` is valid by the contract of this function.
     unsafe { set_options(ctx, options) };
 }

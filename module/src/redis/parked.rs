@@ -51,15 +51,15 @@ impl Ctx<'_> {
     /// is allowed.
     pub(crate) fn park(&self) -> Option<Parked> {
         let block = required!(RedisModule_BlockClient);
-        // SAFETY: the server passed this context to a command. Both functions have the right signature and
-        // never unwind.
+        // SAFETY: the server passed this context to a command. `write_answer` and `answer_done` have the
+        // right signatures and never unwind.
         let raw = unsafe { block(self.raw, Some(write_answer), None, Some(answer_done), 0) };
         if raw.is_null() {
             return None;
         }
         PARKED.set(true);
         let on_disconnect = required!(RedisModule_SetDisconnectCallback);
-        // SAFETY: the handle is new.
+        // SAFETY: `raw` is the handle that the server just returned. `client_gone` never unwinds.
         unsafe { on_disconnect(raw, Some(client_gone)) };
         Some(Parked { raw })
     }
@@ -99,8 +99,8 @@ impl Drop for Parked {
 /// Unblocks a client. Must be called exactly once per handle, which is invalid afterwards.
 fn unblock(raw: *mut raw::RedisModuleBlockedClient, answer: *mut c_void) {
     let unblock = required!(RedisModule_UnblockClient);
-    // SAFETY: the handle came from `park` and this is the only call for it: `answer` and `drop`
-    // both use up the value that owns it.
+    // SAFETY: the handle came from `park`, and this is the only call for it. `unblock_with` and `drop`
+    // consume the value that owns the handle.
     unsafe { unblock(raw, answer) };
 }
 
@@ -113,7 +113,8 @@ unsafe extern "C" fn write_answer(
         let private = required!(RedisModule_GetBlockedClientPrivateData);
         // SAFETY: the server passed this context for the answer to a blocked client.
         let answer = unsafe { private(ctx) }.cast::<Answer>();
-        // SAFETY: null, or what `answer` boxed; it is freed later, by `answer_done`.
+        // SAFETY: the pointer is null, or points to the box that `unblock_with` made. `answer_done` frees the
+        // box later.
         let Some(answer) = (unsafe { answer.as_ref() }) else { return false };
         let said;
         let reply = if let Some(reply) = &answer.reply {
@@ -122,14 +123,15 @@ unsafe extern "C" fn write_answer(
             said = Module::reply_now(&answer.note);
             &said
         };
-        // SAFETY: nothing was sent to this client yet.
+        // SAFETY: `ctx` is the live context of this answer, and nothing was sent to the client yet.
         unsafe { reply.send(ctx) };
         answer.written.set(true);
         true
     });
     if !written {
         let trouble = Reply::error(c"ERR internal error, see the server's log");
-        // SAFETY: a reply is sent as the last thing above, so nothing was sent to this client.
+        // SAFETY: `ctx` is alive. Sending is the last step above that can fail, so nothing was sent to the
+        // client.
         unsafe { trouble.send(ctx) };
     }
     OK
@@ -140,7 +142,8 @@ unsafe extern "C" fn answer_done(ctx: *mut raw::RedisModuleCtx, answer: *mut c_v
         if answer.is_null() {
             return;
         }
-        // SAFETY: what `answer` boxed; the server hands it over once, at the end.
+        // SAFETY: `answer` is the box that `unblock_with` made. The server passes it here once, after its
+        // last use.
         let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
         // SAFETY: the context lives until this callback returns.
         let ctx = unsafe { Ctx::new(ctx) };

@@ -18,45 +18,45 @@ impl Reply {
         match self {
             Self::Nil => {
                 let send = required!(RedisModule_ReplyWithNull);
-                // SAFETY: by the contract of this function.
+                // SAFETY: `ctx` is valid by the contract of this function.
                 unsafe { send(ctx) };
             }
-            // SAFETY: by the contract of this function.
+            // SAFETY: `ctx` is valid by the contract of this function.
             Self::Number(number) => unsafe { send_number(ctx, *number) },
             Self::Pair(first, second) => {
-                // SAFETY: by the contract of this function.
+                // SAFETY: `ctx` is valid by the contract of this function.
                 unsafe { send_array(ctx, 2) };
-                // SAFETY: the first of the two elements announced.
+                // SAFETY: `ctx` is valid, and this is the first of the two elements announced.
                 unsafe { send_number(ctx, *first) };
-                // SAFETY: the second.
+                // SAFETY: `ctx` is valid, and this is the second element.
                 unsafe { send_number(ctx, *second) };
             }
-            // SAFETY: by the contract of this function.
+            // SAFETY: `ctx` is valid by the contract of this function.
             Self::Bytes(bytes) => unsafe { send_bytes(ctx, bytes) },
-            // SAFETY: by the contract of this function.
+            // SAFETY: `ctx` is valid by the contract of this function.
             Self::Word(word) => unsafe { send_bytes(ctx, word.as_bytes()) },
             Self::List(items) => {
-                // SAFETY: by the contract of this function.
+                // SAFETY: `ctx` is valid by the contract of this function.
                 unsafe { send_array(ctx, items.len()) };
                 for item in items {
-                    // SAFETY: one of the elements announced.
+                    // SAFETY: `ctx` is valid, and this is one of the elements announced.
                     unsafe { item.send(ctx) };
                 }
             }
             Self::Map(entries) => {
                 let start = required!(RedisModule_ReplyWithMap);
-                // SAFETY: by the contract of this function.
+                // SAFETY: `ctx` is valid by the contract of this function.
                 unsafe { start(ctx, c_long::try_from(entries.len()).unwrap_or(0)) };
                 for (name, value) in entries {
-                    // SAFETY: the name of one of the entries announced.
+                    // SAFETY: `ctx` is valid, and this is the name of one of the entries announced.
                     unsafe { send_bytes(ctx, name.as_bytes()) };
-                    // SAFETY: its value.
+                    // SAFETY: `ctx` is valid, and this is the value of that entry.
                     unsafe { value.send(ctx) };
                 }
             }
             Self::Error(text) => {
                 let send = required!(RedisModule_ReplyWithError);
-                // SAFETY: by the contract of this function; the text is copied.
+                // SAFETY: `ctx` is valid by the contract of this function; the server copies the text.
                 unsafe { send(ctx, text.as_ptr()) };
             }
             Self::Later => {}
@@ -70,7 +70,7 @@ impl Reply {
 unsafe fn send_number(ctx: *mut RedisModuleCtx, number: u64) {
     let send = required!(RedisModule_ReplyWithLongLong);
     let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
-    // SAFETY: by the contract of this function.
+    // SAFETY: `ctx` is valid by the contract of this function.
     unsafe { send(ctx, number) };
 }
 
@@ -79,7 +79,7 @@ unsafe fn send_number(ctx: *mut RedisModuleCtx, number: u64) {
 /// As for [`Reply::send`].
 unsafe fn send_array(ctx: *mut RedisModuleCtx, length: usize) {
     let send = required!(RedisModule_ReplyWithArray);
-    // SAFETY: by the contract of this function.
+    // SAFETY: `ctx` is valid by the contract of this function.
     unsafe { send(ctx, c_long::try_from(length).unwrap_or(0)) };
 }
 
@@ -88,6 +88,6 @@ unsafe fn send_array(ctx: *mut RedisModuleCtx, length: usize) {
 /// As for [`Reply::send`].
 unsafe fn send_bytes(ctx: *mut RedisModuleCtx, bytes: &[u8]) {
     let send = required!(RedisModule_ReplyWithStringBuffer);
-    // SAFETY: by the contract of this function; the bytes are copied.
+    // SAFETY: `ctx` is valid by the contract of this function; the server copies the bytes.
     unsafe { send(ctx, bytes.as_ptr().cast(), bytes.len()) };
 }

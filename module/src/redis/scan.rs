@@ -20,14 +20,14 @@ impl Cursor {
     /// Returns a cursor at the beginning.
     pub(crate) fn new() -> Self {
         let create = required!(RedisModule_ScanCursorCreate);
-        // SAFETY: takes nothing.
+        // SAFETY: the function takes no arguments.
         Self(unsafe { create() })
     }
 
     /// Moves the cursor back to the beginning.
     pub(crate) fn restart(&mut self) {
         let restart = required!(RedisModule_ScanCursorRestart);
-        // SAFETY: the cursor is ours.
+        // SAFETY: the cursor is alive, and `self` owns it.
         unsafe { restart(self.0) };
     }
 }
@@ -41,7 +41,7 @@ impl Default for Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         let destroy = required!(RedisModule_ScanCursorDestroy);
-        // SAFETY: the cursor is ours and this is its end.
+        // SAFETY: `self` owns the cursor, and the cursor is not used after this call.
         unsafe { destroy(self.0) };
     }
 }
@@ -67,9 +67,9 @@ impl Key<'_> {
         let scan = required!(RedisModule_ScanKey);
         let mut visitor = Visitor { visit, panic: None };
         let visitor_pointer = (&raw mut visitor).cast::<c_void>();
-        // SAFETY: the key is open, the cursor ours, and the pointer is to what `visit_field`
-        // expects, which outlives the call. The visitor cannot change the hash: it is only lent
-        // names and values.
+        // SAFETY: the key is open, and the cursor is alive. The pointer is to the `Visitor` that
+        // `visit_field` expects, which outlives the call. The visitor cannot change the hash, because it gets
+        // only names and values.
         let more = unsafe { scan(self.raw, cursor.0, Some(visit_field), visitor_pointer) } != 0;
         if let Some(panic) = visitor.panic {
             resume_unwind(panic);
@@ -89,13 +89,13 @@ unsafe extern "C" fn visit_field(
     value: *mut raw::RedisModuleString,
     visitor: *mut c_void,
 ) {
-    // SAFETY: `scan` passes a pointer to this, alive until it returns.
+    // SAFETY: `visitor` points to the `Visitor` that `scan` made, which lives until `scan` returns.
     let visitor = unsafe { &mut *visitor.cast::<Visitor<'_>>() };
     let visited = catch(Entry::Scan, || {
         if !value.is_null() {
-            // SAFETY: the server lends both strings for the length of this call.
+            // SAFETY: the server lends `field` for the duration of this call.
             let field = unsafe { Arg::new(field) };
-            // SAFETY: likewise.
+            // SAFETY: the server lends `value` for the duration of this call.
             let value = unsafe { Arg::new(value) };
             (visitor.visit)(field.bytes(), value.bytes());
         }

@@ -170,11 +170,11 @@ pub(crate) enum ArgSpec {
 /// Use of a key by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyAccess {
-    /// Reads and changes it.
+    /// Reads and changes the key.
     Update,
-    /// Reads it.
+    /// Reads the key.
     Read,
-    /// Replaces it without reading it.
+    /// Replaces the key without reading it.
     Overwrite,
 }
 
@@ -264,8 +264,8 @@ impl ArgSpec {
     }
 }
 
-/// Returns the error for a wrong number of arguments, with the server's own text. It contains the declared
-/// name of the command, not the caller's spelling.
+/// Returns the error for a wrong number of arguments, with the server's own text. The text contains the
+/// declared name of the command, not the caller's spelling.
 pub(super) fn wrong_arity(name: &CStr) -> Reply {
     let name = name.to_string_lossy();
     let text = format!("ERR wrong number of arguments for '{name}' command");

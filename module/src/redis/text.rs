@@ -48,7 +48,7 @@ impl Text {
     /// Returns a string with these bytes.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let create = required!(RedisModule_CreateString);
-        // SAFETY: without a context the string is ours until it is freed; the bytes are copied.
+        // SAFETY: a null context is valid: the module then owns the new string. The server copies the bytes.
         Self(unsafe { create(no_context(), bytes.as_ptr().cast(), bytes.len()) })
     }
 
@@ -56,13 +56,13 @@ impl Text {
     pub(crate) fn number(number: u64) -> Self {
         let create = required!(RedisModule_CreateStringFromLongLong);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
-        // SAFETY: without a context the string is ours until it is freed.
+        // SAFETY: a null context is valid: the module then owns the new string.
         Self(unsafe { create(no_context(), number) })
     }
 
     /// # Safety
     ///
-    /// `raw` is a string that is not freed elsewhere.
+    /// `raw` is null, or a string that nothing else frees.
     pub(super) unsafe fn from_raw(raw: *mut RedisModuleString) -> Option<Self> {
         (!raw.is_null()).then(|| Self(raw))
     }
@@ -74,7 +74,7 @@ impl Text {
 
     /// Lends the string.
     pub(crate) fn lend(&self) -> Arg<'_> {
-        // SAFETY: `self` keeps it alive for as long as it is lent.
+        // SAFETY: `self` owns the string, and is borrowed for as long as the string is lent.
         unsafe { Arg::new(self.0) }
     }
 }
@@ -86,7 +86,7 @@ fn no_context() -> *mut RedisModuleCtx {
 impl Drop for Text {
     fn drop(&mut self) {
         let free = required!(RedisModule_FreeString);
-        // SAFETY: the string is ours and this is its end.
+        // SAFETY: `self` owns the string, and the string is not used after this call.
         unsafe { free(no_context(), self.0) }
     }
 }

@@ -57,11 +57,11 @@ impl Timer {
     }
 
     /// If work is due again when the timer has fired, makes the timer fire in the next turn of the event
-    /// loop.
+    /// loop. Does nothing if the server lacks the functions for this.
     ///
     /// A timer that is armed while it fires would fire after a millisecond at the earliest. So the next turn
-    /// calls [`Module::next_turn`], which arms it again with [`Self::hasten`]. Until then it stays armed, and
-    /// the module cannot be unloaded.
+    /// calls [`Module::next_turn`], which arms the timer again with [`Self::hasten`]. Until then the timer
+    /// stays armed, and the module cannot be unloaded.
     pub(crate) fn go_on(&mut self, ctx: &Ctx<'_>) {
         let is_due = self.armed.is_some_and(|(_, armed_for)| armed_for <= Instant::now());
         if !is_due || IS_CALLED.get() {
@@ -73,9 +73,10 @@ impl Timer {
         ) else {
             return;
         };
-        // SAFETY: the context is alive; the new one is freed by `next_turn`.
+        // SAFETY: the context is alive. The new context is freed by `next_turn`, or below if `next_turn` will
+        // not be called.
         let detached = unsafe { detach(ctx.raw) };
-        // SAFETY: the callback has the right signature and never unwinds.
+        // SAFETY: `next_turn` has the right signature and never unwinds.
         let added = unsafe { add(Some(next_turn), detached.cast()) };
         IS_CALLED.set(added == OK);
         if added != OK {
@@ -94,8 +95,7 @@ impl Timer {
     fn create(&mut self, ctx: &Ctx<'_>, delay: Duration, at: Instant) {
         let create = required!(RedisModule_CreateTimer);
         let period = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-        // SAFETY: the context is alive, and the function has the right signature and never
-        // unwinds.
+        // SAFETY: the context is alive. `fire` has the right signature and never unwinds.
         let id = unsafe { create(ctx.raw, period, Some(fire), null_mut()) };
         self.armed = Some((id, at));
     }
@@ -111,7 +111,7 @@ impl Timer {
     pub(crate) fn disarm(&mut self, ctx: &Ctx<'_>) {
         if let Some((id, _)) = self.armed.take() {
             let stop = required!(RedisModule_StopTimer);
-            // SAFETY: the timer is ours and did not fire yet: `fired` forgets it.
+            // SAFETY: the context is alive. The timer with this id has not fired yet: `fired` forgets the id.
             unsafe { stop(ctx.raw, id, null_mut()) };
         }
     }
@@ -138,6 +138,6 @@ unsafe extern "C" fn next_turn(context: *mut c_void) {
 /// Frees a context that `go_on` made. Called once for each.
 fn free_context(detached: *mut raw::RedisModuleCtx) {
     let free = required!(RedisModule_FreeThreadSafeContext);
-    // SAFETY: the caller gives up the context.
+    // SAFETY: `go_on` made the context, and the caller does not use it after this call.
     unsafe { free(detached) };
 }
