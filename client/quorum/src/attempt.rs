@@ -10,10 +10,11 @@
 //!                                       held; servers that answer later join in the background
 //! ```
 //!
-//! The token is larger than the token of every earlier majority: two majorities have a server in common,
-//! and that server has issued a larger token. To make that true with any delay, **only servers whose token
-//! is no larger than the quorum's count** for the majority. A server that issues a larger token after the
-//! token was decided may have granted the lock to another client in between: it can join later.
+//! The token is larger than the token of every earlier majority: two majorities have a server in common, and
+//! that server has issued a larger token. To make this true with any delay, **a server counts for the
+//! majority only if its own token is not larger than the quorum's token**. A server that issues a larger
+//! token after the token was decided may have granted the lock to another client in between: it can join
+//! later.
 //!
 //! Each server has a limited time to answer. A failed attempt sends the releases of everything before the
 //! next one begins, so no attempt keeps a grant. Releases that are not answered in time continue in the
@@ -80,7 +81,8 @@ impl Attempt {
         attempt
     }
 
-    /// Starts an attempt at these servers. A token means that other servers hold the lock with it already.
+    /// Starts an attempt at these servers. If `token` is set, other servers have granted the lock already,
+    /// with this token.
     pub(crate) fn at(
         servers: &Arc<Servers>,
         key: &Arc<[u8]>,

@@ -156,8 +156,8 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are no clients, or if two lead to the same server, as its run
-    /// id shows; [`Config`](Error::Config) if one of them is of a cluster;
+    /// [`Invalid`](Error::Invalid) if there are no clients, or if two of them lead to the same server, as its
+    /// run id shows; [`Config`](Error::Config) if one of them is the client of a cluster;
     /// [`NoMajority`](Error::NoMajority) if too few servers can be reached;
     /// [`ModuleMissing`](Error::ModuleMissing), [`Authentication`](Error::Authentication) and
     /// [`Denied`](Error::Denied) if a server refuses its client. An address that cannot be reached yet, and
@@ -220,9 +220,9 @@ impl Quorum {
         }
     }
 
-    /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms.
-    /// A later answer does not count, and its grant is released. Set it to a small part of the lease. A
-    /// server that hangs delays an acquire by at most this time, and only if it is needed for the majority.
+    /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms. A
+    /// later answer does not count, and its grant is released. Set it to a small part of the lease. A server
+    /// that hangs delays an attempt by at most this time, and only if it is needed for the majority.
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;

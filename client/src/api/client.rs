@@ -294,8 +294,8 @@ impl Client {
         self.inner.settings.patience
     }
 
-    /// Returns the `run_id` in the server's `INFO`. A server chooses a random one at each start, so it shows
-    /// whether two addresses lead to the same server.
+    /// Returns the `run_id` in the server's `INFO`. A server chooses a random `run_id` at each start, so the
+    /// id shows whether two addresses lead to the same server.
     ///
     /// # Errors
     ///

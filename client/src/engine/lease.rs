@@ -19,8 +19,8 @@
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
-//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. It checks a fixed lease
-//!   that may be lost by a renewal for the rest of its time.
+//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. If a fixed lease may be
+//!   lost, the watchdog checks it: it sends a renewal for the rest of the lease.
 
 pub(crate) mod alive;
 pub(crate) mod belief;
@@ -106,8 +106,8 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as
-    /// holder.
+    /// The lock is lost. `told` is `true` if the server reported the loss. Otherwise the server may still
+    /// count this owner as holder.
     Lost {
         told: bool,
         why: Loss,
@@ -280,8 +280,8 @@ impl Lease {
     }
 
     /// Adds a hold that was requested at `sent`. The lease at the server is the longer of the previous and
-    /// the requested one. `None` if the lock is lost. If the hold does not `count` yet, because replicas must
-    /// confirm it, `until` does not change and the lease is renewed at once.
+    /// the requested one. `None` if the lock is lost. If `counts` is `false`, replicas must confirm the hold
+    /// first: `until` does not change, and a renewal is due at once.
     pub(crate) fn reentered(
         &self,
         _turn: &Turn,
@@ -436,7 +436,7 @@ impl Lease {
         }
     }
 
-    /// Records that an abandoned command may have been executed, or may still be.
+    /// Records that an abandoned command may have been executed, or may be executed later.
     pub(crate) fn strayed(&self) {
         self.state().strays = true;
     }

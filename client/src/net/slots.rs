@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_key_has_the_same_slot_as_on_servers() {
-        // CLUSTER KEYSLOT of each.
+        // The slots as `CLUSTER KEYSLOT` returns them.
         for (key, slot) in [
             ("123456789", 12739),
             ("", 0),

@@ -483,9 +483,9 @@ pub trait AsyncLockCommands {
 
     /// Takes the lock from its holder, and hands it to the first waiter.
     ///
-    /// Returns `true` if the lock was held. The former holder is not notified, unless it observes the lock:
-    /// until it renews or releases, it works without protection. This is for operators. The command has the
-    /// ACL categories `@dangerous` and `@admin`.
+    /// Returns `true` if the lock was held. The former holder learns of the loss when it next renews or
+    /// releases, or at once if it observes the lock. Until then it works without protection. This is for
+    /// operators. The command has the ACL categories `@dangerous` and `@admin`.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ impl Lock {
     /// held.
     ///
     /// For operators. A holder learns of the loss at its next renewal, or at once if it
-    /// [observes](Self::observed) the lock. Until then it works without protection. Needs the right (ACL)
-    /// to `LOCK.FORCERELEASE`.
+    /// [observes](Self::observed) the lock. Until then the holder works without protection. Needs the right
+    /// (ACL) to `LOCK.FORCERELEASE`.
     ///
     /// # Errors
     ///

@@ -102,7 +102,7 @@ impl Lease {
                 return Err(trouble);
             }
         }
-        // Also done for a lost lock, whose renewals would otherwise stay in flight.
+        // The renewals of a lost lock end here too. Otherwise they would stay in flight.
         self.refused(renewal);
         Ok(())
     }
