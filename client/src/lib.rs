@@ -1,8 +1,8 @@
 //! Distributed locks as native Redis commands: the Rust client.
 //!
-//! kvlock is a module, `kvlock.so`, that adds the `LOCK.*` commands to a Redis or Valkey server: a lock
-//! with an owner, a lease, a fencing token, and a queue in which waiting clients are served in order of
-//! arrival. This crate uses it from Rust, in two layers:
+//! kvlock is a module, `kvlock.so`, that adds the `LOCK.*` commands to a Redis or Valkey server. A lock has
+//! an owner, a lease, a fencing token, and a queue in which waiting clients are served in order of arrival.
+//! This crate uses the module from Rust, in two layers:
 //!
 //! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you are
 //!   done, and reports when it is lost. This page describes them.
@@ -119,12 +119,12 @@
 //!
 //! # Failover
 //!
-//! With an [`Address`] of Sentinels the client asks them for the primary, subscribes to their messages, and
-//! leaves a server as soon as it is deposed. It repeats unanswered commands at the new primary if a
+//! With an [`Address`] of Sentinels the client asks them for the primary and subscribes to their messages. It
+//! leaves a server as soon as the server is deposed. It repeats unanswered commands at the new primary if a
 //! repetition is harmless. Waits start again there, in the order in which the clients arrive, and every held
-//! lock is renewed there at once. A [fixed lease](Lock::fixed_lease) is checked, and keeps its end. The
-//! answer to this renewal shows that the new primary does not know a lock. The lock is then
-//! [lost](Held::lost) at once, not a third of a lease later.
+//! lock is renewed there at once. A [fixed lease](Lock::fixed_lease) is checked, and keeps its end. If the
+//! new primary does not know a lock, its answer to this renewal shows that. So the lock is [lost](Held::lost)
+//! at once, not a third of a lease later.
 //!
 //! Redis replicates asynchronously, so grants shortly before the failover can be lost. A release shortly
 //! before the failover can be lost too. Then the lock is free when its lease ends.
@@ -145,10 +145,11 @@
 //! # Cluster
 //!
 //! With an [`Address`] of a cluster each lock is kept by the node that serves the slot of its name.
-//! Everything works as with one server: locks, semaphores and latches with any names at the same time,
-//! [`MultiLock`] over several nodes, [`Client::list`] of all of them. The client has one connection for
-//! commands to each node that it needs. It has one more for a session to each node where it waits, observes
-//! or has bound locks, and one more for renewals if replicas must confirm.
+//! Everything works as with one server. Locks, semaphores and latches can have any names at the same time.
+//! [`MultiLock`] works over several nodes, and [`Client::list`] returns the locks of all nodes. The client
+//! has one connection for commands to each node that it needs. It has one more for a session to each node
+//! where it waits, observes or has bound locks. If replicas must confirm, it has one more to each node for
+//! renewals.
 //!
 //! | when | then |
 //! |---|---|

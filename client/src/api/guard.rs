@@ -26,12 +26,13 @@ use tokio::time::timeout;
 /// It dereferences to [`Held`], which reports whether and why the lock is lost.
 ///
 /// The watchdog renews the lease as long as the guard exists, unless the lock was acquired with a
-/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**: the lock
-/// is lost if the server cannot be reached for the length of the lease, or if the lock is taken away. Check
-/// [`is_lost`](Held::is_lost) before each step that must not happen twice, wait for [`lost`](Held::lost),
-/// run the work with [`run_until_lost`](Held::run_until_lost), or give spawned tasks a
-/// [`watch`](Held::watch). Pass the [`token`](Self::token) to the resource that the lock guards: the
-/// process may be paused right after any check.
+/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**. The lock is
+/// lost if the server cannot be reached for the length of the lease, less the
+/// [`margin`](crate::Builder::margin), or if it is taken away. Check [`is_lost`](Held::is_lost) before each
+/// step that must not happen twice, wait for [`lost`](Held::lost), run the work with
+/// [`run_until_lost`](Held::run_until_lost), or give spawned tasks a [`watch`](Held::watch). Pass the
+/// [`token`](Self::token) to the resource that the lock guards: the process may be paused right after any
+/// check.
 ///
 /// Dropping it releases the lock in the background, without blocking and without reporting errors;
 /// [`Client::settled`](crate::Client::settled) waits for that. While the server cannot be reached, the
@@ -153,10 +154,10 @@ impl Guard {
     /// out of range for this crate or for the server. Temporary refusals of the server are retried for the
     /// [`patience`](crate::Builder::patience) of the client, but no longer than the lease lasts.
     ///
-    /// After a network error the shorter of the old and the new lease counts: a command whose connection
-    /// broke may still arrive, even after later commands. So no later renewal counts for more than the
-    /// shortest unanswered one. The lock is renewed as often as this lease needs. This lasts until the lock
-    /// is released, or, if the connection did not break, until a later renewal over it is answered.
+    /// After a network error the shorter of the old and the new lease counts. The reason: a command whose
+    /// connection broke may still arrive, even after later commands. So no later renewal counts for more than
+    /// the shortest unanswered one. The lock is renewed as often as this lease needs. This lasts until the
+    /// lock is released, or, if the connection did not break, until a later renewal over it is answered.
     ///
     /// # Cancel safety
     ///
@@ -298,8 +299,9 @@ impl Guard {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client. The
-    /// bound lock is released. The errors of [`extend`](Self::extend), except after [`Lost`](Error::Lost):
-    /// the lock is free after `time`, or when the lease that it had before ends.
+    /// bound lock is released. The errors of [`extend`](Self::extend). After each of them except
+    /// [`Lost`](Error::Lost), the lock is free after `time`, or when the lease that it had before this call
+    /// ends.
     ///
     /// # Cancel safety
     ///

@@ -12,8 +12,8 @@
 //! command was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In
 //! whatever order they arrive, `until` never exceeds what the server grants.
 //!
-//! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last
-//!   answered command has set, nor the one that an unanswered command sets if it is executed later.
+//! - **I1** `until` is never later than the end of the lease on the server. This includes the end that an
+//!   unanswered command sets if it is executed later.
 //! - **I2** Lost is final. A query after `until`, or after the time for which the [`Binding`] to a session
 //!   counts, first makes the lease lost.
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A

@@ -168,7 +168,7 @@ pub trait AsyncLockCommands {
         request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
 
     /// [`lock_wait`](Self::lock_wait) with [`AcquireOptions`]. With `holds`, the command can be sent again
-    /// after a broken connection: it is granted, or finds that the owner holds the lock, or waits at the end
+    /// after a broken connection. It is granted, or finds that the owner holds the lock, or waits at the end
     /// of the queue. If the older call is still in the queue, this one takes over its place.
     ///
     /// # Errors

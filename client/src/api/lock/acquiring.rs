@@ -33,9 +33,9 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe. When the future is dropped at any point, the place in the queue is given up, and a lock
-    /// that was granted at that moment is released. Both happen in the background. A later call waits at
-    /// the end of the queue.
+    /// Cancel safe. When the future is dropped at any point, the place in the queue is given up. A lock that
+    /// was granted at that moment is released. The cleanup runs in the background. A later call waits at the
+    /// end of the queue.
     ///
     /// # Examples
     ///
