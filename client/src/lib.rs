@@ -146,9 +146,9 @@
 //!
 //! With an [`Address`] of a cluster each lock is kept by the node that serves the slot of its name.
 //! Everything works as with one server. Locks, semaphores and latches can have any names at the same time.
-//! [`MultiLock`] works over several nodes, and [`Client::list`] returns the locks of all nodes. The client
-//! has one connection for commands to each node that it needs. It has one more for a session to each node
-//! where it waits, observes or has bound locks. If replicas must confirm, it has one more to each node for
+//! [`MultiLock`] works over several nodes, and [`Client::list`] lists the locks of all nodes. The client has
+//! one connection for commands to each node that it needs. It has one more for a session to each node where
+//! it waits, observes or has bound locks. If replicas must confirm, it has one more to each node for
 //! renewals.
 //!
 //! | when | then |

@@ -85,8 +85,8 @@ impl Builder {
     /// ms to one minute. Default: 5 s.
     ///
     /// When a client ends or cannot reach the server, its places in queues are kept and its
-    /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of it, the client
-    /// sends a heartbeat to each server where it waits, observes or has bound locks.
+    /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of this time, the
+    /// client sends a heartbeat to each server where it waits, observes or has bound locks.
     ///
     /// Set it to more than the longest pause of the process, and than a restart of the server takes. Bound
     /// locks can be lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
@@ -152,10 +152,10 @@ impl Builder {
     /// The price: while one replica is down or cut off, no lock is granted, and held locks are lost when
     /// their leases end. The same is true after a failover, until the former primary is back as a replica.
     ///
-    /// `there_are` is needed because a primary lists only the replicas that follow it at the moment. One that
-    /// is cut off from all of them would list none. The client also reads that list with each check. A
-    /// replica that it has seen once counts from then on, even after the replica is gone. So a replica can be
-    /// added while clients run. To remove one for good, restart the clients.
+    /// `there_are` is needed because a primary lists only the replicas that follow it at the moment. A
+    /// primary that is cut off from all its replicas would list none. The client also reads that list with
+    /// each check. A replica that it has seen once counts from then on, even after the replica is gone. So a
+    /// replica can be added while clients run. To remove one for good, restart the clients.
     ///
     /// A replica that reconnects before the primary has dropped its old connection (`repl-timeout` at most)
     /// is listed twice. Until the old entry disappears nothing is confirmed, since that replica's

@@ -208,7 +208,7 @@ impl Claim {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it continues in the background.
+    /// If the future is dropped, the release continues in the background.
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));
