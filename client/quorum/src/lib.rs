@@ -67,12 +67,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// # Validity
 ///
-/// Redis's page on distributed locks demands `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`: the lease, less
-/// the time since the first server was asked, less the drift of the clocks. Here the validity is computed for
-/// each server, from the moment right before the last command that set its lease was sent. It ends at this
-/// moment + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The lock is valid while its
-/// leases at a majority of the servers are: until the majority-th latest of these ends. Renewals move the end
-/// of each server. A lock without validity left counts as lost.
+/// Redis's page on distributed locks demands `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`. This is the
+/// lease, less the time since the first server was asked, less the drift of the clocks. Here the validity is
+/// computed for each server, from the moment right before the last command that set its lease was sent. It
+/// ends at this moment + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The lock is
+/// valid while its leases at a majority of the servers are: until the majority-th latest of these ends.
+/// Renewals move the end of each server. A lock without validity left counts as lost.
 ///
 /// # Tokens
 ///
@@ -233,8 +233,8 @@ impl Quorum {
     }
 
     /// Waits until the background work of dropped guards and acquires is done, as [`Client::settled`] does.
-    /// While a server cannot be reached, this takes half a minute, or as long as the longest lease if that
-    /// is more: put a timeout around it.
+    /// While a server cannot be reached, this takes half a minute, or as long as the longest lease if that is
+    /// more. So put a timeout around it.
     ///
     /// # Cancel safety
     ///

@@ -321,9 +321,9 @@ impl Client {
     /// Waits until the background work of dropped guards and acquires is done: releases and cancelled
     /// waits.
     ///
-    /// Call it before the runtime ends. Otherwise locks are free only when their leases end. While the
-    /// server cannot be reached, this takes half a minute, or as long as the longest lease if that is more:
-    /// put a timeout around it.
+    /// Call it before the runtime ends. Otherwise locks are free only when their leases end. While the server
+    /// cannot be reached, this takes half a minute, or as long as the longest lease if that is more. So put a
+    /// timeout around it.
     ///
     /// # Cancel safety
     ///

@@ -27,9 +27,9 @@ use tokio::time::timeout;
 ///
 /// The watchdog renews the lease as long as the guard exists, unless the lock was acquired with a
 /// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**. The lock is
-/// lost if the server cannot be reached for the length of the lease, less the
-/// [`margin`](crate::Builder::margin), or if the lock is taken away. Check [`is_lost`](Held::is_lost) before
-/// each step that must not happen twice, wait for [`lost`](Held::lost), run the work with
+/// lost if it is taken away. It is also lost if the server cannot be reached for the length of the lease,
+/// less the [`margin`](crate::Builder::margin). Check [`is_lost`](Held::is_lost) before each step that must
+/// not happen twice, wait for [`lost`](Held::lost), run the work with
 /// [`run_until_lost`](Held::run_until_lost), or give spawned tasks a [`watch`](Held::watch). Pass the
 /// [`token`](Self::token) to the resource that the lock guards: the process may be paused right after any
 /// check.

@@ -53,9 +53,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock alone is invalid.
-    /// Also [`Invalid`](Error::Invalid) if a lock [with](Lock::and) or [under](Lock::under) others has a
-    /// separate step, and one of its names is after a name of the next step on the same server. Otherwise two
-    /// clients could wait for each other.
+    /// If a lock [with](Lock::and) or [under](Lock::under) others has a separate step, its names must be
+    /// before all names of the next step on the same server. Otherwise it is also
+    /// [`Invalid`](Error::Invalid), because two clients could wait for each other.
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));

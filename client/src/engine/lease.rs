@@ -359,8 +359,9 @@ impl Lease {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// Records that an acquire repeated at `sent` was granted, with a lease of at least `length`. If `counts` is
-    /// `false`, replicas have to confirm the grant first: the end of the lease stays, and a renewal is due.
+    /// Records that an acquire repeated at `sent` was granted, with a lease of at least `length`. If `counts`
+    /// is `false`, replicas have to confirm the grant first: `until` does not change, and a renewal is due at
+    /// once.
     pub(crate) fn prolonged(
         &self,
         _turn: &Turn,
