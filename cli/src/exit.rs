@@ -3,8 +3,9 @@
 /// Way in which this process ends.
 pub(crate) enum Exit {
     Code(u8),
-    /// This process dies of SIGINT because of the interrupt key, so that a script that started it ends, too.
-    /// With `alone`, only the command's group got the signal, and this process must send it to its own group.
+    /// This process ends by SIGINT, because the interrupt key was pressed. So a script that started this
+    /// process ends too. With `alone`, only the command's group got the signal, and this process must send it
+    /// to its own group.
     Interrupt {
         alone: bool,
     },

@@ -2,9 +2,9 @@
 
 use kvlock::Error;
 
-/// The command line is wrong, or a value in it.
+/// The command line, or a value in it, is invalid.
 pub(crate) const USAGE: u8 = 2;
-/// The lock was lost while the command ran, or before it was released.
+/// The lock was lost while the command ran, or before the lock was released.
 pub(crate) const LOST: u8 = 123;
 /// The lock was not acquired. The default of `--conflict-exit-code`, and the code of `timeout(1)`.
 pub(crate) const NOT_ACQUIRED: u8 = 124;
@@ -14,7 +14,7 @@ pub(crate) const TROUBLE: u8 = 125;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command does not exist, as in the shell.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Added to the number of the signal that a command died of.
+/// Added to the number of the signal that ended a command.
 pub(crate) const SIGNALLED: u8 = 128;
 
 /// Failure of `kvlock` itself, with its exit code. The message never contains a password.

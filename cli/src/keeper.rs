@@ -5,9 +5,9 @@
 //! deadline passes and no later one was sent, or when the pipe is closed because `kvlock` has ended. When the
 //! command has ended, `kvlock` kills the keeper.
 //!
-//! `kvlock` replaces a keeper that was killed or stopped. If both are killed at the same moment, nothing
-//! kills the children of the command. So the keeper's name and command line do not contain `kvlock`, and
-//! `pkill kvlock` does not match it.
+//! `kvlock` replaces a keeper that was killed or stopped. If `kvlock` and the keeper are killed at the same
+//! moment, nothing kills the children of the command. So the keeper's name and command line do not contain
+//! `kvlock`, and `pkill kvlock` does not match it.
 
 use crate::time::since_boot;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};

@@ -33,9 +33,9 @@ const CHECK: Duration = Duration::from_millis(20);
 /// Durations around the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// From the loss of the lock to its release by the server.
+    /// Time from the loss of the lock until the server can free the lock.
     pub(crate) margin: Duration,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     grace: Duration,
     /// Longest time between two messages to the keeper.
     tick: Duration,

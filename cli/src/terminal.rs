@@ -1,8 +1,8 @@
 //! Access of the command to the terminal.
 //!
 //! At first, the command is not in the foreground process group. So the interrupt and stop keys reach the
-//! whole foreground group as usual: a pipeline, the script that runs `kvlock`, and `kvlock`, which passes the
-//! signals on.
+//! whole foreground group as usual: a pipeline, the script that runs `kvlock`, and `kvlock` itself. `kvlock`
+//! passes the signals on.
 //!
 //! When the command reads from the terminal, the kernel stops it. `kvlock` then lends it the terminal: it
 //! makes the command's group the foreground group, and continues it.

@@ -1,8 +1,8 @@
 //! Distributed locks as native Redis commands: the Rust client.
 //!
-//! kvlock is a module, `kvlock.so`, that adds the `LOCK.*` commands to a Redis or Valkey server: a lock
-//! with an owner, a lease, a fencing token, and a queue in which waiting clients are served in order of
-//! arrival. This crate uses it from Rust, in two layers:
+//! kvlock is a module, `kvlock.so`, that adds the `LOCK.*` commands to a Redis or Valkey server. A lock has
+//! an owner, a lease, a fencing token, and a queue in which waiting clients are served in order of arrival.
+//! This crate uses the module from Rust, in two layers:
 //!
 //! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you are
 //!   done, and reports when it is lost. This page describes them.
@@ -50,16 +50,16 @@
 //! # Guarantees, and their limits
 //!
 //! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
-//! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe that of an
-//! exclusive lock at the same time. The conditions: clocks run at rates that differ by less than 1 %, and the
-//! server loses no data. This holds when replies are late, connections break, or a machine is suspended: a
-//! lease is counted from a moment no later than its start at the server, on a [clock](Clock) that counts
-//! suspend.
+//! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe at the same
+//! time that they hold the same exclusive lock. The conditions: clocks run at rates that differ by less than
+//! 1 %, and the server loses no data. The guarantee holds when replies are late, connections break, or a
+//! machine is suspended. A lease is counted from a moment no later than its start at the server, on a
+//! [clock](Clock) that counts suspend.
 //!
-//! It does not hold for **the work of a client**. The client can be paused for any time between the check
-//! and a write, and then write as if it still held the lock. Only the resource that is written to can
-//! refuse that, by the [`Token`]. A failover of the server can also lose a grant. The page
-//! `docs/guarantees.md` of the repository describes all of it.
+//! The guarantee does not cover **the work of a client**. The client can be paused for any time between the
+//! check and a write, and then write as if it still held the lock. Only the resource that is written to can
+//! refuse this write, by the [`Token`]. A failover of the server can also lose a grant. The page
+//! `docs/guarantees.md` of the repository describes the guarantees in full.
 //!
 //! # Fencing
 //!
@@ -79,14 +79,14 @@
 //!
 //! Each acquisition is a separate owner, even in the same task: a task that acquires a lock twice waits for
 //! itself. Acquisitions that share an [`Owner`] share the lock. The second one re-enters at once with the
-//! same token, the lease becomes the longer of both, and the lock is free when the last guard is gone. A
-//! loss is reported to all of them. Re-entering a lost lock returns [`Error::Lost`], not a new grant.
+//! same token, and the lease becomes the longer of the two leases. The lock is free when the last guard is
+//! gone. A loss is reported to all guards. Re-entering a lost lock returns [`Error::Lost`], not a new grant.
 //!
 //! # Cancellation and shutdown
 //!
-//! Every future of this crate can be dropped at any point. A dropped acquire gives up its place in the
-//! queue, and releases a lock that was granted at that moment. A dropped guard releases its lock. Both
-//! happen in the background. Before the program ends, wait until that is done:
+//! Every future of this crate can be dropped at any point. A dropped acquire gives up its place in the queue,
+//! and releases a lock that was granted at that moment. A dropped guard releases its lock. This cleanup runs
+//! in the background. Before the program ends, wait until it is done:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -95,9 +95,9 @@
 //! # }
 //! ```
 //!
-//! Dropping never blocks and never panics, even outside a runtime or while the runtime shuts down. In that
-//! case, and when the process is killed, locks are free when their leases end. Only the types of the module
-//! `blocking` wait for releases when the last of them is dropped.
+//! Dropping never blocks and never panics, even outside a runtime or while the runtime shuts down. If no
+//! runtime is left to send the release, or if the process is killed, a lock is free when its lease ends. Only
+//! the types of the module `blocking` wait for releases when the last of them is dropped.
 //!
 //! # What happens when …
 //!
@@ -115,46 +115,47 @@
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
 //! | a script keeps the server busy | commands that are answered with `BUSY` are retried; held locks last as long as their leases | served as soon as the script has ended |
-//! | an answer is lost | the command is repeated over a new connection; both together have the effect of one | |
+//! | an answer is lost | the command is repeated over a new connection; the two commands have the effect of one | |
 //!
 //! # Failover
 //!
-//! With an [`Address`] of Sentinels the client asks them for the primary, subscribes to their messages, and
-//! leaves a server as soon as it is deposed. It repeats unanswered commands at the new primary if a
+//! With an [`Address`] of Sentinels the client asks them for the primary and subscribes to their messages. It
+//! leaves a server as soon as the server is deposed. It repeats unanswered commands at the new primary if a
 //! repetition is harmless. Waits start again there, in the order in which the clients arrive, and every held
-//! lock is renewed there at once. A
-//! [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does not
-//! know is [lost](Held::lost) within that round trip, not a third of a lease later.
+//! lock is renewed there at once. A [fixed lease](Lock::fixed_lease) is checked, and keeps its end. If the
+//! new primary does not know a lock, its answer to this renewal shows that. So the lock is [lost](Held::lost)
+//! at once, not a third of a lease later.
 //!
-//! Redis replicates asynchronously, so grants of the moment before the failover can be lost. A release of
-//! that moment can be lost too: then the lock is free when its lease ends.
+//! Redis replicates asynchronously, so grants shortly before the failover can be lost. A release shortly
+//! before the failover can be lost too. Then the lock is free when its lease ends.
 //!
-//! [`Builder::patience`] must be longer than a failover takes, which is mostly the Sentinels'
-//! `down-after-milliseconds`: 30 s by default.
+//! [`Builder::patience`] must be longer than a failover takes. Most of that time is the Sentinels'
+//! `down-after-milliseconds`, by default 30 s.
 //!
 //! To survive a failover without losing a grant, require acknowledgement by replicas with
 //! [`Builder::min_replicas`]. An acquire or a renewal that too few replicas have received does not count.
-//! That is enough if the promoted replica is one that has acknowledged. To be sure, require all of them
-//! with [`Builder::all_replicas`]; then one replica that is down stops all locks. Even then a primary that
-//! dies must not come back without its data before it is replaced: its replicas would copy the empty data
-//! set, and all locks would be free.
+//! This protects a grant if the promoted replica is one that has acknowledged. To be sure, require all
+//! replicas with [`Builder::all_replicas`]; then one replica that is down stops all locks. With either
+//! setting, a primary that dies must not come back without its data before it is replaced. Its replicas would
+//! copy the empty data set, and all locks would be free.
 //!
-//! The server's `kvlock.quarantine-ms` needs no replicas. With it, no new lock is granted for that time
-//! after each failover: acquires wait in the queue until then.
+//! The server's `kvlock.quarantine-ms` needs no replicas. With it, no new lock is granted for that time after
+//! each failover, or after a start that may have lost grants. Acquires wait in the queue until then.
 //!
 //! # Cluster
 //!
 //! With an [`Address`] of a cluster each lock is kept by the node that serves the slot of its name.
-//! Everything works as with one server: locks, semaphores and latches with any names at the same time,
-//! [`MultiLock`] over several nodes, [`Client::list`] of all of them. The client has one connection for
-//! commands to each node that it needs. It has one more for a session to each node where it waits, observes
-//! or has bound locks, and one more for renewals if replicas must confirm.
+//! Everything works as with one server. Locks, semaphores and latches can have any names at the same time.
+//! [`MultiLock`] works over several nodes, and [`Client::list`] lists the locks of all nodes. The client has
+//! one connection for commands to each node that it needs. It has one more for a session to each node where
+//! it waits, observes or has bound locks. If replicas must confirm, it has one more to each node for
+//! renewals.
 //!
 //! | when | then |
 //! |---|---|
 //! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once. The old node ends the waits, and the clients wait in the queue of the new node, in order of arrival there |
 //! | a slot is migrating | each lock is requested from the node that has it (`ASK`). The new node may refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) returns the error |
-//! | a replica takes over | as after a [failover](#failover): waits start again there, all held locks are renewed at once, and a lock that the new node does not know is lost within that round trip |
+//! | a replica takes over | as after a [failover](#failover): waits start again there, all held locks are renewed at once, and the answer shows which of them the new node does not know: these are lost |
 //! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map. Otherwise it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. When another node has taken over, no call waits for the old one |
 //! | a node has lost all its slots | calls in flight there end, and are repeated at the nodes that serve the slots |
 //! | the cluster is down, or a slot is not served | waiting acquires retry for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
@@ -218,7 +219,7 @@
 //! |---|---|
 //! | **owner** | the identity that holds a lock at the server: a string, unique to one acquisition or to the acquisitions that share an [`Owner`] |
 //! | **holder**, **waiter** | an owner that has the lock; an owner that waits for it |
-//! | **grant** | the server's assignment of a lock to an owner, with a **token** larger than all earlier ones |
+//! | **grant** | the server's assignment of a lock to an owner, with a **token** larger than the tokens of all earlier grants of the lock |
 //! | **hold** | one acquisition of the lock by a re-entrant owner; the lock is free when the owner has no hold left |
 //! | **lease** | the time for which a grant lasts unless it is renewed. A **fixed** lease is not renewed |
 //! | **offer** | the lease of two seconds with which a waiter is granted the lock, before the full one is set |

@@ -15,7 +15,7 @@ pub(crate) use shuttle::sync::{
 #[cfg(kvlock_shuttle)]
 pub(crate) use std::sync::PoisonError;
 
-/// Locks a mutex, also after a panic of a holder: the protected state is consistent at every point.
+/// Locks a mutex, even after a panic of a holder: the protected state is consistent at every point.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub(super) key: Vec<u8>,
     pub(super) is_semaphore: bool,
     pub(super) owner: Vec<u8>,
-    /// Another lock that holds up the first waiter, if that waiter waits for several locks.
+    /// Another lock that the first waiter still waits for, if it waits for several locks.
     pub(super) first_waits_for: Vec<u8>,
     pub(super) waiters: u64,
     pub(super) longest_ms: u64,

@@ -10,10 +10,11 @@
 //!                                       held; servers that answer later join in the background
 //! ```
 //!
-//! The token is larger than the token of every earlier majority: two majorities have a server in common,
-//! and that server has issued a larger token. To make that true with any delay, **only servers whose token
-//! is no larger than the quorum's count** for the majority. A server that issues a larger token after the
-//! token was decided may have granted the lock to another client in between: it can join later.
+//! The token is larger than the token of every earlier majority. The reason: two majorities have a server in
+//! common, and that server has issued a larger token. To make this true with any delay, **a server counts for
+//! the majority only if its own token is not larger than the quorum's token**. A server that issues a larger
+//! token after the token was decided may have granted the lock to another client in between. Such a server
+//! can join later.
 //!
 //! Each server has a limited time to answer. A failed attempt sends the releases of everything before the
 //! next one begins, so no attempt keeps a grant. Releases that are not answered in time continue in the
@@ -80,7 +81,8 @@ impl Attempt {
         attempt
     }
 
-    /// Starts an attempt at these servers. A token means that other servers hold the lock with it already.
+    /// Starts an attempt at these servers. If `token` is set, other servers have granted the lock already,
+    /// with this token.
     pub(crate) fn at(
         servers: &Arc<Servers>,
         key: &Arc<[u8]>,
@@ -169,9 +171,9 @@ impl Attempt {
         self.confirming.push(confirmed.map(move |confirmed| (server, own, confirmed)).boxed());
     }
 
-    /// Leaves out the server with the largest token if the others are a majority: some of them refuse that
-    /// token because it is too far ahead of their clocks. Tokens written so far do no harm: they only raise
-    /// later tokens. Returns whether the attempt can continue.
+    /// Leaves out the server with the largest token if the others are a majority. The reason: some of them
+    /// refuse that token, which is too far ahead of their clocks. Tokens written so far do no harm: they only
+    /// raise later tokens. Returns whether the attempt can continue.
     fn do_without_the_largest(&mut self) -> bool {
         let wanted = self.servers.majority();
         let Some(largest) = self.token.filter(|_| !self.granted.is_empty()) else { return false };

@@ -11,9 +11,9 @@
 //!   server 5  could not be reached
 //! ```
 //!
-//! - **Q1** At every moment from the grant until the loss a majority of parts was held without a
-//!   gap. A part that is acquired later, or again, counts only if the others are a majority without
-//!   it: then there was no other majority in between.
+//! - **Q1** At every moment from the grant until the loss a majority of parts was held without a gap. A
+//!   part that is acquired later, or again, counts only if the others are a majority without it. Then there
+//!   was no other majority in between.
 //! - **Q2** Lost is final.
 
 use crate::member::Term;

@@ -55,34 +55,32 @@ const PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// # Guarantees, and their limits
 ///
-/// The death of a minority of servers loses no lock, and there is no failover to wait for. But a server
-/// must not **forget** its grants. A server that comes back without its data can grant a held lock again,
-/// and a second majority is possible. So let each server keep an append-only file with `appendfsync
-/// always`, or do not restart it before the longest lease is over. As with every lock with leases, a client
-/// that is paused after its check can write too late: only a resource that checks the
-/// [token](QuorumGuard::token) refuses that. See `docs/guarantees.md`.
+/// The death of a minority of servers loses no lock, and there is no failover to wait for. But a server must
+/// not **forget** its grants. A server that comes back without its data can grant a held lock again, and a
+/// second majority is possible. So let each server keep an append-only file with `appendfsync always`, or do
+/// not restart it before the longest lease is over. As with every lock with leases, a client that is paused
+/// after its check can write too late. Only a resource that checks the [token](QuorumGuard::token) refuses
+/// this write. See `docs/guarantees.md`.
 ///
 /// There is no queue: clients ask again at random intervals, so the locks of a quorum are not fair. All
 /// clients of a lock must use the same servers.
 ///
 /// # Validity
 ///
-/// Redis's page on distributed locks demands `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`: the
-/// lease, less the time since the first server was asked, less the drift of the clocks. Here the validity
-/// is computed for each server, from before the sending of the last command that set its
-/// lease: until sending + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The
-/// lock is valid while its leases at a majority of the servers are: until the majority-th latest of these
-/// ends.
+/// Redis's page on distributed locks demands `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`. This is the
+/// lease, less the time since the first server was asked, less the drift of the clocks. Here the validity is
+/// computed for each server, from the moment right before the last command that set its lease was sent. It
+/// ends at this moment + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The lock is
+/// valid while its leases at a majority of the servers are: until the majority-th latest of these ends.
 /// Renewals move the end of each server. A lock without validity left counts as lost.
 ///
 /// # Tokens
 ///
-/// Each server issues its own token, and their clocks differ. The token of the quorum is the
-/// largest token of the first majority, which is written back to a majority (`LOCK.RENEW …
-/// TOKEN`) before the lock counts as held. Two majorities have a server in common, and the next grant of that
-/// server has a larger token. So the tokens of a lock increase strictly, while the servers keep
-/// their data. Servers accept a token that is up to a day ahead of their clock. A server whose
-/// tokens are further ahead is left out.
+/// Each server issues its own token, and their clocks differ. The token of the quorum is the largest token of
+/// the first majority. It is written back to a majority (`LOCK.RENEW … TOKEN`) before the lock counts as
+/// held. Two majorities have a server in common, and the next grant of that server has a larger token. So the
+/// tokens of a lock increase strictly, while the servers keep their data. Servers accept a token that is up
+/// to a day ahead of their clock. A server whose tokens are further ahead is left out.
 ///
 /// # Examples
 ///
@@ -156,12 +154,12 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are no clients, or if two lead to the same server, as its run
-    /// id shows; [`Config`](Error::Config) if one of them is of a cluster;
+    /// [`Invalid`](Error::Invalid) if there are no clients, or if two of them lead to the same server, as its
+    /// run id shows; [`Config`](Error::Config) if one of them is the client of a cluster;
     /// [`NoMajority`](Error::NoMajority) if too few servers can be reached;
     /// [`ModuleMissing`](Error::ModuleMissing), [`Authentication`](Error::Authentication) and
-    /// [`Denied`](Error::Denied) if a server refuses its client. An address that cannot be reached yet, and
-    /// later leads to one of the other servers, does no harm: that server does not grant the lock twice.
+    /// [`Denied`](Error::Denied) if a server refuses its client. An address that cannot be reached yet may
+    /// later lead to one of the other servers. This does no harm: that server does not grant the lock twice.
     ///
     /// # Cancel safety
     ///
@@ -220,9 +218,9 @@ impl Quorum {
         }
     }
 
-    /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms.
-    /// A later answer does not count, and its grant is released. Set it to a small part of the lease. A
-    /// server that hangs delays an acquire by at most this time, and only if it is needed for the majority.
+    /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms. A
+    /// later answer does not count, and its grant is released. Set it to a small part of the lease. A server
+    /// that hangs delays an attempt by at most this time, and only if it is needed for the majority.
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
@@ -235,8 +233,8 @@ impl Quorum {
     }
 
     /// Waits until the background work of dropped guards and acquires is done, as [`Client::settled`] does.
-    /// While a server cannot be reached, this takes half a minute, or as long as the longest lease if that
-    /// is more: put a timeout around it.
+    /// While a server cannot be reached, this takes half a minute, or as long as the longest lease if that is
+    /// more. So put a timeout around it.
     ///
     /// # Cancel safety
     ///

@@ -75,7 +75,7 @@ impl QuorumLock {
     }
 
     /// Acquires the lock, without a time limit. Asks all servers at once. If no majority grants the lock,
-    /// releases the grants of the others and asks again after a random pause of up to 300 ms. Clients are
+    /// releases the grants of the minority and asks again after a random pause of up to 300 ms. Clients are
     /// not served in order.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! One server of a quorum: requests for a lock, and their confirmation with the decided token.
 //!
-//! An acquisition has a fresh owner at each server. So if two addresses lead to one server, also later, it
-//! never counts twice: at the second address another owner holds the lock.
+//! An acquisition has a fresh owner at each server. So a server never counts twice, even if two addresses
+//! begin to lead to it later. At the second address another owner holds the lock.
 
 use kvlock::{Client, Error, Guard, Token};
 use std::sync::Arc;
@@ -86,8 +86,8 @@ pub(crate) enum Confirmed {
     Failed(Error),
 }
 
-/// Sets the full lease, and raises the token to the quorum's token. After an error that depends on the
-/// token the attempt continues with another one.
+/// Sets the full lease, and raises the token to the quorum's token. After an error that depends on the token,
+/// the attempt continues with another token.
 pub(crate) async fn confirm(
     mut guard: Guard,
     token: Token,

@@ -66,12 +66,12 @@ impl Builder {
     /// A waiter is granted a lock for two seconds, which limits the cost of a dead waiter. Without the
     /// confirmation the guard counts on that time, less the [`margin`](Self::margin), until the first
     /// renewal. So the lock is lost if all threads of the runtime are blocked for longer right after the
-    /// acquire, or if the server cannot be reached for that long.
+    /// acquire. It is also lost if the server cannot be reached for that long.
     ///
     /// These are always confirmed: grants that [replicas](Self::min_replicas) must confirm, and grants of
     /// which less than half may be left. The last happens after waits of more than about 45 s, since 1 % of
-    /// the wait is deducted for clocks that differ. For leases of more than two seconds, the lock is also
-    /// confirmed if the lease is [fixed](crate::Lock::fixed_lease) or the margin is more than half a second.
+    /// the wait is deducted for clocks that differ. A lease of more than two seconds is also confirmed if it
+    /// is [fixed](crate::Lock::fixed_lease), or if the margin is more than half a second.
     ///
     /// Set it if `kvlock.quarantine-ms` protects grants in failovers. A primary that was replaced may
     /// continue to grant locks for a few seconds, and renewals at the new primary do not reach it. Without
@@ -85,8 +85,8 @@ impl Builder {
     /// ms to one minute. Default: 5 s.
     ///
     /// When a client ends or cannot reach the server, its places in queues are kept and its
-    /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of it, the client
-    /// sends a heartbeat to each server where it waits, observes or has bound locks.
+    /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of this time, the
+    /// client sends a heartbeat to each server where it waits, observes or has bound locks.
     ///
     /// Set it to more than the longest pause of the process, and than a restart of the server takes. Bound
     /// locks can be lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
@@ -126,10 +126,10 @@ impl Builder {
     /// confirmation.
     ///
     /// The cost is one more round trip for each acquire, on a connection where the server confirms one
-    /// acquire after the other. At each node a client acquires no more locks per second than its replicas
-    /// can confirm in turn: 1,000 if a confirmation takes a millisecond. Renewals have such a connection too,
-    /// and are confirmed in batches of up to 500. While a replica is down, each batch waits for the timeouts
-    /// of the batches before it. Several clients share that load.
+    /// acquire after the other. At each node a client acquires no more locks per second than its replicas can
+    /// confirm in turn: 1,000 if a confirmation takes a millisecond. Renewals have a connection of their own
+    /// too, and are confirmed in batches of up to 500. While a replica is down, each batch waits for the
+    /// timeouts of the batches before it. Several clients share that load.
     ///
     /// The server counts connections: a replica that reconnects before the primary has dropped its old
     /// connection (`repl-timeout` at most) may count twice. For the guarantees see
@@ -145,17 +145,17 @@ impl Builder {
     ///
     /// With this setting a failover loses no answered grant, whichever replica is promoted. A primary that
     /// was replaced without its knowledge can neither grant nor renew. The condition: a primary that dies
-    /// does not come back without its data before it is replaced, because its replicas would copy the empty
+    /// does not come back without its data before it is replaced. Otherwise its replicas would copy the empty
     /// data set. Let servers keep their data (`appendfsync always`), do not restart them automatically, or
     /// set `kvlock.quarantine-ms`.
     ///
     /// The price: while one replica is down or cut off, no lock is granted, and held locks are lost when
     /// their leases end. The same is true after a failover, until the former primary is back as a replica.
     ///
-    /// `there_are` is needed because a primary lists only the replicas that follow it at the moment. One
-    /// that is cut off from all of them would list none. The client also reads that list with each check,
-    /// and a replica that it has seen once counts from then on, even after it is gone. So a replica can be
-    /// added while clients run. To remove one for good, restart the clients.
+    /// `there_are` is needed because a primary lists only the replicas that follow it at the moment. A
+    /// primary that is cut off from all its replicas would list none. The client also reads that list with
+    /// each check. A replica that it has seen once counts from then on, even after the replica is gone. So a
+    /// replica can be added while clients run. To remove one for good, restart the clients.
     ///
     /// A replica that reconnects before the primary has dropped its old connection (`repl-timeout` at most)
     /// is listed twice. Until the old entry disappears nothing is confirmed, since that replica's

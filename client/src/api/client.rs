@@ -294,8 +294,8 @@ impl Client {
         self.inner.settings.patience
     }
 
-    /// Returns the `run_id` in the server's `INFO`. A server chooses a random one at each start, so it shows
-    /// whether two addresses lead to the same server.
+    /// Returns the `run_id` in the server's `INFO`. A server chooses a random `run_id` at each start, so the
+    /// id shows whether two addresses lead to the same server.
     ///
     /// # Errors
     ///
@@ -321,9 +321,9 @@ impl Client {
     /// Waits until the background work of dropped guards and acquires is done: releases and cancelled
     /// waits.
     ///
-    /// Call it before the runtime ends. Otherwise locks are free only when their leases end. While the
-    /// server cannot be reached, this takes half a minute, or as long as the longest lease if that is more:
-    /// put a timeout around it.
+    /// Call it before the runtime ends. Otherwise locks are free only when their leases end. While the server
+    /// cannot be reached, this takes half a minute, or as long as the longest lease if that is more. So put a
+    /// timeout around it.
     ///
     /// # Cancel safety
     ///

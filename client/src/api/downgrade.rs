@@ -69,8 +69,8 @@ impl Guard {
         let granted = sharing.regain(&mut claim).await?;
         let (lease, share) = sharing.keep(claim, granted).await?;
         let reader = Self::new(inner.clone(), lease, share, slot).and(bound, observed).await?;
-        // Other acquires of this owner may use the new lease only when it is bound: the server still has
-        // the binding, and the new record must have it too.
+        // Other acquires of this owner may use the new lease only when it is bound. The server still has the
+        // binding, so the new record must have it too.
         if let Some(slot) = reader.slot_in(Mode::Shared) {
             slot.holds(reader.lease());
         }

@@ -70,7 +70,7 @@ impl Election {
     /// # Errors
     ///
     /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or if this
-    /// candidate or a clone of it leads already. After an error it is no longer a candidate.
+    /// candidate or a clone of it leads already. After an error this call has left the queue.
     ///
     /// # Cancel safety
     ///
@@ -136,21 +136,20 @@ impl Election {
     /// lost. When the work has ended by itself, the candidate resigns, and this returns the output of the
     /// work.
     ///
-    /// The work is called with the term, each time this candidate becomes the leader. When the leadership
-    /// is lost, the work is dropped at its current await point, a [`margin`](crate::Builder::margin) before
-    /// another candidate can lead. Set the margin to the time that the destructors of the work need. **It
-    /// resigns only after the work has ended or was dropped**, also when this future is dropped. Tasks that
-    /// the work has spawned are not dropped: stop them yourself, or let them check
-    /// [`is_leader`](Self::is_leader).
+    /// The work is called with the term, each time this candidate becomes the leader. When the leadership is
+    /// lost, the work is dropped at its current await point. If the loss is the end of the lease, that is a
+    /// [`margin`](crate::Builder::margin) before another candidate can lead. Set the margin to the time that
+    /// the destructors of the work need. **The candidate resigns only after the work has ended or was
+    /// dropped**, even when this future is dropped. Tasks that the work has spawned are not dropped: stop
+    /// them yourself, or let them check [`is_leader`](Self::is_leader).
     ///
     /// For work that needs an orderly stop, call [`campaign`](Self::campaign) instead, and wait for
     /// [`lost`](crate::Held::lost) beside the work.
     ///
     /// # Errors
     ///
-    /// The errors of [`campaign`](Self::campaign). Temporary errors are returned only after they have
-    /// lasted for the client's [`patience`](crate::Builder::patience). After an error it is no longer a
-    /// candidate.
+    /// The errors of [`campaign`](Self::campaign). Temporary errors are returned only after they have lasted
+    /// for the client's [`patience`](crate::Builder::patience). After an error this call has left the queue.
     ///
     /// # Cancel safety
     ///

@@ -26,12 +26,13 @@ use tokio::time::timeout;
 /// It dereferences to [`Held`], which reports whether and why the lock is lost.
 ///
 /// The watchdog renews the lease as long as the guard exists, unless the lock was acquired with a
-/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**: the lock
-/// is lost if the server cannot be reached for the length of the lease, or if the lock is taken away. Check
-/// [`is_lost`](Held::is_lost) before each step that must not happen twice, wait for [`lost`](Held::lost),
-/// run the work with [`run_until_lost`](Held::run_until_lost), or give spawned tasks a
-/// [`watch`](Held::watch). Pass the [`token`](Self::token) to the resource that the lock guards: the
-/// process may be paused right after any check.
+/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**. The lock is
+/// lost if it is taken away. It is also lost if the server cannot be reached for the length of the lease,
+/// less the [`margin`](crate::Builder::margin). Check [`is_lost`](Held::is_lost) before each step that must
+/// not happen twice, wait for [`lost`](Held::lost), run the work with
+/// [`run_until_lost`](Held::run_until_lost), or give spawned tasks a [`watch`](Held::watch). Pass the
+/// [`token`](Self::token) to the resource that the lock guards: the process may be paused right after any
+/// check.
 ///
 /// Dropping it releases the lock in the background, without blocking and without reporting errors;
 /// [`Client::settled`](crate::Client::settled) waits for that. While the server cannot be reached, the
@@ -153,14 +154,15 @@ impl Guard {
     /// out of range for this crate or for the server. Temporary refusals of the server are retried for the
     /// [`patience`](crate::Builder::patience) of the client, but no longer than the lease lasts.
     ///
-    /// After a network error the shorter of both leases counts: a command whose connection broke may still
-    /// arrive, even after later commands. So no later renewal counts for more than the shortest unanswered
-    /// one, and the lock is renewed accordingly often. This lasts until the lock is released, or, if the
-    /// connection did not break, until a later renewal over it is answered.
+    /// After a network error the shorter of the old and the new lease counts. The reason: a command whose
+    /// connection broke may still arrive, even after later commands. So no later renewal counts for more than
+    /// the shortest unanswered one. The lock is renewed as often as this lease needs. This lasts until the
+    /// lock is released, or, if the connection did not break, until a later renewal over it is answered.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lease may or may not have been set. The shorter one counts.
+    /// If the future is dropped, the lease may or may not have been set. The shorter of the old and the new
+    /// lease counts.
     ///
     /// # Examples
     ///
@@ -175,7 +177,7 @@ impl Guard {
     }
 
     /// Sets the lease, as [`extend`](Self::extend) does, and raises the [`token`](Self::token) to `token`,
-    /// unless it is larger already. Later renewals raise it too.
+    /// unless the token of the guard is larger already. Later renewals send this token too.
     ///
     /// For locks that are held at several independent servers, whose tokens are unrelated: see
     /// [`lock_renew_with_token`](crate::AsyncLockCommands::lock_renew_with_token). The crate
@@ -238,9 +240,9 @@ impl Guard {
     ///
     /// [`Lost`](Error::Lost) if the lock turns out to have been lost: another owner may have worked at the
     /// same time. [`Timeout`](Error::Timeout) after the client's
-    /// [`reply_timeout`](crate::Builder::reply_timeout), and other network errors. After these the server
-    /// may hold the lock until its lease ends, and the release is repeated in the background. After an
-    /// error this guard holds nothing.
+    /// [`reply_timeout`](crate::Builder::reply_timeout), and other network errors. After a network error the
+    /// lock may stay held until its lease ends, and the release is repeated in the background. After an error
+    /// this guard holds nothing.
     ///
     /// # Cancel safety
     ///
@@ -296,9 +298,10 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client: it
-    /// is released. The errors of [`extend`](Self::extend): after each of them except
-    /// [`Lost`](Error::Lost), the lock is free when one of its earlier leases ends, or after `time`.
+    /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client. The
+    /// bound lock is released. The errors of [`extend`](Self::extend). After each of them except
+    /// [`Lost`](Error::Lost), the lock is free after `time`, or when the lease that it had before this call
+    /// ends.
     ///
     /// # Cancel safety
     ///
@@ -385,8 +388,8 @@ impl Guard {
         if left.is_zero() { Err(self.lease.lost_error()) } else { Ok(left) }
     }
 
-    /// Refuses bound locks: the server releases them at the end of this client's session, also after a
-    /// transfer.
+    /// Refuses bound locks: the server releases them at the end of this client's session, even if another
+    /// client has adopted the lock.
     fn unbound(&self) -> Result<(), Error> {
         if self.lease.was_bound() {
             return Err(Error::Invalid("a bound lock does not outlive its client".to_owned()));

@@ -97,8 +97,9 @@ impl Held {
 
     /// Waits until the lock is lost, and returns the reason. If the lock is never lost, it never completes.
     ///
-    /// It completes a [`margin`](crate::Builder::margin) before the server can free the lock, at once when
-    /// the server reports the loss, and within one second of waking up after a suspend.
+    /// It completes a [`margin`](crate::Builder::margin) before the lease ends at the server. It completes at
+    /// once when the server reports the loss, and within one second after a suspend in which the lock was
+    /// lost.
     ///
     /// # Cancel safety
     ///

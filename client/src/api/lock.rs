@@ -171,9 +171,9 @@ impl Lock {
     /// Binds the lock to this client: when the client is gone, the lock is free within
     /// [`session_ttl`](crate::Builder::session_ttl), even if the lease lasts longer.
     ///
-    /// One heartbeat keeps any number of locks, so their leases can be long: with a lease of ten minutes
-    /// there is one renewal every 200 seconds. The lock is lost when the lease ends, or when the heartbeats
-    /// have not been answered for about the `session_ttl`, whichever is earlier.
+    /// One heartbeat keeps any number of locks, so their leases can be long. With a lease of ten minutes
+    /// there is one renewal every 200 seconds. The lock is lost when the lease ends, or when no heartbeat has
+    /// been answered for most of the `session_ttl`, whichever is earlier.
     ///
     /// A server that has restarted, was promoted, or has taken over the slot of the lock, has no bindings.
     /// The client binds the lock there again. Until then the lease alone counts.

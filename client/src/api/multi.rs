@@ -15,14 +15,14 @@ use std::time::Duration;
 /// Several locks as one: all of them are held, or none.
 ///
 /// All locks of one server, or of one slot of a cluster, are acquired in one step, renewed together and
-/// released together: with one command each. While the client waits for a step it holds no lock of that
-/// step, so clients that name the same locks in different orders do not block each other.
+/// released together. Each of these takes one command. While the client waits for a step it holds no lock of
+/// that step. So clients that name the same locks in different orders do not block each other.
 ///
 /// The locks may also be on different servers or in different slots. Then there is one step for each server
-/// or slot, in an order that is the same in all processes: by the address of the server, then by database,
-/// slot and name. While the next step waits, the watchdog renews the locks that are held already. There are
-/// two conditions: all processes use the same server addresses, and a holder of one of the locks does not
-/// wait for another of them in any other way.
+/// or slot. The order of the steps is the same in all processes: by the address of the server, then by
+/// database, slot and name. While the next step waits, the watchdog renews the locks that are held already.
+/// There are two conditions. All processes use the same server addresses. A holder of one of the locks does
+/// not wait for another of them in any other way.
 ///
 /// One step has at most 64 locks, all of the same client and with the same lease. A lock with an
 /// [owner](Lock::owner), or one that is [observed](Lock::observed), has a separate step.
@@ -53,9 +53,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock alone is invalid.
-    /// Also if a lock [with](Lock::and) or [under](Lock::under) others needs a step of its own, and its names
-    /// are neither all before nor all after those of the next step on the same server. Otherwise two clients
-    /// could wait for each other.
+    /// If a lock [with](Lock::and) or [under](Lock::under) others has a separate step, its names must be
+    /// before all names of the next step on the same server. Otherwise it is also
+    /// [`Invalid`](Error::Invalid), because two clients could wait for each other.
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));

@@ -30,8 +30,8 @@ pub struct Leader {
 /// Several observers of one election in one client cost it as much as one. Only the newest state is kept, so
 /// a caller that reads rarely misses states in between.
 ///
-/// **Terms never decrease**, even if another server replaces the first one: the observer reads the leader
-/// from the new server, and ignores reports of earlier terms by the deposed one. The only exception is the
+/// **Terms never decrease**, even if another server replaces the first one. The observer reads the leader
+/// from the new server, and ignores reports of earlier terms by the deposed server. The only exception is the
 /// term 0 of a [Redisson client](Leader::term). While no server can be reached, the last state remains.
 ///
 /// # Examples

@@ -223,11 +223,12 @@ impl Semaphore {
     }
 }
 
-/// Held permits of a semaphore. They are held until this is released or dropped, or until they are lost.
+/// Held permits of a semaphore. They are held until this value is released or dropped, or until they are
+/// lost.
 ///
-/// It dereferences to [`Held`], with [`is_lost`](Held::is_lost), [`run_until_lost`](Held::run_until_lost)
-/// and the other methods. Permits have no fencing token, since their holders work at the same time.
-/// Dropping it releases the permits in the background.
+/// It dereferences to [`Held`], with [`is_lost`](Held::is_lost), [`run_until_lost`](Held::run_until_lost) and
+/// the other methods. Permits have no fencing token, since their holders work at the same time. Dropping the
+/// value releases the permits in the background.
 ///
 /// # Examples
 ///

@@ -83,8 +83,8 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let answer = session.ask(&live, &request, to.asking).await;
     let grant = match answer {
         Ok(value) => reply::granted(held_lock.mode, value)?,
-        // The number of holds at the server differs from the number of guards. The guards release the lock
-        // all the same.
+        // The number of holds at the server differs from the number of guards. The lease counts as lost, and
+        // the last guard still releases the lock at the server.
         Err(error) if error.code() == Some("MISMATCH") => {
             lease.lose(false, Loss::Forgotten);
             return Err(lease.lost_error());

@@ -12,15 +12,15 @@
 //! command was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In
 //! whatever order they arrive, `until` never exceeds what the server grants.
 //!
-//! - **I1** `until` is never later than the end of the lease on the server: neither the end that the last
-//!   answered command has set, nor the one that an unanswered command sets if it is executed later.
+//! - **I1** `until` is never later than the end of the lease on the server. This includes the end that an
+//!   unanswered command sets if it is executed later.
 //! - **I2** Lost is final. A query after `until`, or after the time for which the [`Binding`] to a session
 //!   counts, first makes the lease lost.
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
-//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. It checks a fixed lease
-//!   that may be lost by a renewal for the rest of its time.
+//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. If a fixed lease may be
+//!   lost, the watchdog checks it: it sends a renewal for the rest of the lease.
 
 pub(crate) mod alive;
 pub(crate) mod belief;
@@ -106,8 +106,8 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    /// The lock is lost. Unless the server reported that (`told`), the server may still count this owner as
-    /// holder.
+    /// The lock is lost. `told` is `true` if the server reported the loss. Otherwise the server may still
+    /// count this owner as holder.
     Lost {
         told: bool,
         why: Loss,
@@ -280,8 +280,8 @@ impl Lease {
     }
 
     /// Adds a hold that was requested at `sent`. The lease at the server is the longer of the previous and
-    /// the requested one. `None` if the lock is lost. If the hold does not `count` yet, because replicas must
-    /// confirm it, `until` does not change and the lease is renewed at once.
+    /// the requested one. `None` if the lock is lost. If `counts` is `false`, replicas must confirm the hold
+    /// first: `until` does not change, and a renewal is due at once.
     pub(crate) fn reentered(
         &self,
         _turn: &Turn,
@@ -359,8 +359,9 @@ impl Lease {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// Records that an acquire repeated at `sent` was granted, with a lease of at least `length`. If `counts` is
-    /// `false`, replicas have to confirm the grant first: the end of the lease stays, and a renewal is due.
+    /// Records that an acquire repeated at `sent` was granted, with a lease of at least `length`. If `counts`
+    /// is `false`, replicas have to confirm the grant first: `until` does not change, and a renewal is due at
+    /// once.
     pub(crate) fn prolonged(
         &self,
         _turn: &Turn,
@@ -436,7 +437,7 @@ impl Lease {
         }
     }
 
-    /// Records that an abandoned command may have been executed, or may still be.
+    /// Records that an abandoned command may have been executed, or may be executed later.
     pub(crate) fn strayed(&self) {
         self.state().strays = true;
     }

@@ -83,7 +83,7 @@ impl Limit {
     }
 }
 
-/// Pauses before a client that cannot wait in the queue, or whose wait was cancelled, asks again.
+/// Pauses before the next request of a client that cannot wait in the queue, or whose wait was cancelled.
 pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
     let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
     *polls += 1;

@@ -24,8 +24,8 @@
 //!   clock, limit, observe, settings         time, patience, logs and metrics
 //! ```
 //!
-//! An arrow points to what is used. The session uses leases too. The invariants are in [`lease`] (I1 to
-//! I4), [`session`] (S1 to S5), [`bound`] (B1 to B3) and [`session::observed`] (O1, O2).
+//! An arrow points to the part that is used. The session uses leases too. The invariants are in [`lease`] (I1
+//! to I4), [`session`] (S1 to S5), [`bound`] (B1 to B3) and [`session::observed`] (O1, O2).
 //!
 //! | question | answer |
 //! |---|---|

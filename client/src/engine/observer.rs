@@ -42,7 +42,7 @@ pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
     observation
 }
 
-/// Observes a lock that is held here, so that its holder learns of changes.
+/// Observes a lock that this client holds, so that the holder learns of changes.
 pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
     let observation = observe(context, &lease.held_lock.key);
     observation.observed.held_by(lease);

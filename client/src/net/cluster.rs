@@ -7,8 +7,8 @@
 //!                                           └───────────────────────────┘
 //! ```
 //!
-//! - **C1** A slot map whose epoch is older than the current epoch is outdated. It is used only if no node
-//!   sends a map that is not outdated.
+//! - **C1** A slot map with a lower epoch than the map in use is outdated. It is used only if no node sends
+//!   a map that is not outdated.
 //! - **C2** A node that has lost all its slots is deposed: calls in flight there end.
 //! - **C3** One refresh runs at a time. All tasks that need one share it.
 

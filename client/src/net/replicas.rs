@@ -31,7 +31,7 @@ pub(crate) const HANGS: Duration = Duration::from_millis(100);
 pub(crate) struct Replicas {
     pub(crate) at_least: u32,
     pub(crate) timeout: Duration,
-    /// Requires all replicas of the primary, if it has more.
+    /// `true` if all replicas of the primary are required, even if they are more than `at_least`.
     pub(crate) all: bool,
 }
 

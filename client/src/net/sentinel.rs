@@ -1,8 +1,8 @@
 //! A primary that Sentinels monitor: its address, and the detection of a failover.
 //!
-//! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest one
-//! would name the deposed server, so a decision older than the last known one is not
-//! followed. The named server must also report the role of a primary itself.
+//! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest decision
+//! would name the deposed server. So a decision older than the last known one is not followed. The named
+//! server must also report the role of a primary itself.
 
 use crate::net::address::At;
 use crate::net::connection::Connection;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 /// Number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key: the hash of the part between the first `{` and the next `}`, or of the whole
-/// key if that part is missing or empty.
+/// Returns the slot of a key: the hash of the part between the first `{` and the next `}`. If that part is
+/// missing or empty, the slot is the hash of the whole key.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag(key).unwrap_or(key)) % SLOTS
 }
@@ -38,7 +38,8 @@ pub(crate) struct Range {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) ranges: Vec<Range>,
-    /// Current epoch of the cluster, as the node knows it. A view with a lower epoch is outdated.
+    /// Current epoch of the cluster, as the node knows it. A view with a lower epoch than the map in use is
+    /// outdated.
     pub(crate) epoch: u64,
 }
 
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_key_has_the_same_slot_as_on_servers() {
-        // CLUSTER KEYSLOT of each.
+        // The slots as `CLUSTER KEYSLOT` returns them.
         for (key, slot) in [
             ("123456789", 12739),
             ("", 0),

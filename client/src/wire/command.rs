@@ -168,7 +168,7 @@ pub trait AsyncLockCommands {
         request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
 
     /// [`lock_wait`](Self::lock_wait) with [`AcquireOptions`]. With `holds`, the command can be sent again
-    /// after a broken connection: it is granted, or finds that the owner holds the lock, or waits at the end
+    /// after a broken connection. It is granted, or finds that the owner holds the lock, or waits at the end
     /// of the queue. If the older call is still in the queue, this one takes over its place.
     ///
     /// # Errors
@@ -483,9 +483,9 @@ pub trait AsyncLockCommands {
 
     /// Takes the lock from its holder, and hands it to the first waiter.
     ///
-    /// Returns `true` if the lock was held. The former holder is not notified, unless it observes the lock:
-    /// until it renews or releases, it works without protection. This is for operators. The command has the
-    /// ACL categories `@dangerous` and `@admin`.
+    /// Returns `true` if the lock was held. The former holder learns of the loss when it next renews or
+    /// releases, or at once if it observes the lock. Until then it works without protection. This is for
+    /// operators. The command has the ACL categories `@dangerous` and `@admin`.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ pub struct SemaphoreInfo {
     pub permits: u64,
     /// Number of held permits. Includes permits of expired holders until a client needs them.
     pub used: u64,
-    /// Number of owners that hold permits. Includes expired holders likewise.
+    /// Number of owners that hold permits. Includes expired holders until a client needs their permits.
     pub holders: u64,
     /// Number of waiters.
     pub waiters: u64,
@@ -183,15 +183,16 @@ impl Read for Waiter {
 pub struct LockProfile {
     /// The name of the lock or semaphore.
     pub key: Vec<u8>,
-    /// Sum of the waiting times of all waiters that were granted it, since the last reset.
+    /// Sum of the waiting times of all waiters that were granted the lock or its permits, since the last
+    /// reset.
     pub waited: Duration,
     /// Longest of these waiting times.
     pub longest_wait: Duration,
-    /// Number of waiters that were granted it.
+    /// Number of waiters that were granted the lock or its permits.
     pub hand_offs: u64,
-    /// Sum of the times that exclusive owners held it before a release that granted it to a waiter.
+    /// Sum of the times that exclusive owners held the lock before a release that granted it to a waiter.
     pub held: Duration,
-    /// Waiting time that may be missing in `waited`, at most.
+    /// Upper limit of the waiting time that is missing in `waited`.
     pub missed: Duration,
 }
 

@@ -33,9 +33,9 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe. When the future is dropped at any point, the place in the queue is given up, and a lock
-    /// that was granted at that moment is released. Both happen in the background. A later call waits at
-    /// the end of the queue.
+    /// Cancel safe. When the future is dropped at any point, the place in the queue is given up. A lock that
+    /// was granted at that moment is released. The cleanup runs in the background. A later call waits at the
+    /// end of the queue.
     ///
     /// # Examples
     ///
@@ -144,9 +144,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if that owner no longer holds the lock with that token; the errors of
-    /// [`try_acquire`](Self::try_acquire). After an error the lock is as it was, perhaps with a longer
-    /// lease, and the call can be repeated.
+    /// [`Lost`](Error::Lost) if `owner` no longer holds the lock with `token`; the errors of
+    /// [`try_acquire`](Self::try_acquire). After an error the lock is as it was, perhaps with a longer lease,
+    /// and the call can be repeated.
     ///
     /// # Cancel safety
     ///
@@ -226,8 +226,8 @@ impl Lock {
         };
         let slot = owner.slot(mode, &self.key);
         let gate = match limit {
-            // The gate is free in a moment, or the acquire that has it waits in the queue. This call must
-            // not wait for that one.
+            // The gate becomes free soon, unless the acquire that has it waits in the queue. This call must
+            // not wait for such an acquire.
             Limit::Now => tokio::select! {
                 biased;
                 gate = slot.gate() => Some(gate),

@@ -14,8 +14,8 @@ impl Lock {
     /// held.
     ///
     /// For operators. A holder learns of the loss at its next renewal, or at once if it
-    /// [observes](Self::observed) the lock. Until then it works without protection. Needs the right (ACL)
-    /// to `LOCK.FORCERELEASE`.
+    /// [observes](Self::observed) the lock. Until then the holder works without protection. Needs the right
+    /// (ACL) to `LOCK.FORCERELEASE`.
     ///
     /// # Errors
     ///
@@ -88,8 +88,8 @@ impl Lock {
     ///
     /// For an exclusive lock it may differ from the number of the owner's [guards](crate::Guard::holds) after
     /// a re-entry or a release whose answer was lost. That has no effect, since the last guard releases all
-    /// holds. For a shared lock the server does not report the holds of one owner: this returns the number of
-    /// guards if the server still has their token.
+    /// holds. For a shared lock the server does not report the holds of one owner. So this returns the number
+    /// of guards if the server still has their token.
     ///
     /// # Errors
     ///

@@ -21,9 +21,9 @@ impl Lock {
         (&self.inner.place, self.inner.database, self.inner.router.slot(&self.key))
     }
 
-    /// Adds another lock to the step. Returns the lock if that is impossible: it is of another client or in
-    /// another slot, it differs in its lease or binding, or the step would have too many locks. Also if one
-    /// of both has an owner, a value or a ready-key, or is observed.
+    /// Adds another lock to the step. Returns the other lock if that is impossible: it is of another client
+    /// or in another slot, or its lease or binding differs. The step could also have too many locks. It is
+    /// also impossible if one of the two locks has an owner, a value or a ready-key, or is observed.
     pub(crate) fn join(&mut self, other: Self) -> Option<Self> {
         let is_plain = |lock: &Self| {
             lock.owner.is_none() && lock.value.is_none() && lock.unless.is_none() && !lock.observed
@@ -45,7 +45,7 @@ impl Lock {
             further.under.extend(std::iter::once(other.key).chain(its.with));
         } else {
             // The mode of the command applies to its first lock and to `WITH`, so the exclusive locks become
-            // these. `UNDER` has the shared ones.
+            // the first lock and `WITH`. The shared locks become `UNDER`.
             further.under.push(std::mem::replace(&mut self.key, other.key));
             further.under.extend(std::mem::replace(&mut further.with, its.with));
             self.mode = other.mode;

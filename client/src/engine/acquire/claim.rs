@@ -57,7 +57,7 @@ pub(crate) struct Claim {
 /// connection may overtake it, and the unanswered one becomes a [stray](Claim::strays).
 #[derive(Debug)]
 enum State {
-    /// Not queued and not granted, unless an earlier command is a stray.
+    /// The owner is not queued and has no grant. A [stray](Claim::strays) may still change this.
     Nothing,
     /// A command sent over this connection has not been answered.
     Asked(Arc<Live>),
@@ -208,7 +208,7 @@ impl Claim {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it continues in the background.
+    /// If the future is dropped, the release continues in the background.
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));

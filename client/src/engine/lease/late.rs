@@ -1,8 +1,8 @@
 //! Renewals that the server may still execute, although the client does not wait for their answers.
 //!
 //! A renewal sets the lease, and may shorten it. The server may execute an unanswered renewal after later
-//! ones that were sent over other connections. The lease is then only as long as the unanswered renewal
-//! says. While that is possible, no later renewal counts for more.
+//! ones that were sent over other connections. The lease is then only as long as the unanswered renewal sets.
+//! While that is possible, no later renewal counts for more.
 
 use std::time::Duration;
 

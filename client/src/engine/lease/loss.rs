@@ -37,7 +37,7 @@ impl Lease {
         state.phase.is_lost()
     }
 
-    /// Marks the lease as lost. `told`: the server reported the loss. The first reason is kept.
+    /// Marks the lease as lost. `told` is `true` if the server reported the loss. The first reason is kept.
     pub(crate) fn lose(&self, told: bool, why: Loss) {
         let mut state = self.state();
         if state.is_held() {

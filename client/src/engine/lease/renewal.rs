@@ -44,8 +44,8 @@ impl Lease {
         }
     }
 
-    /// Makes a renewal due now, whatever was planned, unless the watchdog has one in flight. A fixed lease
-    /// is checked in the same way.
+    /// Makes a renewal due now, whatever was planned, unless the watchdog has one in flight. A renewal
+    /// becomes due for a fixed lease too, as a check.
     pub(crate) fn hurry(&self, now: Moment) {
         let mut state = self.state();
         state.check = true;
@@ -65,7 +65,7 @@ impl Lease {
     }
 
     /// Records that a renewal is about to be sent over `via`. The server may execute it and the answer may be
-    /// lost, so from now on the lease counts for no more than this renewal sets. (I1)
+    /// lost. So from now on the lease counts for no more than this renewal sets. (I1)
     pub(crate) fn renewing(&self, sent: Moment, length: Duration, via: u64) -> RenewalId {
         let mut state = self.state();
         let renewal = state.late.sending(via, length);
@@ -102,7 +102,7 @@ impl Lease {
                 return Err(trouble);
             }
         }
-        // Also done for a lost lock, whose renewals would otherwise stay in flight.
+        // The renewals of a lost lock end here too. Otherwise they would stay in flight.
         self.refused(renewal);
         Ok(())
     }

@@ -29,8 +29,8 @@ use tokio::sync::Notify;
 /// so a grant after a wait need not wake the task.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Largest number of leases that are processed without a pause. Acquires and releases have to wait during
-/// this time.
+/// Largest number of leases that are processed without a pause. Acquires and releases have to wait while
+/// these leases are processed.
 pub(crate) const CHUNK: usize = 5_000;
 
 /// Largest number of renewals that are sent together.

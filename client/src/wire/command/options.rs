@@ -128,8 +128,8 @@ impl<'a> ReleaseOptions<'a> {
         self
     }
 
-    /// Releases one hold, so that this number remains, 0 to 4,294,967,294. An owner with this number of holds
-    /// already, at least one, keeps them.
+    /// Releases one hold, so that this number remains, 0 to 4,294,967,294. An owner that has exactly this
+    /// number of holds before the command keeps them.
     pub fn holds_left(mut self, holds: u32) -> Self {
         self.give_back = GiveBack::DownTo(holds);
         self
