@@ -65,6 +65,7 @@ const PAGES: [(&str, &[&str]); 5] = [
             "2 ms",
             "10 s",
             "100 ms",
+            "20 ms",
             "24 hours",
             "30 seconds",
             "300 seconds",
