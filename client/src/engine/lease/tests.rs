@@ -364,6 +364,84 @@ fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
 }
 
 #[test]
+fn a_record_knows_its_guards_and_their_terms() {
+    let stage = granted(watched(30_000));
+    let lease = &stage.lease;
+    let other = lease.reentered(&stage.turn(), at(10_000), fixed(60_000), true).expect("held");
+    let term = |share| lease.term(share).map(|term| (term.length, term.watched));
+    assert_eq!(term(stage.share), Some((millis(30_000), true)));
+    assert_eq!(term(other), Some((millis(60_000), false)));
+    assert!(lease.has(stage.share) && lease.has(other) && lease.has_guards());
+    assert_eq!(lease.longest(at(10_000)), Some(millis(60_000)));
+    lease.abandon(other);
+    assert!(lease.has(stage.share) && !lease.has(other) && lease.has_guards());
+    assert_eq!(lease.longest(at(10_000)), Some(millis(30_000)));
+    lease.unwatch(stage.share);
+    assert_eq!(term(stage.share), Some((millis(30_000), false)));
+    lease.abandon(stage.share);
+    assert!(!lease.has(stage.share) && !lease.has(other) && !lease.has_guards());
+    assert_eq!((lease.longest(at(10_000)), lease.longest_ever()), (None, millis(60_000)));
+}
+
+#[test]
+fn only_the_unwatched_guard_is_no_longer_renewed() {
+    let stage = granted(watched(30_000));
+    let lease = &stage.lease;
+    let other = lease.reentered(&stage.turn(), at(10_000), watched(20_000), true).expect("held");
+    lease.unwatch(other);
+    let watched = |share| lease.term(share).map(|term| term.watched);
+    assert_eq!((watched(stage.share), watched(other)), (Some(true), Some(false)));
+}
+
+#[test]
+fn a_lease_is_bound_until_its_session_ends_or_is_forgotten() {
+    let stage = granted(watched(600_000));
+    let (lease, own) = (&stage.lease, stage.lease.left());
+    assert!(!lease.was_bound() && !lease.is_bound());
+    let belief = Arc::new(Belief::none());
+    belief.extend(at(20_000));
+    lease.bind(&belief);
+    assert!(lease.was_bound() && lease.is_bound());
+    assert_eq!(lease.left(), millis(10_000));
+    stage.time_is(20_000);
+    assert!(lease.was_bound() && !lease.is_bound());
+    stage.time_is(10_000);
+    belief.forgotten();
+    assert!(lease.was_bound() && !lease.is_bound());
+    assert_eq!(lease.left(), own, "the server does not release it any more");
+}
+
+#[test]
+fn a_raised_token_is_sent_until_it_is_lowered() {
+    let stage = granted(watched(30_000));
+    let lease = &stage.lease;
+    let sends_token = || {
+        let command = lease.renewal(millis(1_000)).expect("a valid lease").get_packed_command();
+        command.windows(5).any(|word| word == b"TOKEN")
+    };
+    assert!(!sends_token());
+    let before = lease.raise(Token::from(7));
+    assert!(sends_token() && lease.token() == Token::from(7));
+    lease.lower(Token::from(7), before);
+    assert!(!sends_token() && lease.token() == Token::from(1));
+    lease.raise(Token::from(9));
+    lease.lower(Token::from(7), before);
+    assert!(sends_token() && lease.token() == Token::from(9), "it was raised again");
+}
+
+#[test]
+fn after_a_stray_command_the_release_is_repeated() {
+    for strays in [false, true] {
+        let stage = granted(watched(30_000));
+        if strays {
+            stage.lease.strayed();
+        }
+        let release = stage.lease.leave(&stage.turn(), stage.share);
+        assert!(matches!(release, ReleaseAction::Release { strays: said, .. } if said == strays));
+    }
+}
+
+#[test]
 fn ended_leases_are_removed_while_a_later_one_is_live() {
     let mut leases = Leases::default();
     assert!(!leases.any());
