@@ -233,7 +233,7 @@ pub(crate) struct Run {
     /// the server, however long the lease is
     #[arg(long, conflicts_with_all = ["permits", "hold_at_least"])]
     pub(crate) bound: bool,
-    /// Time between SIGTERM and SIGKILL when the lock is lost. About a fifth of the lease at most
+    /// Time between SIGTERM and SIGKILL when the lock is lost. Always less than a quarter of the lease
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// Exit code if the lock was not acquired
@@ -273,7 +273,7 @@ pub(crate) struct Once {
     /// command runs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) lease: Duration,
-    /// Time between SIGTERM and SIGKILL when the lock is lost. About a fifth of the lease at most
+    /// Time between SIGTERM and SIGKILL when the lock is lost. Always less than a quarter of the lease
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The key of the output
@@ -289,7 +289,7 @@ pub(crate) struct Elect {
     /// runs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) lease: Duration,
-    /// Time between SIGTERM and SIGKILL when the leadership is lost. About a fifth of the lease at most
+    /// Time between SIGTERM and SIGKILL when the leadership is lost. Always less than a quarter of the lease
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The name of the election

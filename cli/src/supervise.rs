@@ -50,8 +50,8 @@ impl Terms {
         Self { margin, grace: margin - slack, tick }
     }
 
-    /// Returns the time at which the keeper kills the group, unless it gets a later deadline: in the middle
-    /// of the slack. `left` is the time from `now` until the lock counts as lost.
+    /// Returns the time at which the keeper kills the group if it gets no later deadline. This time is in the
+    /// middle of the slack. `left` is the time from `now` until the lock counts as lost.
     pub(crate) fn keeper_deadline(&self, now: Duration, left: Duration) -> Duration {
         now + left + self.grace + (self.margin - self.grace) / 2
     }

@@ -168,8 +168,8 @@ impl Server {
         }
     }
 
-    /// Searches for expired holders by one step, removes the holders that it finds, and counts their permits
-    /// as free. If no search may run now, only sets `earliest`.
+    /// Runs one step of the search for expired holders: removes the holders that it finds, and counts their
+    /// permits as free. If no search may run now, only sets `earliest`.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };

@@ -142,8 +142,9 @@ impl Server {
         }
     }
 
-    /// Answers blocked waiters whose ready-key was found to exist, and some readers with unread outcomes.
-    /// Then arms the timer for the next planned work.
+    /// Answers all blocked waiters whose ready-key was found to exist, and a batch of the blocked readers that
+    /// have an outcome to read or whose timeout has passed. Then arms the timer for the next planned work, such
+    /// as answering the other readers.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.answer_ready();
         self.tell_readers(now);

@@ -53,7 +53,7 @@ pub fn is_ours(name: &[u8]) -> bool {
     [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))
 }
 
-/// The syntax of the command, as on its page in the documents.
+/// The syntax of the command, as on its page in the documentation.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name.to_uppercase())?;

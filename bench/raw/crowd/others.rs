@@ -118,7 +118,8 @@ fn note(text: &mut String, records: bool, name: &str, took: u64) {
 }
 
 impl Asking {
-    /// The time of a request beyond the expected part, if its reply has arrived.
+    /// Sends the next request if it is due. If a reply has arrived, returns how much longer than expected the
+    /// request took, in nanoseconds.
     fn look(&mut self) -> Option<u64> {
         let Some(sent) = self.sent else {
             if now() >= self.next {

@@ -60,7 +60,7 @@ pub(crate) struct Attempt {
     /// Grants that came after the token was decided, with a larger token.
     late: Vec<(usize, Guard)>,
     confirming: Confirming,
-    /// Held guards: the server, the token that it issued itself, and the guard.
+    /// Confirmed guards: the index of the server, the token that the server issued, and the guard.
     guards: Vec<(usize, Token, Guard)>,
     /// Number of failed servers, and the error of one of them.
     failed: usize,

@@ -46,8 +46,8 @@ impl Election {
         Self { lock: lock.observed(), value: Arc::default(), standing: Arc::default() }
     }
 
-    /// Sets the value of this candidate as the leader, for example its address: up to 1,024 bytes.
-    /// [Observers](Self::observe) and `LOCK.INFO` return it.
+    /// Sets the value that this candidate publishes while it leads, for example its address: up to 1,024
+    /// bytes. [Observers](Self::observe) and `LOCK.INFO` return it.
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
         self.value = value.as_ref().into();
         self

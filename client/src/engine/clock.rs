@@ -133,7 +133,7 @@ mod tests {
     fn a_lease_after_a_wait_counts_from_before_the_grant() {
         let safety = SafetyMargin { margin: Duration::from_millis(500) };
         let granted = |waited| safety.granted(Moment(0), Duration::from_millis(waited));
-        // Less one millisecond of rounding and one part in a hundred for the rates of the clocks.
+        // One millisecond is subtracted for rounding, and a hundredth for the different rates of the clocks.
         assert_eq!(granted(1_001), Moment(0).after(Duration::from_millis(1_000 - 10)));
         assert_eq!(granted(0), Moment(0));
     }

@@ -335,7 +335,8 @@ impl Lease {
         Moment(self.until.load(Ordering::Acquire)).min(self.binding.until())
     }
 
-    /// Limits the lease to the time that the session lasts. An earlier limit still applies.
+    /// Limits the lease to the time that this session lasts. Sessions of earlier calls limit the lease too, until
+    /// [`bound_to`](Self::bound_to) removes them.
     pub(crate) fn bind(&self, belief: &Arc<Belief>) {
         self.binding.add(belief);
     }

@@ -99,7 +99,7 @@ impl Slot {
     }
 }
 
-/// Use of a slot by an acquire or a guard. The slot is removed with its last use.
+/// A handle to a slot, held by an acquire or a guard. The slot is removed when its last handle is dropped.
 pub(crate) struct OwnerSlot {
     owner: Owner,
     mode: Mode,

@@ -66,7 +66,7 @@ impl Floor {
         Self { found, others: above(found, reign), ours: 0, checked: now.mono }
     }
 
-    /// The number that should be stored.
+    /// Returns the number that a read finds unless another server or client has changed it.
     #[must_use]
     pub fn expected(&self) -> u64 {
         if self.ours > 0 { self.ours } else { self.found }

@@ -16,7 +16,7 @@ const SPEC: CommandSpec = CommandSpec {
     name: c"lock.observe",
     flags: c"readonly deny-oom fast",
     summary: c"Returns the holder of a lock, and reports each change to a session.",
-    complexity: c"O(log N) where N is the number of waiters and observers of the lock",
+    complexity: c"O(log N) where N is the number of waiters and observers on the server",
     args: &[ArgSpec::Key, ArgSpec::NamedText { word: c"SESSION", name: c"id" }],
 };
 

@@ -47,8 +47,8 @@ pub(super) fn take_parked() -> bool {
 }
 
 impl Ctx<'_> {
-    /// Parks the caller. `None` if the server refuses. Must only be called in a command, and only if blocking
-    /// is allowed.
+    /// Blocks the client that sent the command. `None` if the server refuses. Must only be called in a
+    /// command, and only if blocking is allowed.
     pub(crate) fn park(&self) -> Option<Parked> {
         let block = required!(RedisModule_BlockClient);
         // SAFETY: the server passed this context to a command. `write_answer` and `answer_done` have the

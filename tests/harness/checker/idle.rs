@@ -1,8 +1,9 @@
-//! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had
-//! the lock.
+//! Finds waiters that were left in a queue although the lock was free, or was only shared and they wanted to
+//! share it. Also finds requests that were refused although the lock was free.
 //!
-//! Each hold, and each request with an unknown outcome, is assumed to last as long as the calls allow. At all
-//! other times the lock was certainly free.
+//! Each hold, also one that a request with an unknown outcome may have got, is assumed to end as late as the
+//! calls allow. For waiters, a hold begins with the reply to its grant, so a late reply counts as time in
+//! which the lock was free. For refusals, it begins when the request was sent.
 
 use super::holds::{Hold, Later, Span, answered, is_unknown, lease};
 use super::{Limits, Report, Rule};
@@ -53,7 +54,7 @@ pub(super) fn check(
     check_tries(calls, taken, limits, report);
 }
 
-/// Reports waiters that were queued for too long while nothing was `taken`.
+/// Reports waiters that were queued for too long at times outside the spans in `taken`.
 fn check_waiting(
     waiting: &[&Call],
     taken: impl Iterator<Item = Span>,

@@ -37,7 +37,7 @@ const BESIDE_RESULT: &str = "no work beside a result";
 
 const CALM: World = World::CALM;
 const WAITERS: World = World { clients: &[Plan::ASKS; 3], ..CALM };
-/// Renewals of two lengths, which may be late.
+/// Each client renews with its own lease or with a shorter one, and a renewal may arrive late.
 const LATE: World = World {
     clients: &[Plan { lease: 3, renews: 2, shortens: true, ..Plan::ASKS }; 2],
     ticks: 4,

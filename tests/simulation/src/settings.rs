@@ -14,7 +14,7 @@ pub enum Scene {
     /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or
     /// the state last written to disk. With [`Keeping::Replicas`], it is always the last state.
     Crashes,
-    /// One server that is not killed, and whose date jumps by up to an hour, ahead or back.
+    /// One server that is not killed, and whose wall clock jumps forward or back by up to an hour.
     Dates,
     /// A primary with two replicas. Servers are cut off, killed, stopped and replaced.
     Failovers,

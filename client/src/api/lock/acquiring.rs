@@ -78,12 +78,12 @@ impl Lock {
     }
 
     /// Acquires the lock. Waits in the queue for up to `timeout`, then returns `None`. With a `timeout` of
-    /// zero it does not wait, as [`try_acquire`](Self::try_acquire).
+    /// zero it does not wait, like [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire). If the time is over while an error is retried, it returns that
-    /// error.
+    /// As for [`acquire`](Self::acquire). If `timeout` elapses while a failed request is retried,
+    /// returns the last error.
     ///
     /// # Cancel safety
     ///
