@@ -1,4 +1,4 @@
-//! The commands of the crate, sent through plain redis-rs.
+//! Load through `kvlock::AsyncLockCommands` on connections of redis-rs, without `kvlock::Client`.
 
 use driver::{Args, Session};
 use kvlock::{AcquireOptions, AsyncLockCommands as _, ReleaseOptions};

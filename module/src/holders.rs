@@ -12,7 +12,7 @@ const LIST_STEPS: usize = 10_000;
 /// Largest number of steps to find the lease that ends last.
 const LAST_END_STEPS: usize = 256;
 
-/// Results of earlier searches among the owners of shared keys. A cache, except for the counters.
+/// Results of earlier searches among the owners of shared locks and semaphores. A cache, except for the counters.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) searches: Searches<Cursor>,

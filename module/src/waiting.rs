@@ -39,7 +39,7 @@ impl Waiting {
     }
 }
 
-/// Purpose of a parked client.
+/// What a parked client waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitsFor {
     /// A grant, or the opening of a latch, as this waiter.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A named election: campaign for leadership, or observe the leader.
 ///
-/// Made by [`Client::election`](crate::Client::election). It is the lock with this name: the holder leads,
+/// Created by [`Client::election`](crate::Client::election). It is the lock with this name: the holder leads,
 /// the token is the term, and candidates lead in order of arrival. Clones are the same candidate:
 /// [`is_leader`](Self::is_leader) returns the same for all of them.
 ///

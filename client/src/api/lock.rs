@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A named lock: acquire it, or read its state.
 ///
-/// Made by [`Client::lock`](crate::Client::lock). Cheap to make and to clone; making one sends nothing.
+/// Created by [`Client::lock`](crate::Client::lock). It is cheap to create and to clone; creating it sends nothing.
 ///
 /// # Examples
 ///

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A key whose value one client computes, while all others that want it wait for that value.
 ///
-/// Made by [`Client::once`](crate::Client::once). [`get_or`](Self::get_or) returns the value of the key if
+/// Created by [`Client::once`](crate::Client::once). [`get_or`](Self::get_or) returns the value of the key if
 /// it exists. Otherwise one client acquires a lock, computes the value and stores it. The clients that wait
 /// for the lock are answered when the value is stored, and read it with one `GET`.
 ///

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A named semaphore: a number of permits, which clients acquire for a lease.
 ///
-/// Made by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends
+/// Created by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends
 /// nothing. Set the number of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once). Before
 /// that the server answers with the error [code](Error::code) `UNSET`.
 ///

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Reports whether and when a lock is lost, without borrowing its guard. For spawned tasks that must stop
 /// when the lock is lost.
 ///
-/// Made by [`watch()`](crate::Held::watch) of what is held, or by
+/// Created by [`watch()`](crate::Held::watch) of what is held, or by
 /// [`MultiGuard::watch`](crate::MultiGuard::watch). It does not keep the lock held: when the guard is
 /// released or dropped, the watch has [ended](Self::ended).
 ///

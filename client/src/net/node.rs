@@ -82,7 +82,7 @@ impl Node {
         self.troubled.store(troubled, Ordering::Relaxed);
     }
 
-    /// Records the current number of replicas.
+    /// Raises [`Self::most_replicas`] to this number of replicas, if it is larger.
     pub(crate) fn has_shown(&self, replicas: u32) {
         self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
     }

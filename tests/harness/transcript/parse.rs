@@ -297,7 +297,7 @@ fn put_in(line: &str, known: &Row) -> String {
     }
 }
 
-/// The values of a loop: `a | b`, or `1..9` for all these numbers.
+/// The values of a loop: `a | b`, or `1..9` for the numbers from 1 to 9, both included.
 fn each(values: &str) -> Vec<String> {
     let numbers = values.split_once("..").and_then(|(from, to)| {
         let numbers = from.parse::<u32>().ok()?..=to.parse().ok()?;

@@ -240,7 +240,7 @@ impl Claim {
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
         self.inner.spawn(async move {
             undo::free(&inner, &key, &commands, via, strays, lasts).await;
-            // The caller may have been dropped.
+            // `send` fails if the future of `undo` was dropped.
             let _told = done.map(|done| done.send(()));
         });
     }

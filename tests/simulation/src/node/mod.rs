@@ -34,7 +34,7 @@ struct Line {
     parked: Option<(CallId, Request)>,
     /// Replication offset after the last executed request of the connection.
     offset: u64,
-    /// Whether the last renewal was not the first of its grant.
+    /// Whether the owner that last renewed a lock over this connection had renewed that lock before.
     renews_again: bool,
 }
 
