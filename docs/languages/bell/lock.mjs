@@ -8,7 +8,7 @@ import { Redis } from 'ioredis';
 
 const URL = process.env.KVLOCK_URL ?? 'redis://127.0.0.1:6379/';
 const LEASE_MS = 1_000; // the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
-const OFFER_MS = 500; // the first lease of a waiter, which may have died; 2,000 is usual
+const OFFER_MS = 500; // lease of a grant until the client renews it, because the client may have died; 2,000 is usual
 const SESSION_MS = 10_000; // the session keeps its places this long without a read
 
 // A clock that also runs while the machine is suspended (Linux); performance.now() stops.

@@ -18,7 +18,7 @@ import (
 
 const (
 	lease = time.Second            // the lock stays taken this long if its holder dies; 10 to 30 s is usual
-	offer = 500 * time.Millisecond // the first lease of a waiter, which may have died; 2 s is usual
+	offer = 500 * time.Millisecond // lease of a grant until the client renews it, because the client may have died; 2 s is usual
 )
 
 var (

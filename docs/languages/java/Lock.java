@@ -17,7 +17,7 @@ import redis.clients.jedis.exceptions.JedisException;
 class Lock {
     static final URI URL = URI.create(System.getenv().getOrDefault("KVLOCK_URL", "redis://127.0.0.1:6379/"));
     static final int LEASE_MS = 1_000; // the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
-    static final int OFFER_MS = 500; // the first lease of a waiter, which may have died; 2,000 is usual
+    static final int OFFER_MS = 500; // lease of a grant until the client renews it, because the client may have died; 2,000 is usual
     static final RedisClient REDIS = connect(LEASE_MS / 3);
 
     final String key;

@@ -5,7 +5,7 @@ import redis
 
 URL = os.environ.get("KVLOCK_URL", "redis://127.0.0.1:6379/")
 LEASE_MS = 1_000  # the lock stays taken this long if its holder dies; 10,000 to 30,000 is usual
-OFFER_MS = 500  # the first lease of a waiter, which may have died; 2,000 is usual
+OFFER_MS = 500  # lease of a grant until the client renews it, because the client may have died; 2,000 is usual
 
 
 def now_ms():  # a clock that also runs while the machine is suspended (Linux)
