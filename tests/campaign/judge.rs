@@ -139,20 +139,22 @@ fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
         Some((at, Outcome::Released { left: 0 })) if call.request == Request::CountDown => Some(at),
         _ => None,
     };
-    let openings: Vec<(&str, Duration)> =
-        judged.iter().filter_map(|call| Some((call.key.as_str(), opened(&call)?))).collect();
+    let openings: Vec<(&Call, Duration)> =
+        judged.iter().filter_map(|call| Some((call, opened(&call)?))).collect();
     for wait in judged.iter().filter(|it| matches!(it.request, Request::AwaitLatch { .. })) {
         let Some((ended, outcome)) = wait.answer else { continue };
         let until = wait.sent + wait.request.timeout().unwrap_or_default();
-        let of_it = |(key, at): &&(&str, Duration)| *key == wait.key && *at + LATE_LATCH < until;
-        let Some((_, at)) = openings.iter().filter(of_it).max_by_key(|(_, at)| *at) else {
+        let of_it =
+            |(call, at): &&(&Call, Duration)| call.key == wait.key && *at + LATE_LATCH < until;
+        let Some((opening, at)) = openings.iter().filter(of_it).max_by_key(|(_, at)| *at) else {
             continue;
         };
         let span = Span { from: *at.min(&wait.sent), to: ended };
+        // If both calls were in flight at the same time, the latch may have been set after it opened.
         let set_again = judged.iter().any(|call| {
             let answered = call.answer.map_or(Duration::MAX, |(at, _)| at);
             let sets = matches!(call.request, Request::SetLatch { .. });
-            sets && call.key == wait.key && answered > *at && call.sent < ended
+            sets && call.key == wait.key && answered > opening.sent && call.sent < ended
         });
         if set_again || seen.faults.iter().any(|(_, fault)| fault.meets(span)) {
             continue;
@@ -297,6 +299,26 @@ mod tests {
         assert_eq!(kept(&late, &seen, "k", at), None);
         let never = [Call::new(("k", "next"), request, at, (at + 2 * BEYOND, Outcome::Refused))];
         assert!(kept(&never, &Seen::default(), "k", at + Duration::from_millis(1)).is_some());
+    }
+
+    #[test]
+    fn a_wait_at_an_open_latch_must_end_unless_the_latch_may_be_set_again() {
+        let (round, ms) = (round(), Duration::from_millis);
+        let call = |owner, request, [sent, answered]: [u64; 2], outcome| {
+            Call::new(("k", owner), request, ms(sent), (ms(answered), outcome))
+        };
+        let found = |at| {
+            let timeout = ms(2_000);
+            let calls = [
+                call("first", Request::SetLatch { count: 1 }, at, Outcome::Done),
+                call("last", Request::CountDown, [10, 20], Outcome::Released { left: 0 }),
+                call("waiter", Request::AwaitLatch { timeout }, [30, 2_030], Outcome::Refused),
+            ];
+            !left_at_latches(&calls, &Seen::default(), &round.notes).is_empty()
+        };
+        assert!(found([1, 2]), "set before the countdown was sent");
+        assert!(!found([5, 19]), "in flight with the countdown");
+        assert!(!found([40, 50]), "set after the countdown");
     }
 
     #[test]
