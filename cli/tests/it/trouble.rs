@@ -10,8 +10,8 @@ use std::process::Command;
 
 const SECRET: &str = "correct-horse";
 
-/// Subcommands that connect to the server and give up if it does not work. `elect` and `observe` go on trying.
-const EACH: [&[&str]; 7] = [
+/// Each subcommand that connects to the server.
+const EACH: [&[&str]; 9] = [
     &["run", "k", "true"],
     &["once", "k", "true"],
     &["info", "k"],
@@ -19,6 +19,8 @@ const EACH: [&[&str]; 7] = [
     &["metrics"],
     &["top"],
     &["release", "--force", "k"],
+    &["elect", "k", "v", "true"],
+    &["observe", "k"],
 ];
 
 fn ends(url: &str, arguments: &[&str]) -> Done {
