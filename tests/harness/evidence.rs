@@ -1,11 +1,12 @@
 //! Results of campaigns: a file for each run under `docs/evidence/`, and the tables of the documents that are
-//! rendered from these files.
+//! rendered from these files. The table of mutants is rendered with them.
 //!
 //! A table is between two lines of its page, `<!-- campaign NAME -->` and `<!-- end -->`.
 //! `scripts/campaign --render` writes it, and a test compares the page with the files.
 
 use crate::commit::exists;
 use crate::kind::workspace;
+use crate::mutants;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -133,6 +134,7 @@ fn rendered(page: &str, records: &[Record]) -> String {
             text += &match name {
                 "suites" => suites(records),
                 "failovers" => failovers(records),
+                "mutants" => mutants::table(),
                 other => panic!("there is no table {other:?}"),
             };
         }

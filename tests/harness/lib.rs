@@ -66,6 +66,7 @@ pub mod kind;
 pub mod launch;
 pub mod lines;
 pub mod module_file;
+pub mod mutants;
 pub mod observe;
 pub mod options;
 pub mod port;

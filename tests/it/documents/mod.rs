@@ -6,6 +6,7 @@ mod figures;
 use harness::commit::is_ancestor;
 use harness::evidence::{self, Record};
 use harness::kind::workspace;
+use harness::mutants::{self, Mutants};
 use harness::transcript::{Transcript, play, server_for};
 use harness::{Server, Value, cmd, docs};
 use std::collections::BTreeSet;
@@ -208,5 +209,9 @@ fn tables_of_runs_are_rendered_and_name_existing_commits() {
         let Record { suite, commit, violations, .. } = record;
         assert!(is_ancestor(&commit), "{suite}: {commit} is no commit of this branch");
         assert!(violations.is_empty(), "{suite}: {violations:?}");
+    }
+    for Mutants { file, commit, .. } in mutants::published() {
+        assert!(is_ancestor(&commit), "{file}: {commit} is no commit of this branch");
+        assert!(workspace().join(&file).exists(), "mutants of {file}, which is gone");
     }
 }
