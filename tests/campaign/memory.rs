@@ -1,5 +1,6 @@
 //! Memory that idle servers use, from round to round.
 
+use crate::report::Report;
 use harness::{Server, observe};
 use std::fmt;
 
@@ -25,6 +26,14 @@ impl Memory {
     fn quarters(&self) -> Vec<u64> {
         let rounds = self.0.len().div_ceil(4).max(1);
         self.0.chunks(rounds).map(median).collect()
+    }
+
+    /// Adds the number of rounds and the medians to the counters of the report.
+    pub(crate) fn publish(&self, report: &Report) {
+        report.add("rounds", self.0.len() as u64);
+        for (number, bytes) in self.quarters().into_iter().enumerate() {
+            report.add(&format!("bytes used, median of quarter {}", number + 1), bytes);
+        }
     }
 
     /// A message if memory grew from the second quarter to the last; `None` if not, or if there were too few

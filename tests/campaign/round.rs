@@ -152,8 +152,8 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     let mut number = 0;
     loop {
         let wants_pairs = coverage.least() < options.pairs;
-        let awaited = options.until.as_deref().into_iter().chain(rounds.finds);
-        let misses = awaited.clone().any(is_awaited)
+        let misses = options.until.as_deref().is_some_and(is_awaited)
+            || report.count(OVERLAPS) < rounds.finds
             || !due.borrow().is_empty()
             || floors.iter().any(is_below);
         let wants_more = wants_pairs || misses && Instant::now() < end + AWAITED;
@@ -180,6 +180,7 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
             memory.add(topology.servers());
         }
     }
+    memory.publish(report);
     memory.growth().into_iter().for_each(|grown| report.violation(grown));
     if number == 0 {
         report.violation("Little: no round was played");
@@ -210,7 +211,7 @@ fn demand(
         report.wants(AT_ONCE, u64::from(can_overlap));
         rounds.work.floors().iter().for_each(|(what, least)| report.wants(what, *least));
     }
-    rounds.finds.into_iter().for_each(|what| report.wants(what, 1));
+    report.wants(OVERLAPS, rounds.finds);
 }
 
 /// The figure of a run: its grants and its faults.

@@ -4,7 +4,7 @@
 //! a new version of a row.
 
 use crate::crashes::Durability;
-use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, STEP, STOPPED};
+use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, SLOTS_MOVED, STEP, STOPPED};
 use crate::processes::{self, Scenario};
 use crate::report::Report;
 use crate::scripts::{self, Script};
@@ -14,7 +14,6 @@ use crate::workload::{
     BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, RESULTS, SEMAPHORES, SETS, WIRE, Work,
 };
 use crate::{Options, promotion, round};
-use harness::evidence::OVERLAPS;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,9 +52,9 @@ pub(crate) struct Rounds {
     /// Faults of that class are drawn besides the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
-    /// Counter that must be at least one, in suites where overlaps must happen. It shows that the judge finds
-    /// them.
-    pub(crate) finds: Option<&'static str>,
+    /// Number of overlapping beliefs that the judge must find at least. Zero, except in suites without a
+    /// safeguard.
+    pub(crate) finds: u64,
 }
 
 /// Faults that must happen at least once in a run.
@@ -63,7 +62,7 @@ pub(crate) struct Rounds {
 pub(crate) enum Wants {
     /// All faults that can be drawn.
     All,
-    /// Faults that replace a primary, and faults of the suite's class.
+    /// Faults that replace a primary or move slots, and faults of the suite's class.
     Failovers,
     /// None.
     None,
@@ -80,7 +79,9 @@ impl Rounds {
     pub(crate) fn wanted(&self, faults: &[&'static Fault]) -> Vec<&'static Fault> {
         let is_wanted = |fault: &&&'static Fault| match self.wants {
             Wants::All => true,
-            Wants::Failovers => fault.failovers > 0 || fault.class != Class::Usual,
+            Wants::Failovers => {
+                fault.failovers > 0 || fault.name == SLOTS_MOVED || fault.class != Class::Usual
+            }
             Wants::None => false,
         };
         faults.iter().filter(is_wanted).copied().collect()
@@ -133,6 +134,9 @@ pub(crate) struct Suite {
     pub(crate) play: Play,
 }
 
+/// Number of overlapping beliefs that a suite without a safeguard must find at least.
+const FOUND: u64 = 3;
+
 /// Suffix of the name of a control. A control is the same suite without its safeguard.
 const CONTROL: &str = "/control";
 
@@ -166,7 +170,7 @@ const USUAL: Rounds = Rounds {
     without: &[],
     also: Class::Usual,
     wants: Wants::None,
-    finds: None,
+    finds: 0,
 };
 
 /// All commands on the wire, under all faults of keys, clients and servers.
@@ -239,7 +243,7 @@ fn rounds() -> Vec<Suite> {
         let rounds = move || Rounds { on, setting, promises, without, wants: Wants::All, ..USUAL };
         let control = control.map(|setting| {
             let promises = Nothing;
-            let rounds = Rounds { setting, promises, finds: Some(OVERLAPS), ..rounds() };
+            let rounds = Rounds { setting, promises, finds: FOUND, ..rounds() };
             suite(&format!("{name}{CONTROL}"), evidence, rounds)
         });
         [suite(name, evidence, rounds())].into_iter().chain(control)
@@ -261,15 +265,15 @@ fn emptied() -> impl Iterator<Item = Suite> {
             Rounds { on, setting, promises, also, wants, finds, ..USUAL }
         };
         let name = format!("empty/{place}");
-        let control = rounds(AllReplicas, Nothing, Some(OVERLAPS));
+        let control = rounds(AllReplicas, Nothing, FOUND);
         let control = suite(&format!("{name}{CONTROL}"), "13", control);
-        [suite(&name, "13", rounds(Quarantine, Beliefs, None)), control]
+        [suite(&name, "13", rounds(Quarantine, Beliefs, 0)), control]
     })
 }
 
 /// Locks that administrators delete, flush and evict: two clients may hold one, and nothing stale is written.
 fn strangers() -> Suite {
-    let (also, wants, finds) = (Class::Stranger, Wants::All, Some(OVERLAPS));
+    let (also, wants, finds) = (Class::Stranger, Wants::All, FOUND);
     let rounds = Rounds { promises: Tokens, without: &[STEP], also, wants, finds, ..USUAL };
     suite("strangers/single", "F20", rounds)
 }
@@ -307,7 +311,7 @@ fn others() -> Vec<Suite> {
             };
             // The leases of bound locks are longer than all clock steps.
             let without = if what == "bound" { &[] } else { without };
-            // On a single server all faults must happen; elsewhere those that replace a primary.
+            // On a single server all faults must happen; elsewhere those that replace a primary or move slots.
             let wants = if place == "single/default" { Wants::All } else { Wants::Failovers };
             let rounds = Rounds { on, setting, work, promises, without, wants, ..USUAL };
             suite(&format!("{what}/{place}"), "2", rounds)

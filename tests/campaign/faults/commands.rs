@@ -10,6 +10,8 @@ use std::time::Duration;
 
 const RESTARTED: &str = "all restarted in turn";
 
+pub(crate) const SLOTS_MOVED: &str = "slots moved there and back";
+
 pub(super) const FAULTS: &[Fault] = &[
     fault("CLIENT KILL", 2, anywhere, |at, moment, random| {
         kill_clients(&[at.primary(random)], moment);
@@ -33,7 +35,7 @@ pub(super) const FAULTS: &[Fault] = &[
         at.fail_over(moment, random);
     })
     .replaces(1),
-    fault("slots moved there and back", 2, on::<Nodes>, |at, moment, _| {
+    fault(SLOTS_MOVED, 2, on::<Nodes>, |at, moment, _| {
         let Some(nodes) = cast::<Nodes>(at) else { return };
         let home = nodes.home();
         let is_away = |node: &&Server| is_master(node) && node.port() != home.port();

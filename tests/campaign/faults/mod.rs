@@ -22,6 +22,7 @@ mod watcher;
 
 pub(crate) use beside::{BESIDE, Beside};
 pub(crate) use clocks::{HOUR, JUMP, STEP};
+pub(crate) use commands::SLOTS_MOVED;
 pub(crate) use harms::{KILLS, STOPPED};
 pub(crate) use options::settle;
 

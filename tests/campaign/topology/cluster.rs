@@ -10,7 +10,8 @@ use harness::{Server, cmd, observe, wait};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 300, 1000, 3000, 6000];
+/// Some leases are longer than a failover takes, about three seconds. Otherwise beliefs could not overlap.
+const LEASES_MS: [u64; 8] = [30, 50, 100, 300, 1000, 6000, 6000, 6000];
 
 /// Number of slots that move: the lowest ones.
 pub(crate) const MOVED: u32 = 8;
@@ -28,7 +29,7 @@ impl Nodes {
         Self::with(setting, true)
     }
 
-    /// A topology whose servers have no files.
+    /// A topology whose servers have neither snapshots nor append-only files: a restarted server is empty.
     pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
         Self::with(setting, false)
     }

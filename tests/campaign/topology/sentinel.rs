@@ -31,7 +31,7 @@ impl Watched {
         Self::with(setting, true)
     }
 
-    /// A topology whose servers have no files.
+    /// A topology whose servers have neither snapshots nor append-only files: a restarted server is empty.
     pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
         Self::with(setting, false)
     }
