@@ -193,3 +193,31 @@ fn commits(text: &str) -> impl Iterator<Item = &str> {
     let pairs = words.clone().zip(words.skip(1)).filter(|(at, _)| *at == "at").map(|(_, it)| it);
     pairs.filter(|it| it.len() >= 7 && it.chars().all(|c| c.is_ascii_hexdigit()))
 }
+
+/// The commits in a table: words of seven or eight hexadecimal digits, with a letter and a number among them.
+fn in_table(page: &str) -> BTreeSet<&str> {
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let words = rows.flat_map(|row| row.split(|c: char| !c.is_ascii_alphanumeric()));
+    let is_commit = |word: &&str| {
+        let has = |is: fn(&char) -> bool| word.chars().any(|c| is(&c));
+        let is_hex = word.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c));
+        (7..=8).contains(&word.len())
+            && is_hex
+            && has(char::is_ascii_digit)
+            && has(char::is_ascii_lowercase)
+    };
+    words.filter(is_commit).collect()
+}
+
+#[test]
+fn commits_in_tables_are_of_this_branch() {
+    let named =
+        in_table("| a bug | fixed in 3af2860, 1000000 times |\nnot a table: 4b30a07\n| deadbee |");
+    assert_eq!(named, BTreeSet::from(["3af2860"]));
+    for name in ["docs/evidence.md", "docs/operations.md", "docs/guarantees.md"] {
+        let page = read(&workspace().join(name));
+        let named = in_table(&page);
+        let unknown: Vec<_> = named.iter().filter(|commit| !is_ancestor(commit)).collect();
+        assert!(unknown.is_empty(), "{name}: {unknown:?} are no commits of this branch");
+    }
+}
