@@ -128,7 +128,7 @@ fn server(needs: Needs) -> Server {
     options.module_config("max-waiters-per-key", 100_000).start()
 }
 
-/// Acquires the lock with that protocol, for the program that produces the result.
+/// Acquires the lock with the protocol `by`. This process acts as the program that produces the result.
 fn take(control: &mut Connection, by: &str) {
     match by {
         "kvlock" => control.call(cmd!["LOCK.ACQUIRE", LOCK, "maker", LEASE_MS]),

@@ -433,8 +433,9 @@ pub(crate) fn client(results: &Results) -> String {
 /// The origin of the figures: machine, versions and settings.
 pub(crate) fn provenance(results: &Results) -> String {
     let elsewhere = results.elsewhere(None).unwrap_or(f64::NAN);
+    let plural = if results.rounds == 1 { "" } else { "s" };
     let mut text = format!(
-        "`{}`, {} rounds in {:.0} minutes. Figures are medians of the rounds (smallest–largest). \
+        "`{}`, {} round{plural} in {:.0} minutes. Figures are medians of the rounds (smallest–largest). \
          Other programs used {:.0} % of the machine meanwhile.{}\n\n| | |\n|---|---|\n",
         results.command,
         results.rounds,

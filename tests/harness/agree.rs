@@ -39,9 +39,9 @@ pub fn data(server: &Server) -> Vec<String> {
     data
 }
 
-/// Returns whether two servers have different data, as returned by [`data`]. If the digests are equal, a key that
-/// is listed for one server only has expired between the two lists. A digest does not include expiry times, so
-/// these are compared for the keys in both lists.
+/// Returns whether two servers have different data, as returned by [`data`]. Expiry times are not part of the
+/// digest, so they are compared for each key that both servers list. A key that one server does not list is no
+/// difference if the digests are equal: it expired while the lists were read.
 #[must_use]
 pub fn differ(one: &[String], other: &[String]) -> bool {
     fn key(line: &str) -> Option<(&str, &str)> {

@@ -1,4 +1,4 @@
-//! Counts the operations that were in flight during each fault.
+//! Counts, for each kind of fault, how many of these faults happened while each kind of operation was in flight.
 
 use crate::history::{Call, Outcome, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,8 @@ impl Coverage {
         Self(faults.map(|name| (name, [0; OPERATIONS.len()])).collect())
     }
 
-    /// Adds the operations that were in flight during each fault. Each operation counts once for each fault.
+    /// Adds the kinds of operations that were in flight during each fault. Each kind counts at most once for each
+    /// fault.
     pub fn add(&mut self, faults: &[(&'static str, Span)], calls: &[Call], cancels: &[Span]) {
         let spans = spans(calls, cancels);
         for (name, fault) in faults {
@@ -145,7 +146,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
     calls.iter().filter_map(|call| expiry(call)).collect()
 }
 
-/// Whether a waiter may get what this call releases or takes away.
+/// Whether this call may end the wait of another client: a release, a countdown or a break.
 fn frees(call: &Call) -> bool {
     call.request == Request::Break || gives_back(&call.request)
 }

@@ -135,7 +135,8 @@ pub enum Outcome {
     },
     /// The owner does not have the lock: nil, or the error `MISMATCH`. For a wait, nil is the timeout.
     Refused,
-    /// The owner's wait was ended by a `LOCK.CANCEL`: also nil.
+    /// The owner's wait was ended by a cancel (`LOCK.CANCEL`, or the same command of another family), or may have
+    /// been. The reply is nil; through a session, the outcome is `cancelled`.
     Withdrawn,
     /// A lock or permits were released, or a latch was counted down.
     Released {

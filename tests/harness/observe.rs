@@ -89,7 +89,8 @@ pub fn wait_for_replica(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
-/// Waits until a replica follows its primary, however much the primary writes.
+/// Waits until the link of a replica to its primary is up. Unlike [`wait_for_replica`], also returns while the
+/// primary goes on writing.
 pub fn wait_for_replica_link(replica: &mut Connection) {
     wait::until("the replica follows its primary", 3 * PATIENCE, || {
         let link = info_field(replica, "master_link_status");

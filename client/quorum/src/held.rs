@@ -5,11 +5,13 @@
 //!
 //! ```text
 //!   server 1  ├──────────────────────────┤ until
-//!   server 2  ├───────────────────────────────┤        the majority-th best
-//!   server 3  ├─────────────────────┤──────────────────── is the end of all
+//!   server 2  ├───────────────────────────────┤
+//!   server 3  ├─────────────────────┤
 //!   server 4  lost
 //!   server 5  could not be reached
 //! ```
+//!
+//! The lock ends when the majority-th longest lease ends: here, with a majority of three, that of server 3.
 //!
 //! - **Q1** At every moment from the grant until the loss a majority of parts was held without a gap. A
 //!   part that is acquired later, or again, counts only if the others are a majority without it. Then there

@@ -88,7 +88,8 @@ impl Addition<'_> {
         (sent, answer.await)
     }
 
-    /// Renews the lock for the longest lease that any guard requests. Returns when the renewal was sent.
+    /// Renews the lock for the longest lease that any guard requests, and waits for the reply. Returns the time at
+    /// which the renewal was sent.
     async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
         let all_want = |sent| lease.longest(sent).unwrap_or_default().max(first.length);

@@ -302,7 +302,8 @@ impl<P> Table<P> {
         !self.bindings.forgotten.is_empty()
     }
 
-    /// Returns a binding that needs work now. Report the result with
+    /// Returns a binding to release now because its session has ended or its release was refused
+    /// before, or to check because its lease may have ended. Report the result with
     /// [`Self::release_bound`], [`Self::release_bound_permits`], [`Self::stays_bound`],
     /// [`Self::not_bound`] or [`Self::refused_to_release`].
     pub fn next_bound(&mut self, now: Now) -> Option<Bound> {

@@ -84,7 +84,7 @@ impl<P> Table<P> {
             self.queues.step_in(id);
         }
         let after = self.queues.head(queue);
-        // The new head may be served now, and so may sets beside the line.
+        // The new head may be served now. So may waiters for sets that have places beside the line.
         let may_be_served = after.filter(|_| before != after);
         let may_be_served =
             may_be_served.is_some_and(|(front, wants)| front == id || wants != want);

@@ -32,7 +32,8 @@ pub(crate) struct Queue {
     pub(crate) len: usize,
     /// The next look at the lock, as planned on the agenda.
     pub(crate) look: Option<Look>,
-    /// The cause to report if that look finds the lock free.
+    /// The cause to report if the lock is next found free, by that look or by a command. In a queue
+    /// of observers: the cause of the next change.
     pub(crate) cause: Cause,
     /// `true` if the latch of this queue has opened, so that all its waiters must be answered.
     pub(crate) is_released: bool,

@@ -58,10 +58,10 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. A request is a repetition if `HOLDS` is what its
-/// owner holds of the first lock. A request through a session without `HOLDS` is a repetition if
-/// the owner holds the first lock at all. In a repetition, locks that the owner holds get no
-/// further hold.
+/// Returns one request for each lock of a set. The request is a repetition if `HOLDS` equals the
+/// number of holds that the owner has of the first lock. Through a session and without `HOLDS`, it
+/// is a repetition if the owner holds the first lock at all. See [`Member::part`] for what a
+/// repetition changes.
 pub(crate) fn parts<'m, 'r>(
     members: &'m [Member<'_>],
     request: &'m Acquire<'r>,

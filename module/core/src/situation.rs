@@ -61,8 +61,8 @@ impl Situation<'_> {
         holds.is_some_and(|holds| left_after(release, holds).is_none())
     }
 
-    /// Returns whether a new token for this lock would be a guess. `stored` is the token in the
-    /// hash, if it is valid.
+    /// Returns whether nothing is known that a new token for this lock must exceed: the floor is
+    /// unknown, and the hash has no valid token. `stored` is the token in the hash, if it is valid.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()
     }

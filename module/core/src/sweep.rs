@@ -1,6 +1,7 @@
-//! Plans looks at all keys with waiters, in one or all databases. This is needed after a flush, a
-//! `SWAPDB` or a load, because any key may have changed; after the clock was set back, because
-//! planned looks would be too late; and at the end of a quarantine, because grants are possible.
+//! Plans a look at each key with waiters, in one or all databases. A look reads the key and grants
+//! what can be granted. This is needed after a flush, a `SWAPDB` or a load, because any key may have
+//! changed; after the clock was set back, because planned looks would be too late; and at the end of
+//! a quarantine, because grants are possible.
 //!
 //! There may be a million of these keys, so looks are planned for some of them at a time.
 

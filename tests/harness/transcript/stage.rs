@@ -30,7 +30,7 @@ pub(super) struct Stage<'a> {
     servers: &'a [(&'a str, &'a Server)],
     clock: Option<&'a Clock>,
     protocol: u8,
-    /// A connection to each server that is never blocked.
+    /// One connection to each server, on which no blocking command is sent.
     controls: Vec<Connection>,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,

@@ -7,11 +7,13 @@ use std::fmt;
 
 /// A lock.
 pub(crate) type Key = usize;
-/// Number of a client, and number of a server.
+/// Number of a client.
 pub(crate) type ClientId = usize;
+/// Number of a server.
 pub(crate) type ServerId = usize;
-/// Number of a connection, and number of a request.
+/// Number of a connection.
 pub(crate) type ConnId = usize;
+/// Number of a request.
 pub(crate) type CallId = u64;
 
 /// The owner of one acquisition.
