@@ -34,7 +34,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     let mut violations = Vec::new();
     let notes = &round.notes;
     let seen = notes.seen();
-    let mut judged = without_lost_latches(calls, &seen, notes);
+    let whole = without_lost_latches(calls, &seen, notes);
+    let mut judged = whole.clone();
     if promises != Promises::EveryRule {
         judged.iter_mut().for_each(shorten);
     }
@@ -82,7 +83,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
         }
     }
     if promises >= Promises::NoOverlap && promises != Promises::EveryRule {
-        violations.extend(stale(&judged, &seen));
+        violations.extend(stale(&whole, &seen));
     }
     if promises != Promises::EveryRule {
         violations.extend(left_at_latches(&judged, &seen, notes));
@@ -117,15 +118,16 @@ fn shorten(call: &mut Call) {
 }
 
 /// Re-entries, renewals and releases that succeeded although the lease was over or another owner had the
-/// lock. A round with bound locks is not judged, since the end of their sessions is unknown.
-fn stale(judged: &[Call], seen: &Seen) -> Vec<String> {
-    let is_bound = |call: &&Call| {
-        call.request.asks() && call.request.lease().is_none_or(|lease| lease.is_zero())
+/// lock. Leases are not shortened here: the client has extended an offer at once, or has lost it. A round with
+/// bound locks is not judged, since the end of their sessions is unknown.
+fn stale(whole: &[Call], seen: &Seen) -> Vec<String> {
+    let is_bound = |call: &Call| {
+        call.request.asks() && call.request.lease().is_none_or(|lease| lease == BOUND_LEASE)
     };
-    if judged.iter().any(|call| is_bound(&call)) {
+    if whole.iter().any(is_bound) {
         return Vec::new();
     }
-    let all: Vec<Call> = judged.iter().chain(&seen.renewals).cloned().collect();
+    let all: Vec<Call> = whole.iter().chain(&seen.renewals).cloned().collect();
     let found = check(&all, &Limits { slack: STALE_SLACK, prompt: AGES });
     let found = found.into_iter().filter(|it| it.rule == Rule::Stale);
     found.map(|violation| violation.to_string()).collect()
@@ -280,6 +282,23 @@ mod tests {
         }
         assert_eq!(judge(Promises::Tokens, &round, &calls), [""; 0]);
         assert_eq!(round.notes.report.count("two believed to hold a lock"), 2);
+    }
+
+    #[test]
+    fn a_waiter_may_release_until_its_whole_lease_is_over() {
+        let (round, s) = (round(), Duration::from_secs);
+        let released_after = |after| {
+            let request = Request::Acquire { lease: s(6), timeout: Some(s(1)) };
+            let granted = Outcome::Granted { token: 1, holds: 1 };
+            let released = Outcome::Released { left: 0 };
+            let calls = [
+                Call::new(("k", "one"), request, s(0), (s(1), granted)),
+                Call::new(("k", "one"), Request::Release, s(1) + after, (s(2) + after, released)),
+            ];
+            judge(Promises::NoOverlap, &round, &calls)
+        };
+        assert_eq!(released_after(2 * OFFER), [""; 0]);
+        assert!(released_after(s(7))[0].starts_with("Stale: "));
     }
 
     #[test]
