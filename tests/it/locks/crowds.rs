@@ -3,6 +3,7 @@
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;
+use harness::clock::Clock;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 use std::process::Command;
 
@@ -57,6 +58,41 @@ fn many_waiting_sharers_are_granted_in_batches(kind: Kind) {
     assert_eq!(eye.run("LOCK.INFO k").field("holders").integer(), READERS);
 }
 
+const DEAD: i64 = 50_000;
+
+/// Highest number of dead readers that may be removed between two commands of another client. It covers
+/// several turns, too.
+const REMOVED: i64 = 8_192;
+
+/// All leases but one end at the same moment, and the live reader releases. The server removes the dead readers
+/// in steps, with other commands in between.
+fn a_writer_is_granted_behind_a_crowd_of_dead_readers(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    let (mut eye, mut writer, mut crowd) = (server.connect(), server.connect(), server.connect());
+    token(&eye.call(cmd!["LOCK.ACQUIRE", "k", "alive", 10 * LONG, "SHARED"]));
+    let batch = 1_000_i64;
+    for first in (0..DEAD / batch).map(|number| number * batch) {
+        let readers = first..first + batch;
+        let acquire = |reader| format!("LOCK.ACQUIRE k reader-{reader} {LONG} SHARED\r\n");
+        crowd.send_raw(readers.clone().map(acquire).collect::<String>().as_bytes());
+        readers.for_each(|_| assert!(!arrival(&mut crowd).is_error()));
+    }
+    wait_in_queue(&mut writer, &mut eye, "k", "writer");
+    clock.begin_to_set(i64::try_from(LONG).unwrap() + 1000);
+    assert_eq!(eye.run("LOCK.RELEASE k alive SHARED"), Value::Integer(0));
+    let (mut before, mut steps) = (DEAD, 0);
+    while before > batch {
+        let left = eye.run("HLEN k").integer();
+        assert!(before - left <= REMOVED, "{} were removed at once", before - left);
+        steps += i32::from(left < before);
+        before = left;
+    }
+    assert!(steps > 1);
+    assert!(!arrival(&mut writer).is_error());
+    expect_unharmed(&server);
+}
+
 const MANY: i64 = 3000;
 
 /// Raises the limit of open files of this process to the machine's maximum. The servers that it starts
@@ -101,5 +137,6 @@ fn the_last_of_thousands_of_killed_waiters_gets_the_lock(kind: Kind) {
 on_each_server!(
     a_constantly_shared_lock_keeps_few_dead_sharers,
     many_waiting_sharers_are_granted_in_batches,
+    a_writer_is_granted_behind_a_crowd_of_dead_readers,
     the_last_of_thousands_of_killed_waiters_gets_the_lock,
 );
