@@ -7,8 +7,8 @@
 //! the permit before the client.
 //!
 //! When the last of a client, its locks and its guards is dropped, the drop waits until the outstanding
-//! releases are answered. It waits for five seconds at most. So a lock is free when `main` returns. On a
-//! thread of an async runtime the drop does not wait.
+//! releases are answered. It waits for five seconds at most. So a lock is free when `main` returns,
+//! unless the server does not answer. On a thread of an async runtime the drop does not wait.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), kvlock::Error> {

@@ -103,7 +103,7 @@
 //!
 //! | | to the holder | to the others |
 //! |---|---|---|
-//! | the holder's process dies | | the next waiter has the lock when the lease ends |
+//! | the holder's process dies | | the next waiter has the lock when the lease ends, or earlier if the lock is [bound](Lock::bound) |
 //! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
 //! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
 //! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
@@ -140,7 +140,8 @@
 //! copy the empty data set, and all locks would be free.
 //!
 //! The server's `kvlock.quarantine-ms` needs no replicas. With it, no new lock is granted for that time after
-//! each failover, or after a start that may have lost grants. Acquires wait in the queue until then.
+//! each failover, or after a start that may have lost grants. Acquires that may wait are queued
+//! until then.
 //!
 //! # Cluster
 //!
@@ -209,7 +210,7 @@
 //! | `kvlock_client_wait_seconds` | histogram: time from the call until the lock or the permits were held. Calls without a grant are not counted |
 //! | `kvlock_client_hold_seconds` | histogram: time from the grant until the lock or the permits were released or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
 //! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
-//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that were dropped |
+//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that ended without a guard and are cleaned up |
 //! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses |
 //! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!
