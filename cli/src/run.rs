@@ -403,7 +403,7 @@ async fn acquire(
     Ok(guard.map(Held::Lock))
 }
 
-/// Returns the exit for a signal that arrived while no command ran.
+/// Returns the exit of this process for a signal that asked it to end.
 pub(crate) fn ended_by(received: ReceivedSignal) -> Exit {
     if received.typed && received.signal == Signal::SIGINT {
         return Exit::Interrupt { alone: false };

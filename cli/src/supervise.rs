@@ -164,7 +164,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends the group before another owner can hold the lock.
+    /// Ends the group. If the lock was lost because its lease was not renewed, the group ends
+    /// before another owner can hold the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
         // The signal is sent before the message and before everything else.
         self.child.signal(Signal::SIGTERM);

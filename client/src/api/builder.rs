@@ -131,11 +131,12 @@ impl Builder {
     /// lost if its lease ends before one succeeds. A reply that the lock is lost counts at once, without
     /// confirmation.
     ///
-    /// The cost is one more round trip for each acquire, on a connection where the server confirms one
-    /// acquire after the other. At each node a client acquires no more locks per second than its replicas can
-    /// confirm in turn: 1,000 if a confirmation takes a millisecond. Renewals have a connection of their own
-    /// too, and are confirmed in batches of up to 500. While a replica is down, each batch waits for the
-    /// timeouts of the batches before it. Several clients share that load.
+    /// The cost is one more round trip for each acquire, and one more connection to each node, on
+    /// which the server confirms one acquire after the other. At each node a client acquires no
+    /// more locks per second than its replicas can confirm in turn: 1,000 if a confirmation takes a
+    /// millisecond. Renewals use the same connection, and are confirmed in batches of up to 500.
+    /// While a replica is down, each batch and each acquire waits for the timeouts of those before
+    /// it. Each client has a connection of its own for this.
     ///
     /// The server counts connections: a replica that reconnects before the primary has dropped its old
     /// connection (`repl-timeout` at most) may count twice. For the guarantees see

@@ -13,8 +13,9 @@
 //!
 //! If the last acquire of a lock found it taken, the next one that may wait sends `LOCK.WAIT` at once.
 //!
-//! Each command that may be granted belongs to a [`Claim`], so an acquire can be dropped at any point. Each
-//! such command has `HOLDS`, so it can be sent again after a lost answer.
+//! Each command of an acquire that may be granted belongs to a [`Claim`], so an acquire can be
+//! dropped at any point. The command names the resulting number of holds (`HOLDS`), so it can be
+//! sent again after a lost answer.
 
 pub(crate) mod claim;
 pub(crate) mod wait;

@@ -155,7 +155,7 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// Returns the runtime on which some node last began to connect.
+    /// Returns the runtime of the last attempt to connect to some node.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }
@@ -243,8 +243,8 @@ impl Cluster {
         looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
     }
 
-    /// Refreshes the slot map. If the last refresh began after `asked`, or less than `fresh` before, returns
-    /// its outcome instead.
+    /// Refreshes the slot map. If the last refresh began after `asked`, or less than `fresh` before
+    /// it, returns the outcome of that refresh instead.
     async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
         let mut last = self.looks.lock().await;
         if let Some(Look { began, outcome }) = &*last

@@ -199,8 +199,9 @@ pub trait AsyncLockCommands {
     /// Releases one hold. The last one frees the lock or hands it to the first waiter.
     ///
     /// Returns the number of holds that are left, 0 if the lock is free or handed over. `None` means that
-    /// this owner does not hold the lock: it never did, has released it, or its lease has ended. A release
-    /// that leaves holds does not change the lease. Works when the server is out of memory.
+    /// this owner does not hold the lock, for example because it has released the lock, or because
+    /// its lease has ended. A release that leaves holds does not change the lease. Works when the
+    /// server is out of memory.
     ///
     /// # Errors
     ///

@@ -52,7 +52,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// The lock given to an owner.
+/// A grant of the lock, as the server replies it to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {

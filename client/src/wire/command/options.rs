@@ -58,8 +58,8 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Sets the owner's value, for example the address of a leader: up to 1,024 bytes. `LOCK.INFO` and
-    /// observers of the lock return it.
+    /// Sets the value of an exclusive owner, for example the address of a leader: up to 1,024
+    /// bytes. `LOCK.INFO` and observers of the lock return it. A shared lock has no value.
     pub fn value(mut self, value: &'a [u8]) -> Self {
         self.value = Some(value);
         self
