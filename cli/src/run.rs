@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Time from the end of this process until the server releases the locks that are bound to this process. Also
-/// stated in `--help`.
+/// Time after which the server releases the locks that are bound to this process, if the process
+/// dies or cannot reach the server. Also stated in `--help`.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Shortest lease. A shorter one would leave no time to stop the command before the lease ends.

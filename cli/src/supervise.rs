@@ -33,7 +33,8 @@ const CHECK: Duration = Duration::from_millis(20);
 /// Durations around the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Time from the loss of the lock until the server can free the lock.
+    /// Time from the moment at which a lease that is not renewed counts as lost until the server
+    /// can free the lock.
     pub(crate) margin: Duration,
     /// Time from SIGTERM to SIGKILL.
     grace: Duration,

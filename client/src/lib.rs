@@ -52,9 +52,10 @@
 //! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
 //! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe at the same
 //! time that they hold the same exclusive lock. The conditions: clocks run at rates that differ by less than
-//! 1 %, and the server loses no data. The guarantee holds when replies are late, connections break, or a
-//! machine is suspended. A lease is counted from a moment no later than its start at the server, on a
-//! [clock](Clock) that counts suspend.
+//! 1 %, the server loses no data, and no client deletes the key or forces the release. The
+//! guarantee holds when replies are late, connections break, or a machine is suspended. A lease is
+//! counted from a moment no later than its start at the server, on a [clock](Clock) that counts
+//! suspend.
 //!
 //! The guarantee does not cover **the work of a client**. The client can be paused for any time between the
 //! check and a write, and then write as if it still held the lock. Only the resource that is written to can
@@ -157,7 +158,7 @@
 //! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once. The old node ends the waits, and the clients wait in the queue of the new node, in order of arrival there |
 //! | a slot is migrating | each lock is requested from the node that has it (`ASK`). The new node may refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) returns the error |
 //! | a replica takes over | as after a [failover](#failover): waits start again there, all held locks are renewed at once, and the answer shows which of them the new node does not know: these are lost |
-//! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map. Otherwise it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. When another node has taken over, no call waits for the old one |
+//! | a node hangs, with connections open | while the client has a session at a node, it asks the nodes every two seconds for the slot map. Otherwise it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. When another node has taken over, no call waits for the old one |
 //! | a node has lost all its slots | calls in flight there end, and are repeated at the nodes that serve the slots |
 //! | the cluster is down, or a slot is not served | waiting acquires retry for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
 //!

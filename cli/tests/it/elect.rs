@@ -28,7 +28,8 @@ fn leaders(observer: &Started) -> Vec<(u64, String)> {
     leads.map(|words| (words[1].parse().unwrap(), words[3].to_owned())).collect()
 }
 
-/// Waits for the leader after the first `before`, and returns its value and its command.
+/// Waits until the observer has printed more than `before` leaders. Returns the value and the
+/// command of the last one.
 fn next(stage: &Stage, observer: &Started, before: usize) -> (String, Process) {
     let value = wait::until("another leads", SOON, || match &leaders(observer)[..] {
         seen if seen.len() > before => Ok(seen[seen.len() - 1].1.clone()),

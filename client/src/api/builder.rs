@@ -64,14 +64,15 @@ impl Builder {
     /// returned. Default: no. Then the full lease is set when the lock has been held for two thirds of a
     /// second. That saves a round trip, and a command for each lock that is held for less.
     ///
-    /// A waiter is granted a lock for two seconds, which limits the cost of a dead waiter. Without the
-    /// confirmation the guard counts on that time, less the [`margin`](Self::margin), until the first
-    /// renewal. So the lock is lost if all threads of the runtime are blocked for longer right after the
-    /// acquire. It is also lost if the server cannot be reached for that long.
+    /// A waiter is granted a lock for at most two seconds, which limits the cost of a dead waiter.
+    /// Without the confirmation the guard counts on that time, less the [`margin`](Self::margin),
+    /// until the first renewal. So the lock is lost if all threads of the runtime are blocked for
+    /// longer right after the acquire. It is also lost if the server cannot be reached for that
+    /// long.
     ///
     /// These are always confirmed: grants that [replicas](Self::min_replicas) must confirm, and grants of
-    /// which less than half may be left. Less than half is left after waits of more than about 45
-    /// s, since 1 % of the wait is deducted for clocks that differ. A lease of more than two
+    /// which less than half may be left. After a wait of more than about 45 s less than half is
+    /// left, since 1 % of the wait is deducted for clocks that differ. A lease of more than two
     /// seconds is also confirmed if it is [fixed](crate::Lock::fixed_lease), or if the margin is
     /// more than half a second.
     ///
@@ -140,7 +141,7 @@ impl Builder {
     ///
     /// The server counts connections: a replica that reconnects before the primary has dropped its old
     /// connection (`repl-timeout` at most) may count twice. For the guarantees see
-    /// [Failover](crate#failover).
+    /// [Failover](crate#failover). The user (ACL) needs the right to `WAIT`.
     pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
         let replicas = Replicas { at_least, timeout, all: false };
         self.settings.replicas = (at_least > 0).then_some(replicas);

@@ -57,7 +57,7 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) slot: Option<&'a OwnerSlot>,
     /// Value of the owner.
     pub(crate) value: Option<&'a Arc<[u8]>>,
-    /// Key of a result that makes the lock unnecessary.
+    /// Key of a result that makes the lock unnecessary: the ready-key.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
     /// `true` if the lock is bound right after the grant. The binding sets the full lease.
     pub(crate) bound: bool,

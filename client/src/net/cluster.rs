@@ -3,7 +3,7 @@
 //! ```text
 //!   MOVED ──► update that slot ────────────►┌───────────────────────────┐
 //!   no answer, READONLY, CLUSTERDOWN ──────►│ look: CLUSTER SLOTS, INFO │──► slots ─► nodes
-//!   a call waits ────► every two seconds ──►│ of one node that answers  │
+//!   a session is open ► every two seconds ─►│ of one node that answers  │
 //!                                           └───────────────────────────┘
 //! ```
 //!
@@ -36,7 +36,8 @@ use tokio::time::{Instant, sleep, timeout};
 /// Time that one node has to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Interval of refreshes while a call waits at a node: a node that hangs sends no error.
+/// Interval of refreshes while the client has a session at a node: a node that hangs sends no
+/// error.
 const ROUND: Duration = Duration::from_secs(2);
 
 /// If a refresh is requested less than this after the last one began, the outcome of the last refresh is

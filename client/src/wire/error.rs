@@ -45,8 +45,8 @@ pub enum Error {
     /// The time limit of [`OnceKey::acquire_within`](crate::OnceKey::acquire_within) passed without the
     /// result or the lock, for example because another client still works on the result.
     NotInTime,
-    /// The limit of waiters, sessions or bound locks is reached: either the limit of the server, or
-    /// this user's share of it.
+    /// A limit of waiters, sessions or bound locks is reached: of the server, of this lock, or of
+    /// this user.
     QueueFull,
     /// Fewer replicas acknowledged in time than [`Builder::min_replicas`](crate::Builder::min_replicas) or
     /// [`Builder::all_replicas`](crate::Builder::all_replicas) requires. A new grant has been released again.
