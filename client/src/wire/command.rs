@@ -134,9 +134,10 @@ pub trait AsyncLockCommands {
     ///
     /// # Errors
     ///
-    /// `QUEUEFULL` if a limit on waiters is reached; `DEADLOCK` if owners would wait for each other in a circle; `UNBLOCKED` if the wait was taken over or the
-    /// server became a replica; `TRYAGAIN` if the server is draining or the slot moved; otherwise
-    /// the errors of `lock_acquire`.
+    /// `QUEUEFULL` if a limit on waiters is reached; `DEADLOCK` if owners would wait for each other
+    /// in a circle; `UNBLOCKED` if the wait was taken over or the server became a replica;
+    /// `TRYAGAIN` if the server is draining or the slot moved; otherwise the errors of
+    /// `lock_acquire`.
     ///
     /// # Cancel safety
     ///
