@@ -36,7 +36,7 @@ const ANSWER_MIN: Duration = Duration::from_secs(2);
 /// Extra time for the server to answer that a wait has timed out.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Time for the clean-up at the end.
+/// Time for the clean-up at the end, and for a release after a signal.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// Longest time for which this process retries a call that a busy server refuses.

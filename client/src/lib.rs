@@ -116,7 +116,7 @@
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
 //! | a script keeps the server busy | commands that are answered with `BUSY` are retried; held locks last as long as their leases | served as soon as the script has ended |
-//! | an answer is lost | the command is repeated over a new connection; the two commands have the effect of one | |
+//! | an answer is lost | an acquire, a release or a renewal by the watchdog is repeated over a new connection; the two commands have the effect of one. Other calls may return the error | |
 //!
 //! # Failover
 //!

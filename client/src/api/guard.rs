@@ -345,8 +345,8 @@ impl Guard {
 
     /// Ends this guard without releasing the lock. The owner holds the lock until its lease ends. Before
     /// that, another process that knows [`owner`](Held::owner) and [`token`](Self::token) can take it over
-    /// with [`Lock::adopt`](crate::Lock::adopt). Returns the time that is left for that. Call
-    /// [`extend`](Self::extend) first if it takes longer.
+    /// with [`Lock::adopt`](crate::Lock::adopt). Returns the time that is left for that. If the
+    /// other process needs more time, call [`extend`](Self::extend) first.
     ///
     /// # Errors
     ///

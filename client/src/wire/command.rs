@@ -82,8 +82,8 @@ pub trait AsyncLockCommands {
     lock_acquire(key, owner, lease: Duration) -> Option<Grant> =
         request::acquire(Mode::Alone, key, owner, lease, None);
 
-    /// [`lock_acquire`](Self::lock_acquire) with options: shared, or with the resulting number of holds,
-    /// which makes a repetition harmless. See [`AcquireOptions`].
+    /// [`lock_acquire`](Self::lock_acquire) with [`AcquireOptions`]: for example shared, or with
+    /// the resulting number of holds, which makes a repetition harmless.
     ///
     /// # Errors
     ///
@@ -230,8 +230,8 @@ pub trait AsyncLockCommands {
     lock_release(key, owner) -> Option<u64> =
         Ok(request::release(Mode::Alone, key, owner, GiveBack::One));
 
-    /// [`lock_release`](Self::lock_release) with [`ReleaseOptions`]: releases all holds, or one so that a
-    /// given number remains, exclusive or shared. With either option a repetition is harmless.
+    /// [`lock_release`](Self::lock_release) with [`ReleaseOptions`]: for example releases a share,
+    /// all holds, or one hold so that a given number remains.
     ///
     /// # Errors
     ///

@@ -92,7 +92,8 @@ impl<'a> AcquireOptions<'a> {
     }
 }
 
-/// Options of a release: the holds to release. Default: one exclusive hold.
+/// Options of a release: the holds to release, and a result to store. Default: one exclusive hold,
+/// and no result.
 ///
 /// # Examples
 ///
