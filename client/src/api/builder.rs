@@ -88,9 +88,9 @@ impl Builder {
     /// ms to one minute. Default: 5 s.
     ///
     /// When a client dies or cannot reach the server, its places in queues are kept and its
-    /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of this
-    /// time, the client sends a heartbeat to each server where it waits, observes or has bound
-    /// locks, or did so within the last minute.
+    /// [bound](crate::Lock::bound) locks are held for this time. The client sends a heartbeat at
+    /// intervals of a tenth of this time. It goes to each server where the client waits, observes
+    /// or has bound locks, and for up to a minute longer.
     ///
     /// Set it to more than the longest pause of the process, and to more than a restart of the
     /// server takes. Bound locks can be lost after a silence of eight tenths of it, less the
