@@ -100,8 +100,8 @@ impl Job {
         }
     }
 
-    /// Gets the stored result, or runs the command and stores its output. Also returns whether the output of
-    /// the command was written to stdout.
+    /// Gets the stored result, or runs the command and stores its output. Also returns the outcome
+    /// of writing the output of the command to stdout.
     async fn make(
         &mut self,
         once: &OnceKey,

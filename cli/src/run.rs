@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Time from the end of this process until the server releases the locks that are bound to this process. Also
-/// stated in `--help`.
+/// Time after which the server releases the locks that are bound to this process, if the process
+/// dies or cannot reach the server. Also stated in `--help`.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Shortest lease. A shorter one would leave no time to stop the command before the lease ends.
@@ -36,7 +36,7 @@ const ANSWER_MIN: Duration = Duration::from_secs(2);
 /// Extra time for the server to answer that a wait has timed out.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Time for the clean-up at the end.
+/// Time for the clean-up at the end, and for a release after a signal.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// Longest time for which this process retries a call that a busy server refuses.
@@ -403,7 +403,7 @@ async fn acquire(
     Ok(guard.map(Held::Lock))
 }
 
-/// Returns the exit for a signal that arrived while no command ran.
+/// Returns the exit of this process for a signal that asked it to end.
 pub(crate) fn ended_by(received: ReceivedSignal) -> Exit {
     if received.typed && received.signal == Signal::SIGINT {
         return Exit::Interrupt { alone: false };

@@ -33,7 +33,8 @@ const CHECK: Duration = Duration::from_millis(20);
 /// Durations around the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Time from the loss of the lock until the server can free the lock.
+    /// Time from the moment at which a lease that is not renewed counts as lost until the server
+    /// can free the lock.
     pub(crate) margin: Duration,
     /// Time from SIGTERM to SIGKILL.
     grace: Duration,
@@ -164,7 +165,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends the group before another owner can hold the lock.
+    /// Ends the group. If the lock was lost because its lease was not renewed, the group ends
+    /// before another owner can hold the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
         // The signal is sent before the message and before everything else.
         self.child.signal(Signal::SIGTERM);

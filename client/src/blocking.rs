@@ -2,13 +2,13 @@
 //!
 //! Each [`Client`] has a thread that renews and releases its locks. Its calls block. The types here
 //! dereference to the async [`Client`](crate::Client) and [`Guard`](crate::Guard), and so to
-//! [`Held`](crate::Held): use their methods that send nothing directly. For other async methods, block with
-//! [`Client::wait_for`]. The client's thread releases what such a method returns, for example a permit: drop
-//! the permit before the client.
+//! [`Held`](crate::Held): call those of their methods that send nothing. For the async methods,
+//! block with [`Client::wait_for`]. The client's thread releases what such a method returns, for
+//! example a permit: drop the permit before the client.
 //!
 //! When the last of a client, its locks and its guards is dropped, the drop waits until the outstanding
-//! releases are answered. It waits for five seconds at most. So a lock is free when `main` returns. On a
-//! thread of an async runtime the drop does not wait.
+//! releases are answered. It waits for five seconds at most. So a lock is free when `main` returns,
+//! unless the server does not answer. On a thread of an async runtime the drop does not wait.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), kvlock::Error> {

@@ -52,9 +52,10 @@
 //! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
 //! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe at the same
 //! time that they hold the same exclusive lock. The conditions: clocks run at rates that differ by less than
-//! 1 %, and the server loses no data. The guarantee holds when replies are late, connections break, or a
-//! machine is suspended. A lease is counted from a moment no later than its start at the server, on a
-//! [clock](Clock) that counts suspend.
+//! 1 %, the server loses no data, and no client deletes the key or forces the release. The
+//! guarantee holds when replies are late, connections break, or a machine is suspended. A lease is
+//! counted from a moment no later than its start at the server, on a [clock](Clock) that counts
+//! suspend.
 //!
 //! The guarantee does not cover **the work of a client**. The client can be paused for any time between the
 //! check and a write, and then write as if it still held the lock. Only the resource that is written to can
@@ -103,7 +104,7 @@
 //!
 //! | | to the holder | to the others |
 //! |---|---|---|
-//! | the holder's process dies | | the next waiter has the lock when the lease ends |
+//! | the holder's process dies | | the next waiter has the lock when the lease ends, or earlier if the lock is [bound](Lock::bound) |
 //! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
 //! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
 //! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
@@ -115,7 +116,7 @@
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
 //! | a script keeps the server busy | commands that are answered with `BUSY` are retried; held locks last as long as their leases | served as soon as the script has ended |
-//! | an answer is lost | the command is repeated over a new connection; the two commands have the effect of one | |
+//! | an answer is lost | an acquire, a release or a renewal by the watchdog is repeated over a new connection; the two commands have the effect of one. Other calls may return the error | |
 //!
 //! # Failover
 //!
@@ -140,7 +141,8 @@
 //! copy the empty data set, and all locks would be free.
 //!
 //! The server's `kvlock.quarantine-ms` needs no replicas. With it, no new lock is granted for that time after
-//! each failover, or after a start that may have lost grants. Acquires wait in the queue until then.
+//! each failover, or after a start that may have lost grants. Acquires that may wait are queued
+//! until then.
 //!
 //! # Cluster
 //!
@@ -156,7 +158,7 @@
 //! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once. The old node ends the waits, and the clients wait in the queue of the new node, in order of arrival there |
 //! | a slot is migrating | each lock is requested from the node that has it (`ASK`). The new node may refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) returns the error |
 //! | a replica takes over | as after a [failover](#failover): waits start again there, all held locks are renewed at once, and the answer shows which of them the new node does not know: these are lost |
-//! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map. Otherwise it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. When another node has taken over, no call waits for the old one |
+//! | a node hangs, with connections open | while the client has a session at a node, it asks the nodes every two seconds for the slot map. Otherwise it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. When another node has taken over, no call waits for the old one |
 //! | a node has lost all its slots | calls in flight there end, and are repeated at the nodes that serve the slots |
 //! | the cluster is down, or a slot is not served | waiting acquires retry for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
 //!
@@ -209,7 +211,7 @@
 //! | `kvlock_client_wait_seconds` | histogram: time from the call until the lock or the permits were held. Calls without a grant are not counted |
 //! | `kvlock_client_hold_seconds` | histogram: time from the grant until the lock or the permits were released or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
 //! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
-//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that were dropped |
+//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that ended without a guard and are cleaned up |
 //! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses |
 //! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Runs until USR1, which ends it in order.
+/// Runs until SIGUSR1, and then exits with code 7.
 const WORK: &str = "trap 'exit 7' USR1; ready; while :; do idle; done";
 
 impl Stage {
@@ -28,7 +28,8 @@ fn leaders(observer: &Started) -> Vec<(u64, String)> {
     leads.map(|words| (words[1].parse().unwrap(), words[3].to_owned())).collect()
 }
 
-/// Waits for the leader after the first `before`, and returns its value and its command.
+/// Waits until the observer has printed more than `before` leaders. Returns the value and the
+/// command of the last one.
 fn next(stage: &Stage, observer: &Started, before: usize) -> (String, Process) {
     let value = wait::until("another leads", SOON, || match &leaders(observer)[..] {
         seen if seen.len() > before => Ok(seen[seen.len() - 1].1.clone()),
@@ -305,7 +306,7 @@ fn a_candidate_reaps_processes_of_earlier_commands() {
     let program = stage.elect("a", "setsid sh -c 'echo $$ >orphan; exec sleep 300' & ready; idle");
     let _command = stage.process("a");
     let orphan = stage.process("orphan");
-    // The leadership goes to the next in line, and the program is a candidate again.
+    // The next waiter leads, and the program is a candidate again.
     let mut next = stage.next_in_line();
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
     super::granted(&mut next);

@@ -1,5 +1,5 @@
-//! The command ends before another owner can have the lock: when the lock is lost, the server is gone,
-//! or the program is killed or stopped.
+//! The command ends when the lock is lost, when the server is gone, or when the program is killed
+//! or stopped. If the lease ends, the command ends before another owner can have the lock.
 
 use super::{SOON, Stage, granted};
 use harness::{Value, observe, wait};

@@ -38,7 +38,8 @@ use tempfile::TempDir;
 const SOON: Duration = Duration::from_secs(30);
 
 /// Functions for scripts. `ready` writes the id of the shell into a file. `idle` then returns after a
-/// trapped signal. Its child process ends with the shell, which alone can write to the pipe it reads.
+/// trapped signal. The child process of `idle` reads a pipe that only the shell can write to, so it
+/// ends with the shell.
 const FUNCTIONS: &str = "
     ready() { mkfifo pipe-$$; exec 3<>pipe-$$; echo $$ >${1:-pid}; }
     idle() { (exec 3>&-; read _ <pipe-$$) & wait; }
@@ -105,7 +106,8 @@ impl Stage {
         self.control.call(cmd!["EXISTS", "k"]) == Value::Integer(0)
     }
 
-    /// Makes another owner wait for the lock, on a connection of its own. Returns when it is in line.
+    /// Makes another owner wait for the lock, on a connection of its own. Returns when that owner
+    /// is in the queue.
     fn next_in_line(&mut self) -> Connection {
         let mut next = self.server.connect();
         next.send(cmd!["LOCK.WAIT", "k", "next", 600_000, 0]);

@@ -113,7 +113,7 @@ fn a_write_error_on_stdout_is_reported_and_the_result_stored() {
         let told = String::from_utf8_lossy(&done.stderr).contains("cannot write");
         let fails = script.contains("exit");
         assert_eq!(told, script != "exit 3", "{script}: {done:?}");
-        // The command that was not read to the end dies of that.
+        // A command whose output is not read to its end dies of SIGPIPE.
         let code = if fails {
             3
         } else if script.contains("head") {

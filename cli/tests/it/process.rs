@@ -59,7 +59,8 @@ impl Started {
         kill(self.id(), signal).unwrap();
     }
 
-    /// Waits until the program has read a signal. It blocks it, so until then the signal is pending.
+    /// Waits until the program has read a signal. The program blocks the signal, so it is pending
+    /// until then.
     pub(crate) fn wait_until_taken(&self, signal: Signal) {
         wait::until("the signal is taken", SOON, || {
             if self.has_in_set("ShdPnd", signal) { Err("it is pending".to_owned()) } else { Ok(()) }

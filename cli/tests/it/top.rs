@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
 use tempfile::TempDir;
 
-/// A terminal of the given number of lines and columns, on which it runs.
+/// A terminal of the given number of lines and columns, on which `kvlock top` runs.
 struct Terminal {
     script: Started,
     keys: ChildStdin,

@@ -67,8 +67,9 @@ impl QuorumGuard {
         self.held.count()
     }
 
-    /// Returns the time for which the lock is held without further renewals: until the majority-th latest end
-    /// of a server's lease, see [`Quorum`](crate::Quorum#validity). Zero if it is lost.
+    /// Returns the time for which the lock is held without further renewals: as long as its leases
+    /// at a majority of the servers last, see [`Quorum`](crate::Quorum#validity). Zero if it is
+    /// lost.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.held.left()

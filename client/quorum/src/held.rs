@@ -11,7 +11,8 @@
 //!   server 5  could not be reached
 //! ```
 //!
-//! The lock ends when the majority-th longest lease ends: here, with a majority of three, that of server 3.
+//! The lock ends when the leases that have not ended are no longer a majority: here, where a
+//! majority is three, when the lease of server 3 ends.
 //!
 //! - **Q1** At every moment from the grant until the loss a majority of parts was held without a gap. A
 //!   part that is acquired later, or again, counts only if the others are a majority without it. Then there
@@ -123,7 +124,7 @@ impl Held {
         }
     }
 
-    /// Returns the majority-th longest rest of the servers' leases.
+    /// Returns the time for which a majority of the leases lasts.
     pub(crate) fn left(&self) -> Duration {
         if self.is_lost() {
             return Duration::ZERO;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Range of the interval between two checks of a lock, which is a tenth of its lease.
+/// Shortest interval between two checks of a lock. The interval is a tenth of its lease, and at
+/// most [`MOST`].
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(1);
 

@@ -71,8 +71,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// lease, less the time since the first server was asked, less the drift of the clocks. Here the validity is
 /// computed for each server, from the moment right before the last command that set its lease was sent. It
 /// ends at this moment + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The lock is
-/// valid while its leases at a majority of the servers are: until the majority-th latest of these ends.
-/// Renewals move the end of each server. A lock without validity left counts as lost.
+/// valid while its leases at a majority of the servers are: with three servers, until the second of
+/// the three leases ends. Renewals move the end of each server. A lock without validity left counts
+/// as lost.
 ///
 /// # Tokens
 ///
@@ -220,7 +221,8 @@ impl Quorum {
 
     /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms. A
     /// later answer does not count, and its grant is released. Set it to a small part of the lease. A server
-    /// that hangs delays an attempt by at most this time, and only if it is needed for the majority.
+    /// that hangs delays each of the two requests of an attempt by at most this time, and only if
+    /// it is needed for the majority.
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
@@ -233,8 +235,8 @@ impl Quorum {
     }
 
     /// Waits until the background work of dropped guards and acquires is done, as [`Client::settled`] does.
-    /// While a server cannot be reached, this takes half a minute, or as long as the longest lease if that is
-    /// more. So put a timeout around it.
+    /// While a server cannot be reached, this takes about half a minute, or as long as the longest
+    /// lease if that is more. So put a timeout around it.
     ///
     /// # Cancel safety
     ///

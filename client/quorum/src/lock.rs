@@ -16,7 +16,7 @@ use tracing::Instrument;
 /// [`server_timeout`](crate::Quorum::server_timeout) still applies.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Range of the growing pauses between two attempts.
+/// Shortest of the growing pauses between two attempts. The longest is [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 
@@ -55,7 +55,8 @@ impl QuorumLock {
 
     /// Sets the lease, which is renewed. Default: the lease of the first client. The range is 10 ms to ten
     /// years, and no more than the servers' `kvlock.max-lease-ms`. When the holder dies, other clients wait
-    /// for up to this time. When a majority cannot be reached for this time, the holder loses the lock.
+    /// for up to this time. When a majority cannot be reached, the holder loses the lock within
+    /// this time.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.term = Term { length: lease, renewed: true };
         self

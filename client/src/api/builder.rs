@@ -43,17 +43,18 @@ impl Builder {
     /// Sets the lease of locks that set none of their own: 10 ms to ten years. Default: 30 s.
     ///
     /// When a holder dies, the next waiter waits for up to this time. When the server cannot be reached, a
-    /// holder loses the lock when this time, less the [`margin`](Self::margin), is over. The watchdog
-    /// renews a lease after a third of its time.
+    /// holder loses the lock within this time, less the [`margin`](Self::margin). The watchdog
+    /// renews a lease that is not [fixed](crate::Lock::fixed_lease) after a third of its time.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
-    /// Sets how long before the server can free a lock its holder learns that the lock is lost. Default:
-    /// 500 ms. It is at most a quarter of the lease.
+    /// Sets how long before the end of a lease its holder counts the lock as lost. Default: 500 ms.
+    /// At most a quarter of the lease is used.
     ///
-    /// Set it to the time that the work under a lock needs to stop.
+    /// Set it to the time that the work under a lock needs to stop. It gives no warning of other
+    /// losses, for example of a forced release.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
@@ -63,15 +64,17 @@ impl Builder {
     /// returned. Default: no. Then the full lease is set when the lock has been held for two thirds of a
     /// second. That saves a round trip, and a command for each lock that is held for less.
     ///
-    /// A waiter is granted a lock for two seconds, which limits the cost of a dead waiter. Without the
-    /// confirmation the guard counts on that time, less the [`margin`](Self::margin), until the first
-    /// renewal. So the lock is lost if all threads of the runtime are blocked for longer right after the
-    /// acquire. It is also lost if the server cannot be reached for that long.
+    /// A waiter is granted a lock for at most two seconds, which limits the cost of a dead waiter.
+    /// Without the confirmation the guard counts on that time, less the [`margin`](Self::margin),
+    /// until the first renewal. So the lock is lost if all threads of the runtime are blocked for
+    /// longer right after the acquire. It is also lost if the server cannot be reached for that
+    /// long.
     ///
     /// These are always confirmed: grants that [replicas](Self::min_replicas) must confirm, and grants of
-    /// which less than half may be left. The last happens after waits of more than about 45 s, since 1 % of
-    /// the wait is deducted for clocks that differ. A lease of more than two seconds is also confirmed if it
-    /// is [fixed](crate::Lock::fixed_lease), or if the margin is more than half a second.
+    /// which less than half may be left. After a wait of more than about 45 s less than half is
+    /// left, since 1 % of the wait is deducted for clocks that differ. A lease of more than two
+    /// seconds is also confirmed if it is [fixed](crate::Lock::fixed_lease), or if the margin is
+    /// more than half a second.
     ///
     /// Set it if `kvlock.quarantine-ms` protects grants in failovers. A primary that was replaced may
     /// continue to grant locks for a few seconds, and renewals at the new primary do not reach it. Without
@@ -84,12 +87,14 @@ impl Builder {
     /// Sets how long a server keeps the waits and bound locks of this client without hearing from it: 100
     /// ms to one minute. Default: 5 s.
     ///
-    /// When a client ends or cannot reach the server, its places in queues are kept and its
-    /// [bound](crate::Lock::bound) locks are held for this time. At intervals of a tenth of this time, the
-    /// client sends a heartbeat to each server where it waits, observes or has bound locks.
+    /// When a client dies or cannot reach the server, its places in queues are kept and its
+    /// [bound](crate::Lock::bound) locks are held for this time. The client sends a heartbeat at
+    /// intervals of a tenth of this time. It goes to each server where the client waits, observes
+    /// or has bound locks, and for up to a minute longer.
     ///
-    /// Set it to more than the longest pause of the process, and than a restart of the server takes. Bound
-    /// locks can be lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
+    /// Set it to more than the longest pause of the process, and to more than a restart of the
+    /// server takes. Bound locks can be lost after a silence of eight tenths of it, less the
+    /// [`margin`](Self::margin).
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.session_ttl = ttl;
         self
@@ -109,9 +114,11 @@ impl Builder {
         self
     }
 
-    /// Sets how long a waiting acquire retries while the server cannot be reached, is loading, or is being
-    /// replaced, before it returns the error. Default: 30 s. With zero it returns the error at once. All
-    /// waiting calls share the attempts to connect. The intervals between these grow to at most one second.
+    /// Sets how long a waiting acquire retries temporary errors before it returns the error, for
+    /// example while the server cannot be reached, is loading, or is being replaced. Other calls
+    /// use this time too, as their documentation says. Default: 30 s. With zero it returns the
+    /// error at once. All waiting calls share the attempts to connect. The intervals between these
+    /// grow to at most one second.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
@@ -125,15 +132,16 @@ impl Builder {
     /// lost if its lease ends before one succeeds. A reply that the lock is lost counts at once, without
     /// confirmation.
     ///
-    /// The cost is one more round trip for each acquire, on a connection where the server confirms one
-    /// acquire after the other. At each node a client acquires no more locks per second than its replicas can
-    /// confirm in turn: 1,000 if a confirmation takes a millisecond. Renewals have a connection of their own
-    /// too, and are confirmed in batches of up to 500. While a replica is down, each batch waits for the
-    /// timeouts of the batches before it. Several clients share that load.
+    /// The cost is one more round trip for each acquire, and one more connection to each node, on
+    /// which the server confirms one acquire after the other. At each node a client acquires no
+    /// more locks per second than its replicas can confirm in turn: 1,000 if a confirmation takes a
+    /// millisecond. Renewals use the same connection, and are confirmed in batches of up to 500.
+    /// While a replica is down, each batch and each acquire waits for the timeouts of those before
+    /// it. Each client has a connection of its own for this.
     ///
     /// The server counts connections: a replica that reconnects before the primary has dropped its old
     /// connection (`repl-timeout` at most) may count twice. For the guarantees see
-    /// [Failover](crate#failover).
+    /// [Failover](crate#failover). The user (ACL) needs the right to `WAIT`.
     pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
         let replicas = Replicas { at_least, timeout, all: false };
         self.settings.replicas = (at_least > 0).then_some(replicas);

@@ -51,8 +51,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Config`](Error::Config) if the address is invalid, no Sentinel knows the name of the primary, or
-    /// the server of a cluster address is in no cluster; [`Connection`](Error::Connection) or
+    /// [`Config`](Error::Config) if the address is invalid or does not fit the server, for example
+    /// because no Sentinel knows the name of the primary; [`Connection`](Error::Connection) or
     /// [`Timeout`](Error::Timeout) if no server answers; [`Authentication`](Error::Authentication);
     /// [`ModuleMissing`](Error::ModuleMissing) if the server does not know the commands.
     ///
@@ -321,9 +321,9 @@ impl Client {
     /// Waits until the background work of dropped guards and acquires is done: releases and cancelled
     /// waits.
     ///
-    /// Call it before the runtime ends. Otherwise locks are free only when their leases end. While the server
-    /// cannot be reached, this takes half a minute, or as long as the longest lease if that is more. So put a
-    /// timeout around it.
+    /// Call it before the runtime ends. Otherwise a lock whose release was not sent is free only
+    /// when its lease ends. While the server cannot be reached, this takes about half a minute, or
+    /// as long as the longest lease if that is more. So put a timeout around it.
     ///
     /// # Cancel safety
     ///
@@ -344,8 +344,8 @@ impl Client {
 
     /// Finishes the background work before the program ends: waits for [`settled`](Self::settled), then
     /// closes sessions that have no waits and no bound locks, all within `timeout`. Returns `false` if work
-    /// is left. Then a lock or a place in the queue may last until its lease ends, or a session until its
-    /// time to live ends.
+    /// is left. Then a lock may stay held until its lease ends. A session, with its places in
+    /// queues, may last until its time to live ends.
     ///
     /// Guards that still exist are not touched: drop or release them first.
     ///

@@ -65,12 +65,13 @@ impl Guard {
         sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());
         self.release_in_turn(turn).await?;
-        // The shared period begins with the release of the exclusive hold. Ask again, for its token.
+        // The shared period begins with the release of the exclusive hold. Asks again, to get the
+        // token of that period.
         let granted = sharing.regain(&mut claim).await?;
         let (lease, share) = sharing.keep(claim, granted).await?;
         let reader = Self::new(inner.clone(), lease, share, slot).and(bound, observed).await?;
-        // Other acquires of this owner may use the new lease only when it is bound. The server still has the
-        // binding, so the new record must have it too.
+        // Only now may other acquires of this owner use the new lease. If the old lease was bound,
+        // the server still has the binding, so the new record must have it first.
         if let Some(slot) = reader.slot_in(Mode::Shared) {
             slot.holds(reader.lease());
         }

@@ -149,7 +149,8 @@ impl Election {
     /// # Errors
     ///
     /// The errors of [`campaign`](Self::campaign). Temporary errors are returned only after they have lasted
-    /// for the client's [`patience`](crate::Builder::patience). After an error this call has left the queue.
+    /// for the client's [`patience`](crate::Builder::patience). After an error this call has left
+    /// the queue. An error of the resignation is only logged.
     ///
     /// # Cancel safety
     ///

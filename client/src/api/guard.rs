@@ -20,24 +20,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A guard of a held lock. The lock is held until the guard is released or dropped, or until the lock is
-/// lost.
+/// A guard of a held lock. While the guard exists the lock stays held, unless the lock is lost.
 ///
 /// It dereferences to [`Held`], which reports whether and why the lock is lost.
 ///
 /// The watchdog renews the lease as long as the guard exists, unless the lock was acquired with a
-/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**. The lock is
-/// lost if it is taken away. It is also lost if the server cannot be reached for the length of the lease,
-/// less the [`margin`](crate::Builder::margin). Check [`is_lost`](Held::is_lost) before each step that must
-/// not happen twice, wait for [`lost`](Held::lost), run the work with
-/// [`run_until_lost`](Held::run_until_lost), or give spawned tasks a [`watch`](Held::watch). Pass the
-/// [`token`](Self::token) to the resource that the lock guards: the process may be paused right after any
-/// check.
+/// [`fixed_lease`](crate::Lock::fixed_lease). **Having a guard does not mean holding the lock**.
+/// The lock can be lost, for example because it is taken away, or because the server cannot be
+/// reached for the length of the lease, less the [`margin`](crate::Builder::margin). Check
+/// [`is_lost`](Held::is_lost) before each step that must not happen twice, wait for
+/// [`lost`](Held::lost), run the work with [`run_until_lost`](Held::run_until_lost), or give
+/// spawned tasks a [`watch`](Held::watch). Pass the [`token`](Self::token) to the resource that the
+/// lock guards: the process may be paused right after any check.
 ///
-/// Dropping it releases the lock in the background, without blocking and without reporting errors;
-/// [`Client::settled`](crate::Client::settled) waits for that. While the server cannot be reached, the
-/// release is repeated until the lease has ended. If the runtime has ended, nothing is sent, and the lock
-/// is free when its lease ends.
+/// Dropping it [releases](Self::release) the lock in the background, without blocking and without
+/// reporting errors; [`Client::settled`](crate::Client::settled) waits for that. While the server
+/// cannot be reached, the release is repeated until the lease has ended. If no runtime is left,
+/// nothing is sent, and the lock is free when its lease ends.
 ///
 /// # Examples
 ///
@@ -156,8 +155,9 @@ impl Guard {
     ///
     /// After a network error the shorter of the old and the new lease counts. The reason: a command whose
     /// connection broke may still arrive, even after later commands. So no later renewal counts for more than
-    /// the shortest unanswered one. The lock is renewed as often as this lease needs. This lasts until the
-    /// lock is released, or, if the connection did not break, until a later renewal over it is answered.
+    /// the shortest unanswered one. The lock is renewed as often as the shorter lease needs. This
+    /// lasts until the lock is released, or, if the connection did not break, until a later renewal
+    /// over the same connection is answered.
     ///
     /// # Cancel safety
     ///
@@ -241,8 +241,8 @@ impl Guard {
     /// [`Lost`](Error::Lost) if the lock turns out to have been lost: another owner may have worked at the
     /// same time. [`Timeout`](Error::Timeout) after the client's
     /// [`reply_timeout`](crate::Builder::reply_timeout), and other network errors. After a network error the
-    /// lock may stay held until its lease ends, and the release is repeated in the background. After an error
-    /// this guard holds nothing.
+    /// lock may stay held until its lease ends; the release of an owner's last guard is repeated in
+    /// the background. After an error this guard holds nothing.
     ///
     /// # Cancel safety
     ///
@@ -270,7 +270,7 @@ impl Guard {
     }
 
     /// Releases the lock and stores a result in the same step, if the lock is still held. After an error
-    /// the lock is released without the result.
+    /// the lock is released without the result, unless the error leaves the outcome unknown.
     ///
     /// # Cancel safety
     ///
@@ -299,9 +299,10 @@ impl Guard {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client. The
-    /// bound lock is released. The errors of [`extend`](Self::extend). After each of them except
-    /// [`Lost`](Error::Lost), the lock is free after `time`, or when the lease that it had before this call
-    /// ends.
+    /// bound lock is released. The errors of [`extend`](Self::extend), or of
+    /// [`release`](Self::release) if this is one. After an error of `extend` other than
+    /// [`Lost`](Error::Lost), the lock is free after `time`, or when the lease that it had before
+    /// this call ends.
     ///
     /// # Cancel safety
     ///
@@ -344,8 +345,8 @@ impl Guard {
 
     /// Ends this guard without releasing the lock. The owner holds the lock until its lease ends. Before
     /// that, another process that knows [`owner`](Held::owner) and [`token`](Self::token) can take it over
-    /// with [`Lock::adopt`](crate::Lock::adopt). Returns the time that is left for that. Call
-    /// [`extend`](Self::extend) first if it takes longer.
+    /// with [`Lock::adopt`](crate::Lock::adopt). Returns the time that is left for that. If the
+    /// other process needs more time, call [`extend`](Self::extend) first.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns the name of the lock.
+    /// Returns the name of the lock or semaphore.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.lease.held_lock.key
@@ -54,10 +54,10 @@ impl Held {
     /// Returns the time for which the holder may rely on the lock without another renewal; zero if it is
     /// lost.
     ///
-    /// This is less than the rest of the lease at the server. The lease is counted from before the last
-    /// renewal was sent, less 1 % and 2 ms for clocks that differ, and less the
-    /// [`margin`](crate::Builder::margin). If the lock is [bound](crate::Lock::bound), the session limits the
-    /// time too.
+    /// This is less than the rest of the lease at the server. The lease is counted from a moment no
+    /// later than its start at the server, less 1 % and 2 ms for clocks that differ, and less the
+    /// [`margin`](crate::Builder::margin). If the lock is [bound](crate::Lock::bound), the session
+    /// limits the time too.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.lease.left()
@@ -97,9 +97,9 @@ impl Held {
 
     /// Waits until the lock is lost, and returns the reason. If the lock is never lost, it never completes.
     ///
-    /// It completes a [`margin`](crate::Builder::margin) before the lease ends at the server. It completes at
-    /// once when the server reports the loss, and within one second after a suspend in which the lock was
-    /// lost.
+    /// If the lease is not renewed, it completes a [`margin`](crate::Builder::margin) before the
+    /// server can free the lock. It completes at once when the server reports the loss, and within
+    /// one second after a suspend in which the lock was lost.
     ///
     /// # Cancel safety
     ///

@@ -109,9 +109,9 @@ impl Latch {
         self.lock.send_once(&request, reply::read).await
     }
 
-    /// Counts down by one for a participant, named by 1 to 1,024 bytes. Each participant counts once,
-    /// however often this is called. Returns the rest; `None` if there is nothing to count down, for
-    /// example because this participant was the last.
+    /// Counts down by one for a participant, named by 1 to 1,024 bytes. Until the latch opens, each
+    /// participant counts once, however often this is called. Returns the rest; `None` if there is
+    /// nothing to count down, for example because this participant was the last.
     ///
     /// # Errors
     ///

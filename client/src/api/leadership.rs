@@ -11,7 +11,8 @@ use std::ops::Deref;
 /// The leadership of a candidate. It lasts until this is resigned or dropped, or until it is lost.
 ///
 /// It dereferences to [`Held`], with [`lost`](Held::lost), [`run_until_lost`](Held::run_until_lost) and the
-/// other methods. The server reports when the lock is taken away, so a loss is known within a round trip.
+/// other methods. When the lock is taken away or deleted, the server reports that at once, and the
+/// loss is known within a round trip.
 ///
 /// # Examples
 ///

@@ -91,9 +91,9 @@ impl Lock {
     /// is the write lock.
     ///
     /// Readers and writers wait in one queue and are served in order of arrival: a waiting writer stops the
-    /// readers behind it. All readers that hold the lock in one period have the same
-    /// [token](crate::Guard::token). It is larger than the token of every earlier writer and smaller than
-    /// the token of every later one.
+    /// readers behind it. From the first reader until none is left, all readers have the same
+    /// [token](crate::Guard::token). It is larger than the token of every earlier writer and
+    /// smaller than the token of every later one.
     ///
     /// If an [`owner`](Self::owner) holds the lock exclusively and acquires it shared, it re-enters and
     /// still holds the lock exclusively. An owner that shares the lock and acquires it exclusively gets
@@ -139,9 +139,9 @@ impl Lock {
         self
     }
 
-    /// Acquires the lock as a part of these locks: each of them is shared, in the same step. So clients can
-    /// hold different parts of a tree at the same time. A client that holds one of these locks exclusively
-    /// excludes the holders of all its parts.
+    /// Acquires the lock as a part of these locks, each of which is acquired shared in the same
+    /// step. So clients can hold different parts of a tree at the same time. A client that holds
+    /// one of these locks exclusively excludes the holders of all parts of that lock.
     ///
     /// The guard renews and releases all of them together, and is lost if one of them is lost. Its
     /// [token](crate::Guard::token) is the token of this lock.
@@ -176,11 +176,13 @@ impl Lock {
     /// been answered for most of the `session_ttl`, whichever is earlier.
     ///
     /// A server that has restarted, was promoted, or has taken over the slot of the lock, has no bindings.
-    /// The client binds the lock there again. Until then the lease alone counts.
+    /// The client binds the lock there again. Until then, only the end of the lease frees the lock
+    /// there.
     ///
-    /// The heartbeat runs on the runtime on which the client first waited or bound a lock. If that runtime
-    /// ends, bound locks are lost, even if the program and its other runtimes continue. A bound lock can be
-    /// neither [detached](crate::Guard::detach) nor [released later](crate::Guard::release_in).
+    /// The heartbeat runs on the runtime on which the client first waited for, observed or bound a
+    /// lock. If that runtime ends, bound locks can be lost, even if the program and its other
+    /// runtimes continue. A bound lock can be neither [detached](crate::Guard::detach) nor
+    /// [released later](crate::Guard::release_in).
     ///
     /// The user (ACL) needs `+session.open +session.next +session.close`.
     ///

@@ -14,18 +14,21 @@ use std::time::Duration;
 
 /// Several locks as one: all of them are held, or none.
 ///
-/// All locks of one server, or of one slot of a cluster, are acquired in one step, renewed together and
-/// released together. Each of these takes one command. While the client waits for a step it holds no lock of
-/// that step. So clients that name the same locks in different orders do not block each other.
+/// As a rule, the locks of one server, or of one slot of a cluster, are acquired in one step,
+/// renewed together and released together. Each of these takes one command. While the client waits
+/// for a step it holds no lock of that step. So clients that name the same locks in different
+/// orders do not block each other.
 ///
-/// The locks may also be on different servers or in different slots. Then there is one step for each server
-/// or slot. The order of the steps is the same in all processes: by the address of the server, then by
-/// database, slot and name. While the next step waits, the watchdog renews the locks that are held already.
-/// There are two conditions. All processes use the same server addresses. A holder of one of the locks does
+/// The locks may also be on different servers or in different slots. Then there is at least one
+/// step for each server or slot. The order of the steps is the same in all processes: by the
+/// address of the server, then by database, slot and name. While the next step waits, the watchdog
+/// renews the locks that are held already. So clients do not wait for each other in a circle, under
+/// two conditions. All processes use the same server addresses. A holder of one of the locks does
 /// not wait for another of them in any other way.
 ///
-/// One step has at most 64 locks, all of the same client and with the same lease. A lock with an
-/// [owner](Lock::owner), or one that is [observed](Lock::observed), has a separate step.
+/// One step has at most 64 locks, all of the same client, with the same lease, and all or none of
+/// them [bound](Lock::bound). A lock with an [owner](Lock::owner), or one that is
+/// [observed](Lock::observed), has a separate step.
 ///
 /// This is not Redlock: every one of the servers is needed, and a lock is only as safe as its server.
 ///
@@ -100,7 +103,7 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of the locks if all are free. `None` if one is not.
+    /// Acquires all of the locks if that is possible without waiting, else returns `None`.
     ///
     /// # Errors
     ///
@@ -162,8 +165,8 @@ impl MultiLock {
     }
 }
 
-/// A guard of several held locks. They are held until the guard is released or dropped, or until one of
-/// them is lost.
+/// A guard of several held locks. It counts as lost when one of them is lost; the others stay held
+/// until the guard is released or dropped.
 ///
 /// Dropping it releases all of them in the background, as for [`Guard`].
 ///

@@ -167,8 +167,8 @@ impl Semaphore {
     }
 
     /// Acquires all permits that are free at this moment, in one step. [`permits`](Self::permits) has no
-    /// effect; [`Permits::count`] returns the number. `None` if no permits are free, or if there are
-    /// waiters.
+    /// effect; [`Permits::count`] returns the number. `None` if that is impossible without waiting,
+    /// for example because no permits are free, or because there are waiters.
     ///
     /// # Errors
     ///

@@ -13,8 +13,9 @@
 //!
 //! If the last acquire of a lock found it taken, the next one that may wait sends `LOCK.WAIT` at once.
 //!
-//! Each command that may be granted belongs to a [`Claim`], so an acquire can be dropped at any point. Each
-//! such command has `HOLDS`, so it can be sent again after a lost answer.
+//! Each command of an acquire that may be granted belongs to a [`Claim`], so an acquire can be
+//! dropped at any point. The command names the resulting number of holds (`HOLDS`), so it can be
+//! sent again after a lost answer.
 
 pub(crate) mod claim;
 pub(crate) mod wait;
@@ -56,7 +57,7 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) slot: Option<&'a OwnerSlot>,
     /// Value of the owner.
     pub(crate) value: Option<&'a Arc<[u8]>>,
-    /// Key of a result that makes the lock unnecessary.
+    /// Key of a result that makes the lock unnecessary: the ready-key.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
     /// `true` if the lock is bound right after the grant. The binding sets the full lease.
     pub(crate) bound: bool,

@@ -9,8 +9,9 @@
 //!
 //! - **B1** A bound lease counts as held no longer than its session lasts. This limit applies from before the
 //!   request to bind is sent. Until the server has answered, the previous session limits the lease too.
-//! - **B2** When the session is over, the locks are bound to another one. If the server has forgotten the
-//!   session, only the leases count until then. Otherwise the locks are lost when the time of B1 is over.
+//! - **B2** When the session is over, the locks are bound to another one. If the server has
+//!   forgotten the session, only the leases count until then. Otherwise a lock that is not bound
+//!   again before the time of B1 is over is lost.
 //! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old node keeps the
 //!   others.
 

@@ -63,6 +63,7 @@ pub(crate) struct Moment(pub(crate) u64);
 impl Moment {
     /// A moment before all others.
     pub(crate) const LONG_AGO: Self = Self(0);
+    /// A moment after all others.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn of(clock: &dyn Clock) -> Self {

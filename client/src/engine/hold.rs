@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Renews a lease, with the owner's value if there is one, and records the outcome. Computes the length when
-/// the renewal is sent. Returns the moment of sending.
+/// Renews a lease, sets the owner's value if `value` is given, and records the outcome. Computes
+/// the length when the renewal is sent. Returns the moment of sending.
 ///
 /// Temporary errors without an effect at the server are retried for the client's patience, while the lease
 /// lasts. If the command is `repeatable`, a repetition has the same effect. Then it is also retried once
@@ -170,8 +170,8 @@ pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, s
     }
 }
 
-/// Sends a release, and repeats it once if the connection breaks. The release names the number of holds to
-/// leave, so a repetition does no harm.
+/// Sends a release, and repeats it once if the connection breaks. The release is of all holds, or
+/// names the number of holds to leave, so a repetition does no harm.
 async fn send(
     inner: &Context,
     lease: &Lease,

@@ -350,12 +350,14 @@ impl Lease {
         self.binding.is_to(belief)
     }
 
-    /// Returns whether the lease was ever bound. The server may still have the binding.
+    /// Returns whether the lease was ever bound, or requested to be bound. The server may still
+    /// have the binding.
     pub(crate) fn was_bound(&self) -> bool {
         self.binding.is_any()
     }
 
-    /// Returns whether the lease is bound to a session that has not ended.
+    /// Returns whether the lease is bound to a session that has not ended, and that the server has
+    /// not forgotten.
     pub(crate) fn is_bound(&self) -> bool {
         self.binding.lasts(Moment::of(&*self.clock))
     }

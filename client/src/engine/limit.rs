@@ -11,13 +11,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// the time for retries starts again. Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
-/// Range of the growing pauses of an acquire that cannot wait in the queue.
+/// Shortest of the growing pauses of an acquire that cannot wait in the queue. The longest is
+/// [`POLL_MAX`].
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
-/// A pause between retries is at most the time since the first error divided by this, within the limits
-/// below. So an acquire that waits for a failover of two seconds retries at most an eighth of a second after
-/// its end.
+/// A pause between retries is at most the time since the first error divided by this, but that
+/// limit is at least [`PAUSE_MIN`] and at most [`PAUSE_MAX`]. So an acquire that waits for a
+/// failover of two seconds retries at most an eighth of a second after its end.
 const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);

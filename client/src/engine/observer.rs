@@ -20,7 +20,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Shortest and longest pause after a request to observe that is refused for good.
+/// Shortest pause after a request to observe that is refused for good. The longest is
+/// [`REFUSED_MAX`].
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
 

@@ -16,8 +16,8 @@
 //!   start again through another session. If the server still has the owner in its queue, the place is kept.
 //! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases the
 //!   lock if it was granted.
-//! - **S3** A wait fails when the server has not answered for the ttl, or for the patience of the wait if
-//!   that is shorter. The time since the last answer counts against the patience.
+//! - **S3** A wait fails when the server has not answered for the ttl, or for the client's patience
+//!   if that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
 //!   know the session. Otherwise a late request could bind a lock to the old session again.
 //! - **S5** Bound locks count as held until `ttl`, less the safety margin, after the last answered request to

@@ -15,8 +15,9 @@ const LATER: Duration = Duration::from_secs(3);
 
 /// Sends the commands until each is answered: the release, and before it the cancellation if there was a
 /// wait. They are first sent over the connection of the acquire, so that they are executed after the acquire.
-/// If that connection broke, they are sent over a new one, and again after [`LATER`]. Gives up after `lasts`,
-/// when the lease has ended.
+/// If that connection broke, or an earlier command may still arrive (`strays`), they are sent over
+/// the current connection, and again after [`LATER`]. Gives up after `lasts`, when the lease has
+/// ended.
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],

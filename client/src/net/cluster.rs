@@ -3,7 +3,7 @@
 //! ```text
 //!   MOVED ──► update that slot ────────────►┌───────────────────────────┐
 //!   no answer, READONLY, CLUSTERDOWN ──────►│ look: CLUSTER SLOTS, INFO │──► slots ─► nodes
-//!   a call waits ────► every two seconds ──►│ of one node that answers  │
+//!   a session is open ► every two seconds ─►│ of one node that answers  │
 //!                                           └───────────────────────────┘
 //! ```
 //!
@@ -36,7 +36,8 @@ use tokio::time::{Instant, sleep, timeout};
 /// Time that one node has to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Interval of refreshes while a call waits at a node: a node that hangs sends no error.
+/// Interval of refreshes while the client has a session at a node: a node that hangs sends no
+/// error.
 const ROUND: Duration = Duration::from_secs(2);
 
 /// If a refresh is requested less than this after the last one began, the outcome of the last refresh is
@@ -155,7 +156,7 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// Returns the runtime on which some node last began to connect.
+    /// Returns the runtime of the last attempt to connect to some node.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }
@@ -243,8 +244,8 @@ impl Cluster {
         looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
     }
 
-    /// Refreshes the slot map. If the last refresh began after `asked`, or less than `fresh` before, returns
-    /// its outcome instead.
+    /// Refreshes the slot map. If the last refresh began after `asked`, or less than `fresh` before
+    /// it, returns the outcome of that refresh instead.
     async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
         let mut last = self.looks.lock().await;
         if let Some(Look { began, outcome }) = &*last

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// The period in which one server is the primary. After its end, connections to that server must not be used:
-/// requests on them may never be answered.
+/// The period in which one server is the primary, or in which a node of a cluster has slots. After
+/// its end, connections to that server must not be used: requests on them may never be answered.
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryEpoch {
     over: AtomicBool,

@@ -13,7 +13,8 @@ const FACTOR: f32 = 1.5;
 /// Longest pause without jitter. Jitter adds up to 100 % of a pause.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Backoff between attempts to connect to one node, shared by all tasks that need a connection.
+/// Backoff between attempts to connect to one node, or to refresh a slot map. All tasks that need
+/// the connection or the map share it.
 ///
 /// An attempt that begins sets the earliest time of the next one, as if it were certain to fail. Its success
 /// removes this delay.

@@ -82,8 +82,8 @@ pub trait AsyncLockCommands {
     lock_acquire(key, owner, lease: Duration) -> Option<Grant> =
         request::acquire(Mode::Alone, key, owner, lease, None);
 
-    /// [`lock_acquire`](Self::lock_acquire) with options: shared, or with the resulting number of holds,
-    /// which makes a repetition harmless. See [`AcquireOptions`].
+    /// [`lock_acquire`](Self::lock_acquire) with [`AcquireOptions`]: for example shared, or with
+    /// the resulting number of holds, which makes a repetition harmless.
     ///
     /// # Errors
     ///
@@ -134,9 +134,10 @@ pub trait AsyncLockCommands {
     ///
     /// # Errors
     ///
-    /// `QUEUEFULL` if a limit on waiters is reached; `UNBLOCKED` if the wait was taken over or the
-    /// server became a replica; `TRYAGAIN` if the server is draining or the slot moved; otherwise
-    /// the errors of `lock_acquire`.
+    /// `QUEUEFULL` if a limit on waiters is reached; `DEADLOCK` if owners would wait for each other
+    /// in a circle; `UNBLOCKED` if the wait was taken over or the server became a replica;
+    /// `TRYAGAIN` if the server is draining or the slot moved; otherwise the errors of
+    /// `lock_acquire`.
     ///
     /// # Cancel safety
     ///
@@ -199,8 +200,9 @@ pub trait AsyncLockCommands {
     /// Releases one hold. The last one frees the lock or hands it to the first waiter.
     ///
     /// Returns the number of holds that are left, 0 if the lock is free or handed over. `None` means that
-    /// this owner does not hold the lock: it never did, has released it, or its lease has ended. A release
-    /// that leaves holds does not change the lease. Works when the server is out of memory.
+    /// this owner does not hold the lock, for example because it has released the lock, or because
+    /// its lease has ended. A release that leaves holds does not change the lease. Works when the
+    /// server is out of memory.
     ///
     /// # Errors
     ///
@@ -228,8 +230,8 @@ pub trait AsyncLockCommands {
     lock_release(key, owner) -> Option<u64> =
         Ok(request::release(Mode::Alone, key, owner, GiveBack::One));
 
-    /// [`lock_release`](Self::lock_release) with [`ReleaseOptions`]: releases all holds, or one so that a
-    /// given number remains, exclusive or shared. With either option a repetition is harmless.
+    /// [`lock_release`](Self::lock_release) with [`ReleaseOptions`]: for example releases a share,
+    /// all holds, or one hold so that a given number remains.
     ///
     /// # Errors
     ///

@@ -36,15 +36,17 @@ pub enum Error {
     Denied(String),
     /// The server does not accept the user name or password, or requires one.
     Authentication(String),
-    /// The key holds something that is not a lock.
+    /// The key holds something else than the call needs, for example a string or a semaphore
+    /// instead of a lock.
     NotALock,
     /// The owner shares the lock, and tried to acquire it exclusively: it would wait for itself. Release the
     /// share first.
     Upgrade,
     /// The time limit of [`OnceKey::acquire_within`](crate::OnceKey::acquire_within) passed without the
-    /// result or the lock: another client still works on the result.
+    /// result or the lock, for example because another client still works on the result.
     NotInTime,
-    /// The server has reached its limit of waiters, sessions or bound locks.
+    /// A limit of waiters, sessions or bound locks is reached: of the server, of this lock, or of
+    /// this user.
     QueueFull,
     /// Fewer replicas acknowledged in time than [`Builder::min_replicas`](crate::Builder::min_replicas) or
     /// [`Builder::all_replicas`](crate::Builder::all_replicas) requires. A new grant has been released again.

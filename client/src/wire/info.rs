@@ -41,14 +41,15 @@ pub struct LockInfo {
     pub lease_left: Option<Duration>,
     /// Number of waiters.
     pub waiters: u64,
-    /// Value of the holder, for example of a leader: [`Election::value`](crate::Election::value).
+    /// Value of the exclusive holder, for example of a leader:
+    /// [`Election::value`](crate::Election::value). `None` if it has none.
     pub value: Option<Vec<u8>>,
     /// The first waiters, in the order of the queue. Empty unless requested with
     /// [`lock_info_waiters`](crate::AsyncLockCommands::lock_info_waiters).
     pub queue: Vec<Waiter>,
 }
 
-/// A client in the queue of a lock.
+/// An owner in the queue of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -111,7 +112,8 @@ pub struct LockSummary {
     pub owner: Option<Vec<u8>>,
     /// Number of waiters.
     pub waiters: u64,
-    /// Time that the first waiter has waited; `None` while the sessions of all waiters are away.
+    /// Time that the first waiter whose session is not away has waited; `None` while the sessions
+    /// of all waiters are away.
     pub longest_wait: Option<Duration>,
     /// The other lock that keeps the first waiter waiting, if it waits for several locks.
     pub first_waits_for: Option<Vec<u8>>,

@@ -76,7 +76,8 @@ pub(crate) enum WaitEnd {
     Ready,
     Timeout,
     Cancelled,
-    /// The owner waits through another session, which has taken over the place in the queue.
+    /// Another session has taken over the owner's place in the queue, or the owner has acquired the
+    /// lock with another command.
     Replaced,
     Error(RedisError),
 }

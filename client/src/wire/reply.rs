@@ -5,8 +5,8 @@ use crate::wire::value::{Parts, Read, malformed};
 use redis::{ParsingError, Value};
 use std::fmt;
 
-/// A fencing token: an integer that grows with every new grant of a lock. Only the sharers of one shared
-/// period have the same token.
+/// A fencing token: an integer that grows with every new grant of a lock. Only owners that share
+/// the lock have the same token, from the first of them until none is left.
 ///
 /// Send it with every write to the resource that the lock guards. The resource must refuse a token
 /// that is smaller than the largest it has seen, or equal but from another owner. Then an owner that was
@@ -52,7 +52,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// The lock given to an owner.
+/// A grant of a lock: the reply to an acquire or a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {

@@ -154,7 +154,8 @@ async fn a_session_that_has_ended_is_opened_again() {
     }
 }
 
-/// A connection that was replaced is closed, however long a task waits that queued up over it.
+/// A connection that was replaced is closed, even if a wait that was sent over it continues for
+/// long.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_keep_no_connection_that_was_replaced() {
     let builder = Client::builder().reply_timeout(Duration::from_millis(500));

@@ -51,8 +51,9 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock if that is possible without waiting. `None` if another owner holds the lock, if
-    /// other clients wait for it, or if the server is in quarantine.
+    /// Acquires the lock if that is possible without waiting. Otherwise returns `None`, for example
+    /// if another owner holds the lock, if other clients wait for it, or if the server is in
+    /// quarantine.
     ///
     /// # Errors
     ///
@@ -226,8 +227,8 @@ impl Lock {
         };
         let slot = owner.slot(mode, &self.key);
         let gate = match limit {
-            // The gate becomes free soon, unless the acquire that has it waits in the queue. This call must
-            // not wait for such an acquire.
+            // The acquire that has the gate frees it soon, unless that acquire waits in the queue.
+            // Then this call returns without waiting.
             Limit::Now => tokio::select! {
                 biased;
                 gate = slot.gate() => Some(gate),

@@ -111,8 +111,8 @@ impl Lock {
             let held = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
             return Ok(if held { info.holds } else { 0 });
         }
-        // The server does not report the holds of each sharer, but all sharers of a period have the same
-        // token.
+        // The server does not report the holds of each owner that shares the lock, but all of these
+        // owners have the same token.
         let shared = owner.lease(Mode::Shared, &self.key);
         let shared = shared.filter(|lease| info.token == Some(lease.token()));
         Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))

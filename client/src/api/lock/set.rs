@@ -21,9 +21,9 @@ impl Lock {
         (&self.inner.place, self.inner.database, self.inner.router.slot(&self.key))
     }
 
-    /// Adds another lock to the step. Returns the other lock if that is impossible: it is of another client
-    /// or in another slot, or its lease or binding differs. The step could also have too many locks. It is
-    /// also impossible if one of the two locks has an owner, a value or a ready-key, or is observed.
+    /// Adds another lock to the step, or returns the other lock if it does not fit. It fits if it
+    /// is of the same client and in the same slot, has the same lease and binding, and the step has
+    /// room. Neither of the two may have an owner, a value or a ready-key, or be observed.
     pub(crate) fn join(&mut self, other: Self) -> Option<Self> {
         let is_plain = |lock: &Self| {
             lock.owner.is_none() && lock.value.is_none() && lock.unless.is_none() && !lock.observed

@@ -28,7 +28,7 @@ pub(crate) struct Claim {
     pub(crate) owner: Arc<str>,
     /// Value of the owner.
     pub(crate) value: Option<Arc<[u8]>>,
-    /// Key of a result that makes the lock unnecessary.
+    /// Key of a result that makes the lock unnecessary: the ready-key.
     pub(crate) unless: Option<Arc<[u8]>>,
     state: State,
     /// `true` if an unanswered command may arrive at the server after commands that were sent later.

@@ -65,7 +65,8 @@ impl Binding {
         lock(&self.to).last().is_some_and(|to| Arc::ptr_eq(to, belief))
     }
 
-    /// Returns whether the lease is bound to a session that has not ended.
+    /// Returns whether the lease is bound to a session that has not ended, and that the server has
+    /// not forgotten.
     pub(crate) fn lasts(&self, now: Moment) -> bool {
         let until = self.until();
         until != Moment::NEVER && until > now

@@ -163,7 +163,7 @@ impl Lease {
     }
 
     /// Sets the lease of a share to `length`, counted from `sent`. Returns the length to request, and the
-    /// previous term of the share.
+    /// lease that the share requested before.
     pub(crate) fn change(
         &self,
         share: ShareId,

@@ -96,8 +96,8 @@ pub trait AsyncLatchCommands {
     latch_set(key, count: u32, lifetime: Option<Duration>) -> bool =
         request::set_latch(key, count, lifetime), |set| Ok(set != Value::Nil);
 
-    /// Counts down by one, once for each named participant. Returns the count that is left, `None` if the
-    /// latch is open.
+    /// Counts down by one. A named participant counts only once. Returns the count that is left,
+    /// `None` if the latch is open.
     latch_count_down(key, participant: Option<&[u8]>) -> Option<u64> =
         Ok(request::count_down(key, participant));
 

@@ -58,8 +58,8 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Sets the owner's value, for example the address of a leader: up to 1,024 bytes. `LOCK.INFO` and
-    /// observers of the lock return it.
+    /// Sets the value of an exclusive owner, for example the address of a leader: up to 1,024
+    /// bytes. `LOCK.INFO` and observers of the lock return it. A shared lock has no value.
     pub fn value(mut self, value: &'a [u8]) -> Self {
         self.value = Some(value);
         self
@@ -92,7 +92,8 @@ impl<'a> AcquireOptions<'a> {
     }
 }
 
-/// Options of a release: the holds to release. Default: one exclusive hold.
+/// Options of a release: the holds to release, and a result to store. Default: one exclusive hold,
+/// and no result.
 ///
 /// # Examples
 ///

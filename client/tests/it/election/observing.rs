@@ -89,7 +89,7 @@ async fn a_leader_is_notified_at_once_that_the_next_one_leads() {
 async fn one_observation_serves_all_guards_of_a_lock() {
     let mut stage = Stage::set().await;
     for how in ["came in later", "goes on sharing", "took it over"] {
-        // Another client's report of the end of the last hold does not apply to it.
+        // A new client, because reports about the hold of the previous round do not concern it.
         let client = stage.other().await;
         let lock = client.lock("k").lease(LONG).owner(&client.owner());
         let observing = lock.clone().observed();
