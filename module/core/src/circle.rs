@@ -151,7 +151,7 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the waits for sets before a place. Waits for this lock alone need not be followed,
+    /// Returns the waits for sets before a place. Waits for only this lock need not be followed,
     /// because they depend on the same holders and sets.
     fn in_front(
         &self,

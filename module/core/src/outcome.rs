@@ -32,7 +32,8 @@ pub enum Cause {
 pub enum WaitReply<R> {
     /// Answer at once, as for a command that does not wait.
     Now(R),
-    /// Let the caller wait: block the client, if it is one, and call [`crate::Table::enqueue`].
+    /// Let the caller wait: block the client, if it is one, and call [`crate::Table::enqueue`] or,
+    /// for a set, [`crate::Table::enqueue_set`].
     Block,
     /// A limit of waiters is reached.
     QueueFull(Full),
@@ -121,7 +122,7 @@ pub struct Counters {
     pub redisson_turns: u64,
     /// Acquires that were refused with the reply nil. Acquires of a set with `HELD` are not counted.
     pub refused: u64,
-    /// Full releases by owners.
+    /// Releases after which the lock or the permits have no holds of the owner left.
     pub released: u64,
     /// Grants to a waiter.
     pub handed_off: u64,
@@ -173,9 +174,9 @@ pub struct KeySummary<'a> {
     pub key: &'a LockKey,
     /// Number of waiters.
     pub waiters: usize,
-    /// Arrival time of the first waiter; `None` if the sessions of all waiters are away.
+    /// Arrival time of the first waiter that is not passed over; `None` if there is none.
     pub since: Option<MonoMillis>,
-    /// The first waiter, if it waits for a set.
+    /// That waiter, if it waits for a set.
     pub set: Option<WaiterId>,
 }
 

@@ -141,8 +141,8 @@ impl<P> Queues<P> {
         self.first_beside(queue).is_some()
     }
 
-    /// Returns whether an earlier place beside the line holds up this place, which wants the lock
-    /// alone.
+    /// Returns whether an earlier place beside the line holds up this place. Always false for a
+    /// place that wants to share the lock.
     pub(crate) fn is_held_up_beside(&self, queue: QueueId, id: WaiterId, want: Want) -> bool {
         want != Want::Shared && self.first_beside(queue).is_some_and(|first| first < id)
     }

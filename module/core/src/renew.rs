@@ -14,8 +14,7 @@ use crate::types::{Millis, after};
 
 impl<P> Table<P> {
     /// Restarts the lease of an owner, exclusive or shared. Unlike a reentry it may shorten the
-    /// lease. `at_least` raises the token of an exclusive lock to that value, unless the token is
-    /// larger already.
+    /// lease. With `at_least`, also raises the token of an exclusive lock, if the token is smaller.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,

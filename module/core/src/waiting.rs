@@ -159,7 +159,7 @@ impl<P> Table<P> {
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
-    /// owner already waits in this queue for this lock alone, the new caller takes over its place. A
+    /// owner already waits in this queue for only this lock, the new caller takes over its place. A
     /// wait for a set, or through a session that has ended, is removed instead. Then the caller gets a
     /// new place at the end.
     ///
