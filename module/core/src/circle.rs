@@ -111,8 +111,9 @@ impl<P> Table<P> {
         (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want))
     }
 
-    /// Adds the owners that keep a waiter from a lock. With `from`, the waiter is the owner of that
-    /// link and has that place. Without `from`, the waiter is the owner that wants to wait.
+    /// Adds the owners that keep a waiter from a lock: none if the waiter holds the lock. With
+    /// `from`, the waiter is the owner of that link and has that place. Without `from`, the waiter
+    /// is the owner that wants to wait.
     ///
     /// If the owner that wants to wait holds the lock, returns the link to this owner, which
     /// completes the circle.
