@@ -169,7 +169,7 @@ impl<P> Table<P> {
         let before = || self.queues.last_alone_before(queue, place, SHARERS);
         let last_alone = if alone { Some(place) } else { before() };
         let [beside, in_line] = self.queues.sets_before(queue, place);
-        // Places beside the line hold up only requests for exclusive holds.
+        // Places beside the line (see `places.rs`) hold up only requests for exclusive holds.
         let beside = beside.filter(|id| last_alone.is_some_and(|last| *id < last));
         for id in beside.chain(in_line) {
             let Some(left) = search.left.checked_sub(1) else { break };

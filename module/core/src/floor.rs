@@ -3,9 +3,9 @@
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
 //! tokens below it; any other server that finds the floor issues tokens above it. The floor is
-//! raised to a minute ahead of the clock when less than half a minute is left. So a floor costs one
-//! small write per half minute, and losing the last half minute of a replication stream cannot
-//! lower a token.
+//! raised to a minute ahead of the clock when less than half a minute is left. So a floor costs at
+//! most one small write per half minute, unless tokens are ahead of the clock. Losing the last half
+//! minute of a replication stream cannot lower a token.
 
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{MonoMillis, Now};

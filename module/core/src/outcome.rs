@@ -108,7 +108,7 @@ impl Limits {
 /// Counts of events since the module was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// New grants of locks and permits, at once or by hand-off.
+    /// New grants of locks and permits, at once or by hand-off. Each lock of a set counts.
     pub granted: u64,
     /// Shared grants among these.
     pub granted_shared: u64,
@@ -124,7 +124,7 @@ pub struct Counters {
     pub refused: u64,
     /// Releases after which the lock or the permits have no holds of the owner left.
     pub released: u64,
-    /// Grants to a waiter.
+    /// Grants to a waiter. A set counts once.
     pub handed_off: u64,
     /// Grants to a waiter because a lease ended.
     pub handed_off_by_expiry: u64,

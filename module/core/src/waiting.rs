@@ -164,7 +164,8 @@ impl<P> Table<P> {
     /// new place at the end.
     ///
     /// If the earlier place belonged to a blocked client, returns that client. If it belonged to
-    /// another session that has not ended, that session gets the outcome `replaced`.
+    /// another session that has not ended, that session gets the outcome `replaced`. The session of
+    /// a removed wait for a set gets this outcome even if it is the new caller.
     pub fn enqueue(
         &mut self,
         at: &impl WaitedFor,
