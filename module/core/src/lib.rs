@@ -94,8 +94,8 @@
 //!   it, if the session asks for the state again, or if it stops observing.
 //! - **I17** Every session is on the agenda once: at the time when its blocked reader's timeout
 //!   passes or, without a blocked reader, at the time when the session ends.
-//! - **I18** Each lock that is left free for Redisson's waiters is on a list, with the time at which
-//!   this ends. Turns of Redisson are remembered for a limited number of locks. See `turn.rs`.
+//! - **I18** Each lock that is left free for Redisson's waiters is on a list, with the time at
+//!   which this ends. Turns of Redisson are remembered for a limited number of locks. See `turn.rs`.
 //! - **I19** What an owner holds of one key is bound to at most one session. The binding is listed
 //!   by the session, among the pending or refused releases of ended sessions, or among the bindings
 //!   to drop.
@@ -103,8 +103,8 @@
 //!   call. The places leave together. The waiter is granted none of the locks before it is granted
 //!   all of them.
 //! - **I22** A waiter for a set is recorded at one of its places: the place where the last attempt
-//!   to grant the set was held up. The next attempt follows at the latest when that lock is looked at
-//!   and it may be the waiter's turn there.
+//!   to grant the set was held up. The next attempt follows at the latest when that lock is looked
+//!   at and it may be the waiter's turn there.
 //! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
 //!   for it. Unless a round of reports is in progress, each observer knows the newest state.
 #![forbid(unsafe_code)]
