@@ -14,7 +14,8 @@ use crate::types::{Millis, after};
 
 impl<P> Table<P> {
     /// Restarts the lease of an owner, exclusive or shared. Unlike a reentry it may shorten the
-    /// lease. With `at_least`, also raises the token of an exclusive lock, if the token is smaller.
+    /// lease. `at_least` is the smallest token that an exclusive lock must have afterwards: a smaller
+    /// token is raised, and a lock without a valid token gets a new one.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,
