@@ -122,7 +122,7 @@ pub struct Counters {
     pub redisson_turns: u64,
     /// Acquires that were refused with the reply nil. Acquires of a set with `HELD` are not counted.
     pub refused: u64,
-    /// Releases after which the lock or the permits have no holds of the owner left.
+    /// Releases after which the owner holds nothing more of the lock or the semaphore.
     pub released: u64,
     /// Grants to a waiter. A set counts once.
     pub handed_off: u64,

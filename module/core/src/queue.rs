@@ -384,7 +384,8 @@ impl<P> Queues<P> {
         self.sets.beside.insert((queue, id));
     }
 
-    /// Among the nearest `most` waiters in line before a place, the last one that wants the lock alone.
+    /// Among the nearest `most` waiters in line before a place, the last one that wants the lock
+    /// exclusively.
     pub(crate) fn last_alone_before(
         &self,
         queue: QueueId,

@@ -54,7 +54,7 @@ impl<P> Table<P> {
     }
 
     /// Returns whether the owner has a place for a single lock in this queue that is out of the
-    /// line. If such an owner waits again, it takes that place back and gets no second one.
+    /// line. If the owner waits again, it takes its place back and gets no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let place = self.place_aside(key, owner);
         place.is_some_and(|id| !self.queues.is_of_set(id))
