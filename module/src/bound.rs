@@ -1,5 +1,5 @@
 //! Releases locks and permits that were bound to ended sessions, a few in each turn. Drops bindings whose
-//! owner no longer holds the lock or permits.
+//! grant no longer exists.
 
 use kvlock_core::{Bound, Kind, Now, UnixMillis};
 
@@ -8,8 +8,9 @@ use crate::semaphore;
 use crate::server::Server;
 
 impl Server {
-    /// Drops the binding if its owner no longer holds the lock or permits. If they are still held and the
-    /// session has ended, releases them. If the server refuses to write the key now, plans another attempt.
+    /// Drops the binding if its owner no longer has the bound grant of the lock, or holds no permits. If the
+    /// grant still exists and the session has ended, releases it. If the server refuses to write the key
+    /// now, plans another attempt.
     pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));

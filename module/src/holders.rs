@@ -33,7 +33,8 @@ pub(crate) struct Listed {
 }
 
 impl Holders {
-    /// Continues the search among the owners of a key by one step, and starts it again after the last step.
+    /// Runs one go of the search among the owners of a key: see [`Go`]. At the end of the hash, the search
+    /// returns to the start.
     pub(crate) fn go(&mut self, at: KeyRef<'_>, key: &Key<'_>, go: Go, now: Now) -> Found {
         self.searches.go(at, go, now, |cursor, visit| {
             let more = key.scan(cursor, visit);

@@ -96,8 +96,8 @@ pub(crate) fn read<'a>(
 }
 
 /// Reads a small hash as a lock with one exclusive holder. If the holder is not `asked`, the holder's name
-/// and hold count are not read. `None` if these look-ups do not show such a lock, and all fields must be
-/// read.
+/// and hold count are not read. `None` if these look-ups do not show such a lock. Then the caller must
+/// read all fields.
 fn read_plain<'a>(
     key: &Key<'_>,
     words: &Words,

@@ -241,9 +241,9 @@ impl Server {
     }
 
     /// Shortens the TTL of a shared lock to the end of its last lease, because Redisson reads only the TTL.
-    /// Deletes the key if no lease is left and no waiter is in the queue. Announces the lock to Redisson's
-    /// waiters if it is deleted or ends noticeably sooner. Called when the longest lease may have been
-    /// released or shortened.
+    /// Deletes the key if no lease is left and no waiter is in line. Announces the lock to Redisson's
+    /// waiters if it is deleted or ends noticeably sooner. Does nothing if there are too many sharers to
+    /// read all of them. Called when the longest lease may have been released or shortened.
     fn end_with_the_last(&mut self, case: &Case<'_>) {
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else { return };

@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Searches for expired holders until this number of permits is free, no further search may run now, or
-    /// the limit of rounds is reached.
+    /// [`ROUNDS_MAX`] goes were made.
     fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
         for _ in 0..ROUNDS_MAX {
             if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Runs one step of the search for expired holders: removes the holders that it finds, and counts their
+    /// Runs one go of the search for expired holders: removes the holders that it finds, and counts their
     /// permits as free. If no search may run now, only sets `earliest`.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
@@ -208,8 +208,8 @@ impl Server {
     }
 
     /// Returns whether the first waiter cannot be served, because too few permits are free even if expired
-    /// holders count as gone. If so, plans the next look. If the semaphore has fewer permits in all than the
-    /// waiter wants, answers the waiter with an error. Writes nothing.
+    /// holders count as gone. If so, plans the next look. If the waiter's request no longer fits, for example
+    /// because the semaphore has fewer permits in all, answers the waiter with an error. Writes nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,

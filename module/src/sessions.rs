@@ -55,7 +55,8 @@ impl Server {
         }
     }
 
-    /// Answers some of the blocked readers that have something to read. The timer answers the others.
+    /// Answers some of the blocked readers that have something to read or whose timeout has passed. The
+    /// timer answers the others.
     pub(crate) fn tell_readers(&mut self, now: Now) {
         if self.table.has_readers_to_tell() {
             for (reading, waiting) in self.table.next_readers(now) {

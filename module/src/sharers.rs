@@ -12,8 +12,8 @@ use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
 
-/// Largest number of steps of one search. After each step, the search continues only if the step found
-/// nothing but expired holders.
+/// Largest number of goes of one search: see [`Go`]. After each go, the search continues only if the go
+/// found nothing but expired holders.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// Average number of changes of a share (joins, re-entries, renewals, releases of some holds) between two
@@ -41,8 +41,8 @@ impl Server {
     }
 
     /// Returns whether a live sharer prevents an exclusive grant to the first waiter. Also `true` if the
-    /// search is not finished. Then records the end of the sharer's lease, or the time of the next search, in
-    /// `case`. Writes nothing: expired sharers stay in the hash.
+    /// search is not finished. When it returns `true`, it records in `case` the end of the sharer's lease,
+    /// or the time of the next search. Writes nothing: expired sharers stay in the hash.
     pub(crate) fn has_live_sharers(&mut self, case: &mut Case<'_>) -> bool {
         if !self.table.must_find_live_sharers(&case.at) {
             return false;

@@ -21,7 +21,8 @@ const BUDGET: Duration = Duration::from_micros(500);
 /// Largest number of waiters that are dismissed in one piece of work.
 const TURNED_AWAY: usize = 8;
 
-/// Delay before a write that is not allowed now is tried again. There is no event for the end of a pause.
+/// Delay before a write that is not allowed now is tried again. No event reports that a pause of the
+/// clients (`CLIENT PAUSE`) has ended.
 const PAUSED: Duration = Duration::from_millis(20);
 
 impl Server {

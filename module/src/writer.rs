@@ -8,9 +8,9 @@ use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
 impl Words {
-    /// Makes `owner` the only holder of the lock, and replaces any value of the key. Pass a previous holder
-    /// as `before` only if the key has no fields except this previous holder and the token. Then only the
-    /// field of `before` is removed.
+    /// Makes `owner` the only holder of the lock, and replaces all other content of the key. Pass a previous
+    /// holder as `before` only if the key has no fields except this previous holder and the token. Then only
+    /// the field of `before` is removed.
     pub(crate) fn grant(
         &self,
         key: &Key<'_>,
@@ -112,8 +112,9 @@ pub(crate) fn written(share: Share) -> Text {
 }
 
 impl Server {
-    /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than before. If the option
-    /// is `both`, the message is also relayed to the replicas; in a cluster, the server relays it itself.
+    /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than before. If
+    /// `kvlock.redisson-channel` is `both`, the message is also relayed to the replicas; in a cluster, the
+    /// server relays it itself.
     /// Returns the number of subscribers at this server. Each process of Redisson has one subscription for
     /// all its threads.
     pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> u64 {

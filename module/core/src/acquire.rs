@@ -123,9 +123,9 @@ impl<P> Table<P> {
         Ok((token, Some(token)))
     }
 
-    /// Releases one, some or all of the owner's exclusive or shared holds. After the last exclusive
-    /// hold, the lock goes to the first waiter or becomes free. If the owner also has shared holds,
-    /// the lock becomes shared instead.
+    /// Releases one, some or all of the owner's exclusive or shared holds. If no owner holds the
+    /// lock any more, it goes to the first waiter or becomes free. If the owner gives back its last
+    /// exclusive hold but also has shared holds, the lock becomes shared instead.
     pub fn release(
         &mut self,
         at: &Situation<'_>,

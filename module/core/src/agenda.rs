@@ -13,7 +13,8 @@ use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
-/// A planned look at the key of a queue.
+/// A planned look at the key of a queue: the caller reads the key, and the table grants what can be
+/// granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) due: UnixMillis,

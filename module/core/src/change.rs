@@ -42,7 +42,7 @@ pub enum Change<P> {
     /// call [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn), and carry
     /// out the change that it returns.
     GiveWay,
-    /// The first waiter gets the lock. Replaces any value of the key.
+    /// The first waiter gets the lock. Replaces the whole content of the key.
     HandOff(HandOff<P>),
     /// These owners share the lock, together with the earlier sharers unless a new period begins.
     Share(Sharers<P>),

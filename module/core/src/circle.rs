@@ -111,8 +111,9 @@ impl<P> Table<P> {
         (key.db == db && key.kind == Kind::Lock).then_some((key, waiter.want))
     }
 
-    /// Adds the owners that keep a waiter from a lock. With `from`, the waiter is the owner of that
-    /// link and has that place. Without `from`, the waiter is the owner that wants to wait.
+    /// Adds the owners that keep a waiter from a lock: none if the waiter holds the lock. With
+    /// `from`, the waiter is the owner of that link and has that place. Without `from`, the waiter
+    /// is the owner that wants to wait.
     ///
     /// If the owner that wants to wait holds the lock, returns the link to this owner, which
     /// completes the circle.
@@ -151,7 +152,7 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the waits for sets before a place. Waits for this lock alone need not be followed,
+    /// Returns the waits for sets before a place. Waits for only this lock need not be followed,
     /// because they depend on the same holders and sets.
     fn in_front(
         &self,
@@ -168,7 +169,7 @@ impl<P> Table<P> {
         let before = || self.queues.last_alone_before(queue, place, SHARERS);
         let last_alone = if alone { Some(place) } else { before() };
         let [beside, in_line] = self.queues.sets_before(queue, place);
-        // Places beside the line hold up only requests for exclusive holds.
+        // Places beside the line (see `places.rs`) hold up only requests for exclusive holds.
         let beside = beside.filter(|id| last_alone.is_some_and(|last| *id < last));
         for id in beside.chain(in_line) {
             let Some(left) = search.left.checked_sub(1) else { break };

@@ -3,9 +3,9 @@
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
 //! tokens below it; any other server that finds the floor issues tokens above it. The floor is
-//! raised to a minute ahead of the clock when less than half a minute is left. So a floor costs one
-//! small write per half minute, and losing the last half minute of a replication stream cannot
-//! lower a token.
+//! raised to a minute ahead of the clock when less than half a minute is left. So a floor costs at
+//! most one small write per half minute, unless tokens are ahead of the clock. Losing the last half
+//! minute of a replication stream cannot lower a token.
 
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{MonoMillis, Now};
@@ -13,13 +13,15 @@ use crate::types::{MonoMillis, Now};
 /// Distance of a new floor from the clock, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
-/// Smallest reservation that must be left, in microseconds.
+/// Smallest reservation that must be left ahead of the clock, in microseconds.
 const LEFT_US: u64 = 30_000_000;
 
-/// The same two distances, counted from the token, for tokens that are ahead of the clock and grow
-/// by one with each grant. They are small compared with [`AHEAD_US`]: [`above`] relies on
-/// reservations that are about [`AHEAD_US`] ahead of the clock.
+/// Smallest distance of a new floor from the token of the grant. It counts for tokens that are
+/// ahead of the clock, which grow by one with each grant. It is small compared with [`AHEAD_US`]:
+/// [`above`] relies on reservations that are about [`AHEAD_US`] ahead of the clock.
 const AHEAD_TOKENS: u64 = 20_000;
+
+/// Smallest reservation that must be left above the token of the grant.
 const LEFT_TOKENS: u64 = 10_000;
 
 /// Milliseconds between two reads of a stored floor: other programs may set it without an event.

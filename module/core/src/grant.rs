@@ -27,7 +27,8 @@ pub const RUN_MAX: usize = 32;
 const ONE_HOLD: (u64, u64) = (1, 0);
 
 impl<P> Table<P> {
-    /// Returns the request of the first waiter for this lock.
+    /// Returns the request of the first waiter for this lock, unless its session is away or an
+    /// earlier set holds it up.
     #[must_use]
     pub fn head_wants(&self, at: &Situation<'_>) -> Option<Want> {
         let queue = self.queues.find(at.key)?;
@@ -41,8 +42,8 @@ impl<P> Table<P> {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 
-    /// Takes the lock from its holder. The lock goes to the first waiter, or becomes free. If a turn
-    /// of Redisson is due, returns [`Change::GiveWay`].
+    /// Takes the lock from its holder or sharers. The lock goes to the first waiter, or becomes
+    /// free. At a release at which a turn of Redisson is due, returns [`Change::GiveWay`] instead.
     pub(crate) fn pass_on(
         &mut self,
         at: &Situation<'_>,
@@ -135,8 +136,8 @@ impl<P> Table<P> {
         Some(Change::Share(Sharers { begins: false, token: given, own: None, joined, until }))
     }
 
-    /// Removes the waiters at the head that want to share, up to one batch, and plans a look for
-    /// the next batch.
+    /// Grants the lock to the waiters at the head that want to share it, up to one batch, and plans
+    /// a look for the next batch.
     fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
         let mut joined = Vec::new();
         if self.quarantine.is_on(at.now) {

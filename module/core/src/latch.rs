@@ -77,7 +77,7 @@ pub enum LatchChange {
         /// Expiry time of the key; `None` for no TTL.
         until: Option<UnixMillis>,
     },
-    /// Records that the participant has counted, and stores the remaining count.
+    /// Stores the remaining count, and records the participant if the request names one.
     Count {
         /// Remaining count.
         left: u64,

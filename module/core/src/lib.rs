@@ -53,7 +53,8 @@
 //!
 //! The table remembers the waiters. It never decides from memory which owner holds a lock: any client
 //! may delete, overwrite or expire the key, a server may restart, and a replica may be promoted. So
-//! each operation reads the holder from the key, and the table cannot disagree with the key.
+//! each operation takes the holder from the content of the key, and the table cannot disagree with
+//! the key.
 //!
 //! # Invariants
 //!
@@ -82,10 +83,10 @@
 //!   changed since.
 //! - **I12** Only free permits are granted.
 //! - **I13** During a quarantine, a lock is granted only to an owner that already holds it. No
-//!   permits are granted; an owner that repeats a request with `HOLDS` keeps the permits it has.
+//!   permits are granted; an owner that repeats a request keeps the permits it has.
 //! - **I14** Until a session ends, it lists exactly its own waiters. So each of its waits has one
 //!   outcome; only an observer may have several.
-//! - **I15** Nothing is granted through a session that is away or has ended. The waiters of a
+//! - **I15** No waiter of a session that is away or has ended is granted anything. The waiters of a
 //!   session that is away are passed over: they keep their places, but are not in the line. Waiters
 //!   for a latch and observers are never passed over.
 //! - **I16** A session keeps each outcome until it is acknowledged. Only outcomes that were sent can
@@ -93,8 +94,8 @@
 //!   it, if the session asks for the state again, or if it stops observing.
 //! - **I17** Every session is on the agenda once: at the time when its blocked reader's timeout
 //!   passes or, without a blocked reader, at the time when the session ends.
-//! - **I18** Each lock that is left free for Redisson is on the list of moments: see `turn.rs`.
-//!   Turns are remembered for a limited number of locks.
+//! - **I18** Each lock that is left free for Redisson's waiters is on a list, with the time at
+//!   which this ends. Turns of Redisson are remembered for a limited number of locks. See `turn.rs`.
 //! - **I19** What an owner holds of one key is bound to at most one session. The binding is listed
 //!   by the session, among the pending or refused releases of ended sessions, or among the bindings
 //!   to drop.
@@ -102,8 +103,8 @@
 //!   call. The places leave together. The waiter is granted none of the locks before it is granted
 //!   all of them.
 //! - **I22** A waiter for a set is recorded at one of its places: the place where the last attempt
-//!   to grant the set was held up. The next attempt follows when that lock is looked at and it may
-//!   be the waiter's turn there.
+//!   to grant the set was held up. The next attempt follows at the latest when that lock is looked
+//!   at and it may be the waiter's turn there.
 //! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
 //!   for it. Unless a round of reports is in progress, each observer knows the newest state.
 #![forbid(unsafe_code)]

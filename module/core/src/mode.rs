@@ -137,8 +137,8 @@ pub struct Sharing<'a> {
 }
 
 impl Sharing<'_> {
-    /// Returns the share of this owner, if it is the one that was read and its lease has not ended.
-    /// The lease ends with the key at the latest.
+    /// Returns the share of this owner. `None` if the share of another owner was read, or if the
+    /// lease has ended. The lease ends with the key at the latest.
     pub(crate) fn share_of(&self, owner: &[u8], now: UnixMillis) -> Option<Share> {
         let share = self.own.filter(|share| self.asked == owner && share.is_live(now))?;
         let until = self.until.map_or(share.until, |until| until.min(share.until));

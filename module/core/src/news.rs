@@ -28,7 +28,9 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Returns whether the holder of state `self` no longer holds the lock in state `now`.
+    /// Returns whether a change from state `self` to `now` counts as a loss of the lock: the lock
+    /// is free, has another exclusive owner, is in another shared period, or has changed between
+    /// exclusive and shared.
     pub(crate) fn went(&self, now: &Self) -> bool {
         match (self, now) {
             (Self::Vacant, _) => false,

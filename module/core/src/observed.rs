@@ -16,7 +16,8 @@ pub enum Observed<'a> {
     },
     /// Held exclusively.
     Held(Holding<'a>),
-    /// Shared. Unless `living` is set, all leases may have ended.
+    /// Shared. All leases may have ended, unless a search has found a live sharer: see
+    /// [`Sharing::living`].
     Shared(Sharing<'a>),
     /// The key holds something else, which must not be changed.
     NotALock {

@@ -59,8 +59,8 @@ pub struct Changed {
     pub(crate) observer: WaiterId,
     /// State of the lock now.
     pub news: Rc<VersionedState>,
-    /// Reason for which a holder last lost the lock, since the change that the observer
-    /// acknowledged last.
+    /// Reason for the latest loss of the lock. `None` if no holder has lost the lock since the
+    /// change that the observer acknowledged last.
     pub why: Option<Gone>,
 }
 

@@ -32,7 +32,8 @@ pub enum Cause {
 pub enum WaitReply<R> {
     /// Answer at once, as for a command that does not wait.
     Now(R),
-    /// Let the caller wait: block the client, if it is one, and call [`crate::Table::enqueue`].
+    /// Let the caller wait: block the client, if it is one, and call [`crate::Table::enqueue`] or,
+    /// for a set, [`crate::Table::enqueue_set`].
     Block,
     /// A limit of waiters is reached.
     QueueFull(Full),
@@ -107,7 +108,7 @@ impl Limits {
 /// Counts of events since the module was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// New grants of locks and permits, at once or by hand-off.
+    /// New grants of locks and permits, at once or by hand-off. Each lock of a set counts.
     pub granted: u64,
     /// Shared grants among these.
     pub granted_shared: u64,
@@ -121,9 +122,9 @@ pub struct Counters {
     pub redisson_turns: u64,
     /// Acquires that were refused with the reply nil. Acquires of a set with `HELD` are not counted.
     pub refused: u64,
-    /// Full releases by owners.
+    /// Releases after which the owner holds nothing more of the lock or the semaphore.
     pub released: u64,
-    /// Grants to a waiter.
+    /// Grants to a waiter. A set counts once.
     pub handed_off: u64,
     /// Grants to a waiter because a lease ended.
     pub handed_off_by_expiry: u64,
@@ -173,9 +174,9 @@ pub struct KeySummary<'a> {
     pub key: &'a LockKey,
     /// Number of waiters.
     pub waiters: usize,
-    /// Arrival time of the first waiter; `None` if the sessions of all waiters are away.
+    /// Arrival time of the first waiter that is not passed over; `None` if there is none.
     pub since: Option<MonoMillis>,
-    /// The first waiter, if it waits for a set.
+    /// That waiter, if it waits for a set.
     pub set: Option<WaiterId>,
 }
 

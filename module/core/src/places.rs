@@ -11,9 +11,9 @@
 //! This requires that each lock is available, and that all conflicting waiters that came before it
 //! have left.
 //!
-//! A place that wants a lock alone is in the line and holds up everything behind it. A place that
-//! wants to share is beside the line: it holds up only requests to hold the lock alone, because
-//! sharers may pass each other.
+//! A place that wants a lock exclusively is in the line and holds up everything behind it. A place
+//! that wants to share is beside the line: it holds up only requests to hold the lock exclusively,
+//! because sharers may pass each other.
 //!
 //! A grant of a set depends on the keys of all its places. So the table cannot decide on the grant
 //! while it looks at one key. The caller reads all keys and calls `Table::serve_set`. If the set is
@@ -141,8 +141,8 @@ impl<P> Queues<P> {
         self.first_beside(queue).is_some()
     }
 
-    /// Returns whether an earlier place beside the line holds up this place, which wants the lock
-    /// alone.
+    /// Returns whether an earlier place beside the line holds up this place. Always false for a
+    /// place that wants to share the lock.
     pub(crate) fn is_held_up_beside(&self, queue: QueueId, id: WaiterId, want: Want) -> bool {
         want != Want::Shared && self.first_beside(queue).is_some_and(|first| first < id)
     }

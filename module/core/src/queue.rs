@@ -3,8 +3,9 @@
 //!
 //! Waiters are numbered in order of arrival. Numbers are never reused, so the number of a waiter
 //! that has left finds nothing. The line of a queue is an ordered set of these numbers, so a waiter
-//! that leaves the line and returns gets its old place. All sets and maps are ordered trees. They
-//! grow and shrink by one node at a time, so no single wait pays for copying a large table.
+//! that leaves the line and returns gets its old place. `places.rs` describes the places beside the
+//! line. All sets and maps are ordered trees. They grow and shrink by one node at a time, so no
+//! single wait pays for copying a large table.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -383,7 +384,8 @@ impl<P> Queues<P> {
         self.sets.beside.insert((queue, id));
     }
 
-    /// Among the nearest `most` waiters in line before a place, the last one that wants the lock alone.
+    /// Among the nearest `most` waiters in line before a place, the last one that wants the lock
+    /// exclusively.
     pub(crate) fn last_alone_before(
         &self,
         queue: QueueId,

@@ -43,8 +43,8 @@ const AWAY_AT_ONCE: usize = 16;
 
 impl<P> Table<P> {
     /// Begins a call of `SESSION.NEXT`, which acknowledges the outcomes up to `ack`. Drops some of
-    /// these outcomes now and the others later. Returns the call, or `None` if the session has ended,
-    /// and the client that is still blocked in an earlier call.
+    /// these outcomes now and the others later. Returns the call (`None` if the session has ended)
+    /// and the client that is still blocked in an earlier call, if any.
     ///
     /// If the earlier call came over the same `connection`, this call continues after the last
     /// outcome that was sent over it. Otherwise, or if `connection` is `None`, it continues after
@@ -106,7 +106,7 @@ impl<P> Table<P> {
 
     /// Records that a reply with the outcomes up to `up_to` was sent. The next call on this
     /// connection continues after them. From then on, the grants among them cannot be taken back.
-    /// Does nothing if a later call has replaced this one.
+    /// Does nothing if a later call has replaced this one, or if this call is still blocked.
     pub fn sent(&mut self, reading: Reading, up_to: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
         if session.reading != reading.number || session.reader.is_some() {

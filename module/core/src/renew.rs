@@ -14,8 +14,8 @@ use crate::types::{Millis, after};
 
 impl<P> Table<P> {
     /// Restarts the lease of an owner, exclusive or shared. Unlike a reentry it may shorten the
-    /// lease. `at_least` raises the token of an exclusive lock to that value, unless the token is
-    /// larger already.
+    /// lease. `at_least` is the smallest token that an exclusive lock must have afterwards: a smaller
+    /// token is raised, and a lock without a valid token gets a new one.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,

@@ -42,7 +42,8 @@ impl<P> Table<P> {
         self.profile.reset();
     }
 
-    /// Number of waiters in all queues, including observers.
+    /// Number of places in all queues, including observers. A waiter for a set counts once for each
+    /// of its keys.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.queues.waiters()

@@ -25,9 +25,10 @@ const GO_STEPS: u64 = 4_000;
 /// The same limit for a go with [`Wanted::SomeDead`].
 const SWEEP_STEPS: u64 = 256;
 
-/// A go ends after [`DEAD_MAX`] expired owners. For each of them, the go may take
-/// [`STEPS_PER_DEAD`] extra steps.
+/// Number of expired owners after which a go ends.
 const DEAD_MAX: usize = 128;
+
+/// Number of extra steps that a go may take for each expired owner that it finds.
 const STEPS_PER_DEAD: u64 = 4;
 
 /// Largest number of fields of a small hash. A search for all expired owners, or for a live one, reads
@@ -35,11 +36,14 @@ const STEPS_PER_DEAD: u64 = 4;
 const SMALL: usize = 1_000;
 
 /// Steps per millisecond, on average, for all searches of large hashes outside commands: a
-/// twentieth of a processor. Up to [`AHEAD`] unused steps are saved for later.
+/// twentieth of a processor.
 const PACE: u64 = 250;
+
+/// Largest number of unused steps that are saved for later.
 const AHEAD: u64 = 5_000;
 
-/// Number of remembered keys from which on only keys that are searched for a waiter get an entry.
+/// Number of remembered keys from which on a new entry replaces an unused one. If no unused entry
+/// is found, only a key that is searched for a waiter gets an entry.
 const ROOM: usize = 1_024;
 
 /// Longest time until the next search, even if all leases are longer.
@@ -48,7 +52,7 @@ const FAR: Millis = Millis(3_600_000);
 /// Shortest time that an unused entry is kept.
 const KEPT: Millis = Millis(2_000);
 
-/// Time after its search for which a result stays valid, even if unknown keys have changed since.
+/// Time after a search for which the result stays valid, even if unknown keys have changed since.
 const BELIEVED: Millis = Millis(1_000);
 
 /// The state of all searches. `C` is a cursor in a hash; its default is the start.

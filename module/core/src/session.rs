@@ -75,8 +75,10 @@ pub(crate) struct Session<P> {
     pub(crate) reader: Option<P>,
     /// `true` if the reader is on the list of readers to answer.
     pub(crate) ready: bool,
-    /// Connection of the latest call, and number of the last outcome that was sent over it.
+    /// Connection of the latest call; `None` if it was closed or is unknown.
     pub(crate) connection: Option<u64>,
+    /// Number of the last outcome that was acknowledged or sent over that connection. The next
+    /// reply continues after it.
     pub(crate) cursor: u64,
     /// Time at which the blocked reader's timeout passes; without a blocked reader, time at which
     /// the session ends.

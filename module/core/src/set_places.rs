@@ -24,9 +24,9 @@ impl<P> Table<P> {
         !sets.due.is_empty() || !sets.walks.is_empty()
     }
 
-    /// Takes a waiter that may be granted its set now, because one of its keys has changed or a
-    /// waiter before it has left. With `db`, only a waiter for keys of that database. The caller
-    /// reads all keys of [`Self::set_of`] and then calls [`Self::serve_set`].
+    /// Takes a waiter that may be granted its set now, for example because one of its keys has
+    /// changed or a waiter before it has left. With `db`, only a waiter for keys of that database.
+    /// The caller reads all keys of [`Self::set_of`] and then calls [`Self::serve_set`].
     pub fn next_set(&mut self, db: Option<i32>) -> Option<WaiterId> {
         self.queues.next_noted(db)
     }

@@ -23,7 +23,7 @@ pub(crate) struct Sets {
     /// Places that want to share, in order of arrival, if their waits are not passed over. They are
     /// beside the line, not in it.
     pub(crate) beside: BTreeSet<(QueueId, WaiterId)>,
-    /// Places that want the lock alone, if their waits are not passed over. They are in line.
+    /// Places that want the lock exclusively, if their waits are not passed over. They are in line.
     pub(crate) in_line: BTreeSet<(QueueId, WaiterId)>,
     /// The place at which each set is held up.
     pub(crate) held_up: BTreeSet<(QueueId, WaiterId)>,

@@ -19,13 +19,13 @@ const AT_ONCE: usize = 256;
 /// Number of queues for which each later step of a sweep plans looks.
 const STEPS: usize = 16;
 
-/// Number of locks with waiters at which the period of regular looks begins to be stretched.
+/// Number of queues at which the time between two regular looks at a key begins to grow.
 const REGULAR_LOOKS: usize = 10_000;
 
 impl<P> Table<P> {
-    /// Plans an immediate look at every lock with waiters in a database, or in all databases if
-    /// `None`. If there are many such locks, the looks at the others are planned by later pieces of
-    /// work.
+    /// Plans an immediate look at every key with waiters or observers in a database, or in all
+    /// databases if `None`. If there are many such keys, the looks at some of them are planned by
+    /// later pieces of work.
     pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
         self.sweep(db, Cause::Outside, now);
     }
@@ -58,8 +58,8 @@ impl<P> Table<P> {
         !self.sweeps.is_empty() && self.queues.count() > 0
     }
 
-    /// Returns the time between two regular looks at a lock. This time grows with the number of
-    /// locks with waiters.
+    /// Returns the time between two regular looks at a key. This time is `every`, or longer if
+    /// there are very many queues.
     pub(crate) fn stretched(&self, every: Millis) -> Millis {
         let rounds = self.queues.count().div_euclid(REGULAR_LOOKS).saturating_add(1);
         Millis(every.0.saturating_mul(u64::try_from(rounds).unwrap_or(u64::MAX)))

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A moment ends as soon as the key is changed, and after 5 ms at the latest. If a moment ends
-//! unused although a client waits here, the turn ends. Then the number of rounds until the next
+//! unused, the turn ends. If a client waits here at that time, the number of rounds until the next
 //! turn doubles, up to a limit. Locks without a listener have no turns. The first release at least
 //! 50 ms after the last check checks again whether a process listens.
 //!

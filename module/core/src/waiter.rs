@@ -134,7 +134,7 @@ pub(crate) struct Leaver<P> {
 /// A waiter, as commands show it.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'a, P> {
-    /// Owner, or another party, for which the waiter waits.
+    /// The owner. For a latch, the name of the waiter.
     pub owner: &'a [u8],
     /// What the waiter requests.
     pub want: Want,

@@ -54,7 +54,7 @@ impl<P> Table<P> {
     }
 
     /// Returns whether the owner has a place for a single lock in this queue that is out of the
-    /// line. If such an owner waits again, it takes that place back and gets no second one.
+    /// line. If the owner waits again, it takes its place back and gets no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let place = self.place_aside(key, owner);
         place.is_some_and(|id| !self.queues.is_of_set(id))
@@ -159,12 +159,13 @@ impl<P> Table<P> {
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
-    /// owner already waits in this queue for this lock alone, the new caller takes over its place. A
+    /// owner already waits in this queue for only this lock, the new caller takes over its place. A
     /// wait for a set, or through a session that has ended, is removed instead. Then the caller gets a
     /// new place at the end.
     ///
     /// If the earlier place belonged to a blocked client, returns that client. If it belonged to
-    /// another session that has not ended, that session gets the outcome `replaced`.
+    /// another session that has not ended, that session gets the outcome `replaced`. The session of
+    /// a removed wait for a set gets this outcome even if it is the new caller.
     pub fn enqueue(
         &mut self,
         at: &impl WaitedFor,

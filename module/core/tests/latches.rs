@@ -1,5 +1,5 @@
-//! Latches against a model: after every operation both must answer the same, write the same and
-//! release the same waiters.
+//! Latches against a model. After every operation, the table and the model must give the same
+//! replies, write the same and release the same waiters.
 
 use kvlock_core::{
     CountDownReply, Join, Latch, LatchAt, LatchChange, Limits, Millis, MonoMillis, Now, Table, Want,
@@ -57,7 +57,7 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     }
     assert_eq!(table.count_down(&at), (CountDownReply::Left(0), LatchChange::Open));
     assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));
-    // If nothing were due, the server's regular round would stop the timer and no waiter would be answered.
+    // If nothing were due, the module would disarm its timer, and no waiter would be answered.
     assert_eq!(table.next_due(now), Some(Millis(0)));
     // The timeouts of the waiters have passed, but the waiters are released: none of them is
     // answered as timed out.

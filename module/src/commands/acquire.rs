@@ -110,8 +110,8 @@ pub(super) fn is_ready(
     Ok(true)
 }
 
-/// Returns whether an owner already holds a lock. Such an owner repeats a request. It must not be answered
-/// `ready`, from which it would conclude that it holds nothing.
+/// Returns whether an owner already holds a lock. Such an owner may repeat a request. It must not be
+/// answered `ready`, from which it would conclude that it holds nothing.
 fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
     let case = server.look_up(ctx, lock, owner, clock::now());
     let holds = |want| case.at.holds_of(owner.bytes(), want);
@@ -142,8 +142,8 @@ pub(super) fn run(
     acquired(outcome)
 }
 
-/// Handles `HELD`: acquires a lock again that the owner already holds, without a further hold. Refused if the
-/// owner does not hold the lock.
+/// Handles `HELD`: acquires a lock again that the owner already holds, without a further hold. Refused if
+/// the owner does not hold the lock in the requested mode.
 fn run_held(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -67,7 +67,7 @@ struct Held {
     alone: Option<(Vec<u8>, u64, u64)>,
     /// The `VALUE` of the exclusive owner.
     says: Option<Vec<u8>>,
-    /// Number of sharers. Only some of them are in `living`.
+    /// Number of sharers, including expired ones that were not removed yet.
     sharers: usize,
     /// Shares of some of the sharers that are alive.
     living: BTreeMap<Box<[u8]>, Share>,

@@ -81,8 +81,8 @@ impl Operation for SessionNext {
         let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
             tell(server, reading, most)
         } else if server.table.limits.draining && !server.table.has_waits(session) {
-            // A drain may precede a reload of the module. So locks that are bound to the session are not
-            // released now: each ends with its lease.
+            // A drain may precede a reload of the module. So locks and permits that are bound to the session
+            // are not released now: they last as long as their leases.
             server.table.forget_bound(session);
             server.close_session(session);
             DRAINING

@@ -29,9 +29,10 @@ pub(crate) struct CommandSpec {
     pub(crate) args: &'static [ArgSpec],
 }
 
-/// ACL categories of this module, on servers that let a module add categories. The first is for the commands
-/// of applications, the second for the commands of operators.
+/// ACL category of the commands for applications, on servers that let a module add categories.
 pub(super) const FOR_ALL: &CStr = c"lock";
+
+/// ACL category of the commands for operators, on the same servers.
 pub(super) const FOR_OPERATORS: &CStr = c"lock_admin";
 
 impl CommandSpec {

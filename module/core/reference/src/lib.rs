@@ -38,8 +38,10 @@ use std::panic::{self, AssertUnwindSafe};
 
 pub use source::Bytes;
 
-/// Number of walks in a test, and largest number of steps in a walk.
+/// Number of walks in a test.
 const CASES: u32 = 1_000;
+
+/// Largest number of steps in a walk.
 const STEPS: usize = 120;
 
 /// A table and its model, and the operations on both.

@@ -23,7 +23,7 @@ pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 pub enum Refusal {
     /// A missing word, or an unknown word or combination of words.
     Syntax,
-    /// An invalid name of an owner or another party.
+    /// An invalid name of an owner, a participant or a waiter.
     Name(&'static str),
     /// An invalid number, or a number out of its range.
     Number {

@@ -44,8 +44,8 @@ pub enum Op {
         session: usize,
         timeout: Option<u64>,
     },
-    /// Ends a session: with `forget` by the server, for a drain or a change of its role, otherwise
-    /// by the client.
+    /// Ends a session: with `forget` by the server during a drain, which leaves bound locks to
+    /// their leases; otherwise by the client.
     Close {
         session: usize,
         forget: bool,

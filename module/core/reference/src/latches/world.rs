@@ -51,8 +51,9 @@ pub struct World {
     key: Key,
     now: u64,
     clients: u32,
-    /// Waiters of the model, and waiters whose latch has opened.
+    /// The model's waiters, in order of arrival.
     waits: Vec<Wait>,
+    /// Waiters whose latch has opened, and which were not answered yet.
     released: Vec<Wait>,
     counters: Counters,
 }

@@ -1,5 +1,5 @@
-//! Events of the locks in the model other than commands: time passes, clients disconnect, and other clients
-//! change keys.
+//! Events in the model other than commands. For example, time passes, clients disconnect, and other
+//! clients change keys.
 
 use kvlock_core::{Cause, Now};
 

@@ -240,7 +240,7 @@ impl Naive {
         self.end_quarantine();
     }
 
-    /// Ends the quarantine if its time has passed. From then on its waiters must be served.
+    /// Ends the quarantine if its time has passed. From then on the waiters must be served.
     pub fn end_quarantine(&mut self) {
         if self.quarantine.1.is_some() && !self.in_quarantine() {
             self.quarantine.1 = None;

@@ -62,8 +62,9 @@ pub enum Event {
     Flush(Option<i32>),
     /// Lets time pass: milliseconds on the monotonic clock, and on the wall clock.
     Pass(u64, i64),
-    /// Runs the timer: ends the quarantine and the moments for Redisson that are over, then waits.
-    /// Then checks groups of waiters for results, and takes due looks.
+    /// Runs the timer: ends the quarantine and the moments for Redisson that are over. Then ends
+    /// the waits whose timeout has passed, checks groups of waiters for results, and takes due
+    /// looks.
     Timer,
     /// Takes looks, but ends no wait.
     Looks,

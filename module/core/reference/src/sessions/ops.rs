@@ -4,8 +4,9 @@ use crate::Bytes;
 
 pub const KEYS: usize = 2;
 pub const OWNERS: [&str; 5] = ["ann", "bob", "cat", "dan", "eve"];
-/// Sessions that are open at one time, and connections that read.
+/// Largest number of sessions that are open at one time.
 pub const SESSIONS: usize = 3;
+/// Number of connections that read.
 const CONNECTIONS: u8 = 3;
 /// Largest number of outcomes in one reply.
 pub const MOST: usize = 1;
