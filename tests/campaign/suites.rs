@@ -1,7 +1,7 @@
 //! The table of all suites: their load, their faults and their promises.
 //!
-//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence. Its report is
-//! a new version of a row.
+//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence. A run of a
+//! suite prints a new version of its row.
 
 use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, SLOTS_MOVED, STEP, STOPPED};
@@ -173,7 +173,8 @@ const USUAL: Rounds = Rounds {
     finds: 0,
 };
 
-/// All commands on the wire, under all faults of keys, clients and servers.
+/// Commands on the wire for locks, semaphores, latches and sessions, under faults of keys, clients and
+/// servers.
 fn chaos() -> Suite {
     let rounds = Rounds {
         on: Strangers::start,

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Limits for a server with a slow disk, which answers late.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
 
-/// The owner that requests all locks after a restart.
+/// The owner that requests all locks after a restart, without waiting.
 const AFTERWARDS: &str = "impatient";
 
 /// A server that dies repeatedly, and the record of its clients.
