@@ -57,7 +57,7 @@ impl Options {
         self
     }
 
-    /// Starts the server with the given environment variable, also after a restart.
+    /// Sets an environment variable of the server, which it also has after a restart.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
@@ -168,8 +168,8 @@ impl Options {
     }
 }
 
-/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for, as production has them; `None` for the server's
-/// own default, which uses none.
+/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for; `None` for the server's own default, which uses
+/// none.
 pub fn chosen_io_threads() -> Option<u32> {
     let named = std::env::var("KVLOCK_IO_THREADS").ok()?;
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))

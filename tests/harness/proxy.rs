@@ -6,7 +6,8 @@
 //!
 //! It can also delay messages: each one by a random time, without reordering.
 //!
-//! A cut is silent, like a cut cable: neither end gets a notice, and messages in flight are lost.
+//! A cut of open connections is silent, like a cut cable: neither end gets a notice, and messages in flight
+//! are lost.
 
 use crate::resp::{Connection, Value};
 use crate::server::Server;

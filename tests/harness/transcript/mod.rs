@@ -17,7 +17,7 @@
 //! | `!> module name value` | an argument of the module |
 //! | `!> provoke` | the module is the build that panics on request |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`. At the end both servers must have the same data. When a wait is granted, the key must show the same grant |
-//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ at the end |
+//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`. Grants are checked as with one replica, but the data may differ at the end |
 //! | `!> cluster` | three nodes: the default clients use the node of slot 0, and clients called `away…` use another |
 //! | `!> redisson` | Redisson runs too, and its threads are the clients called `thread…`: see `tests/redisson/Driver.java` |
 //! | `!> caller` | another module is loaded, which calls commands: see `caller.c` |

@@ -11,7 +11,8 @@ pub enum Rule {
     /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
     /// believed in a grant of a quorum after a later grant.
     Belief,
-    /// S3: a token was not larger than all earlier ones, or changed during a hold.
+    /// S3: a token was not larger than the tokens of the same lock that its primary or an earlier one had
+    /// issued, or it changed during a hold.
     Tokens,
     /// S5: a waiter was lost, had two places, or was answered twice.
     Waiters,

@@ -255,8 +255,8 @@ impl Node {
         );
     }
 
-    /// The server's cron: deletes expired keys, runs the module's cron, saves the data, and exchanges
-    /// acknowledgements with other servers.
+    /// The server's cron: deletes expired keys, runs the module's cron, and saves the data. Counts the
+    /// replicas that have acknowledged recently; a replica acknowledges to its primary.
     fn round(&mut self, sim: &Sim) {
         let now = self.at(sim);
         if self.primary && !self.is_paused(sim) {
