@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// A rule that a run can break.
+/// A rule that a run can break. S2, S3, S5 and L2 are promises of `docs/guarantees.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
@@ -18,7 +18,7 @@ pub enum Rule {
     Waiters,
     /// L2: a later waiter was served first.
     Order,
-    /// R6: an owner has another number of holds than it assumes.
+    /// An owner has another number of holds than it assumes.
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
