@@ -17,7 +17,7 @@ pub(crate) struct Effort {
 /// Result of one measurement: figures, and the version of the contender's library.
 pub(crate) type Measured = Result<(Figures, String), String>;
 
-/// One measurement, to be repeated in every round.
+/// One measurement, repeated in every round unless `once` is set.
 pub(crate) struct Cell {
     pub(crate) scenario: &'static str,
     pub(crate) name: String,

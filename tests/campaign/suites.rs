@@ -49,7 +49,7 @@ pub(crate) struct Rounds {
     pub(crate) pace: Pace,
     /// Faults that are excluded, although the topology allows them.
     pub(crate) without: &'static [&'static str],
-    /// Faults of that class are drawn besides the usual ones.
+    /// Class of the faults that are drawn in addition to the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
     /// Number of overlapping beliefs that the judge must find at least. Zero, except in suites without a

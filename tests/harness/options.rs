@@ -175,7 +175,7 @@ pub fn chosen_io_threads() -> Option<u32> {
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))
 }
 
-/// Lines that make a server use that number of I/O threads. By default, Redis 7.0 does not use them for
+/// Lines that make a server use the given number of I/O threads. By default, Redis 7.0 does not use them for
 /// reads, and Valkey does not use them for every event.
 fn io_threads(kind: &Kind, number: u32) -> String {
     let option = if kind.name().starts_with("valkey") {

@@ -71,6 +71,7 @@ struct Ways {
 struct Way {
     /// The client's end and the server's end.
     ends: Arc<[TcpStream; 2]>,
+    /// The port that a replica has announced; `None` if the client is no replica.
     replica: Option<u16>,
     reset: Option<Moment>,
     /// Whether all data that arrive are dropped.

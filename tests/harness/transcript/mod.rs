@@ -61,9 +61,9 @@
 //! `{900..1000}` a number in that range, and `{...}` anything. `{hex s}` is the name of a session, a node or
 //! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. Braces
 //! in the middle of a word have no meaning. In a command these names are replaced by their values. So are
-//! `{port}`, `{replica}` and `{away}`, the servers' ports, and `{module}` and `{provoke}`, the files of the
-//! module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and `{1000 words}`
-//! are 1000 words.
+//! `{port}`, `{replica}`, `{away}` and the like, the servers' ports, and `{module}` and `{provoke}`, the
+//! files of the module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and
+//! `{1000 words}` are 1000 words.
 //!
 //! At the end the server must be alive, no client blocked, and no data unread on any connection. Without
 //! `provoke`, the server must also be unharmed.

@@ -118,6 +118,7 @@ pub(crate) struct Judge {
     /// By key and line of servers. The servers that replace each other are one line. Each server of a quorum
     /// is a line of its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
+    /// The token of the latest grant of a quorum, for each lock.
     held: BTreeMap<Key, u64>,
     /// The last write to each lock's resource.
     written: BTreeMap<Key, (u64, Owner)>,
