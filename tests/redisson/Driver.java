@@ -27,10 +27,10 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * Redisson as a server for transcripts. Each connection has its own thread, so Redisson treats it as a separate owner. `connect` with
- * a configuration selects a Redisson client; all threads with the same configuration share one. Every other command is a chain of
- * calls on this client, as in `getReadWriteLock k . readLock . tryLock 50 MILLISECONDS`. Its reply is the result of the last call, or
- * the exception.
+ * Redisson as a server for transcripts. Each connection has its own thread, so Redisson treats it as a separate owner.
+ * `connect` with a configuration selects a Redisson client; all threads with the same configuration share one. Every other
+ * command is a chain of calls on this client, as in `getReadWriteLock k . readLock . tryLock 50 MILLISECONDS`. Its reply is
+ * the result of the last call, or the exception.
  */
 final class Driver {
     private static final Map<String, RedissonClient> CLIENTS = new ConcurrentHashMap<>();
