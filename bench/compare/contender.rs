@@ -3,7 +3,7 @@
 /// The server that a contender needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Needs {
-    /// A Redis with the module and default options.
+    /// A Redis with the module, and with limits that admit all waiters of a measurement.
     Module,
     /// A Redis with the module and `kvlock.redisson-channel no`.
     SilentModule,

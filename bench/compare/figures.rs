@@ -93,7 +93,7 @@ pub(crate) fn lateness(outcome: &Outcome) -> Figures {
     figures
 }
 
-/// Shares of the tasks, and the longest wait.
+/// How evenly the cycles are spread over the tasks, and the longest wait.
 pub(crate) fn fairness(outcome: &Outcome) -> Figures {
     let mut figures = common(outcome);
     let tasks: usize = outcome.plan.parts.iter().map(|part| part.tasks).sum();

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! compare                     all scenarios: one round, and more while these end within 15 minutes, at most 5
-//! compare --quick             one short round with fewer scenarios, in two minutes
+//! compare --quick             one short round with fewer measurements, in about two minutes
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
 //! compare --whom 'kvlock;BLPOP' only these contenders; likewise
 //! compare --cells '1 waiter'  only tables with the given name; likewise
 //! compare --rounds 1          one round at most
-//! compare --minutes 5         no round that would end later
+//! compare --minutes 5         no further round that would end later
 //! compare --publish           replaces these scenarios in the published results
 //! compare --render            tables and pictures from the committed results
 //! ```
@@ -63,7 +63,7 @@ struct Options {
     whom: Option<Vec<String>>,
     cells: Option<Vec<String>>,
     rounds: usize,
-    /// A round starts only if it is expected to end within this time.
+    /// A further round starts only if it is expected to end within this time.
     minutes: f64,
 }
 

@@ -89,7 +89,7 @@ pub(crate) struct Outcome {
     pub(crate) load_cpu_us: f64,
     /// The share of the machine's processor time that other programs used.
     pub(crate) elsewhere: f64,
-    /// Start of the measurement.
+    /// Start and end of the measurement.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) cycles: Vec<Cycle>,

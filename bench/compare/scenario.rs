@@ -17,7 +17,7 @@ pub(crate) struct Effort {
 /// Result of one measurement: figures, and the version of the contender's library.
 pub(crate) type Measured = Result<(Figures, String), String>;
 
-/// One measurement, to be repeated in every round.
+/// One measurement, repeated in every round unless `once` is set.
 pub(crate) struct Cell {
     pub(crate) scenario: &'static str,
     pub(crate) name: String,
@@ -74,7 +74,7 @@ impl Cells {
 
 fn measured(plan: &Plan, figures: impl Fn(&Outcome) -> Figures) -> Measured {
     let outcome = plan.run()?;
-    // The last part is the contender itself; others are its competition.
+    // If a library is one of several parts, it is the last one.
     Ok((figures(&outcome), outcome.versions.last().cloned().unwrap_or_default()))
 }
 
@@ -286,7 +286,8 @@ fn many_locks(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// rueidislock, etcd and PostgreSQL have no leases that end while their owner lives.
+/// Ends of leases. Without rueidislock, etcd and PostgreSQL, which have no leases that end while their owner
+/// lives.
 fn expiry(cells: &mut Cells, effort: Effort) {
     let who = [
         "kvlock",

@@ -473,7 +473,7 @@ fn spread(spread: Spread) -> String {
     if least == most { median } else { format!("{median} ({least}–{most})") }
 }
 
-/// Formats a number with three digits, as the spread allows.
+/// Formats a number with commas between thousands. The larger it is, the fewer decimal places it has.
 pub(crate) fn number(value: f64) -> String {
     let places = if value.abs() >= 100.0 {
         0

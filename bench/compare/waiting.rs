@@ -1,5 +1,5 @@
-//! The cost of waits, the effect of locks on other commands, and the shares of two kinds of clients of a
-//! lock.
+//! The cost of waits, the effect of locks on other commands, and the part of the grants of a lock that
+//! each of two kinds of clients gets.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};
@@ -103,7 +103,8 @@ pub(crate) fn of_others(outcome: &Outcome) -> Figures {
     all
 }
 
-/// Shares of two kinds of clients of a lock. The tasks of the first kind have the lower numbers.
+/// The part of the cycles that each of two kinds of clients gets, and its longest wait. The tasks of
+/// the first kind have the lower numbers.
 pub(crate) fn shares(outcome: &Outcome) -> Figures {
     let mut all = figures::fairness(outcome);
     let sizes: Vec<usize> = outcome.plan.parts.iter().map(|part| part.tasks).collect();

@@ -38,11 +38,13 @@ struct Turn {
     probed: bool,
     /// From the release to the last reader's grant.
     granted: u64,
+    /// The longest `PING` in that time.
     stall: u64,
     /// The longest `PING` in an equally long time without load.
     quiet: u64,
     /// From the first reader's release until all but one have left.
     leaving: u64,
+    /// The longest `PING` in that time.
     leaving_stall: u64,
     /// From the last reader's release to the writer's grant.
     writer: u64,

@@ -5,7 +5,7 @@
 //!
 //! | `proto` | |
 //! |---|---|
-//! | `kvlock` | `LOCK.WAIT` and `LOCK.RELEASE` |
+//! | `kvlock` | `LOCK.WAIT` and `LOCK.RELEASE`; in pipelines, `LOCK.ACQUIRE` and `LOCK.RELEASE` |
 //! | `session` | the same through sessions: `session.rs` |
 //! | `lua` | scripts and pub/sub, like Redisson's locks: `lua.rs` |
 //! | `set-cad` | `SET NX PX` and a script that compares and deletes |

@@ -13,7 +13,7 @@ pub(crate) struct Pipeline {
     wire: Wire,
     requests: Vec<u8>,
     replies: usize,
-    /// First byte of a refusal.
+    /// First byte of a refusal, where refusals are detected.
     refusal: u8,
 }
 
@@ -24,9 +24,9 @@ impl Connect for Pipeline {
         let cycle = cycle(&mut wire, args, &key, &owner(task, 1)).await;
         let cycles = args.number::<usize>("depth") / 2;
         let requests = cycle.iter().flatten().copied().collect::<Vec<u8>>().repeat(cycles);
-        // For a grant, a script of the Lua protocol answers nil or OK, `SET` answers OK, and kvlock answers
-        // an array. A number would be the rest of another owner's lease. Requests for permits are answered
-        // with a number, or with nil if there are none.
+        // The scripts for locks answer a grant with nil, and a refusal with a number: the rest of another
+        // owner's lease. `SEM.ACQUIRE` answers a grant with a number, and a refusal with nil. The other
+        // protocols refuse in a way that is not detected here.
         let counts = match args.text("proto") {
             "kvlock" => args.text("mode") == "permit",
             proto => proto == "counter",

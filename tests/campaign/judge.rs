@@ -77,8 +77,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             }
             // Checked below, with the renewals.
             Rule::Stale => {}
-            // The tasks record too little for these rules. A guard is released in the background, late after
-            // a cut, and no task reads the queue.
+            // The tasks record too little for these rules. A dropped guard is released in the background,
+            // late after a cut, and no task reads the queue.
             Rule::Fifo | Rule::Prompt | Rule::Refusal => {}
         }
     }
@@ -206,8 +206,8 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
 }
 
-/// A violation if a bound lock was not free soon after its session must have ended. `None` if no client
-/// waited for the lock, or if there was a fault.
+/// A violation if a bound lock was not free soon after its session must have ended. Also `None` if no client
+/// waited for the lock, or if there was a fault near that time.
 fn outlived(
     calls: &[Call],
     seen: &Seen,

@@ -1,9 +1,10 @@
 //! Real servers under load and faults, and a judge of each client's replies and beliefs.
 //!
-//! A suite is a topology, a setting, a workload and faults; [`suites`] is the table of all suites. The
-//! beginning of a name, up to a slash, selects all suites that start with it. Each suite prints its counts,
-//! its violations, and a row for `docs/evidence.md` with commit, server and seed. The exit status is 1 if a
-//! promise was broken.
+//! Most suites are a topology, a setting, a workload and faults; the others repeat one scenario. [`suites`]
+//! is the table of all suites. The beginning of a name, up to a slash, selects all suites that start with
+//! it. Each suite prints its counts, its violations, and a row for `docs/evidence.md` with commit, server
+//! and seed. The exit status is 1 if a suite has a violation: a promise was broken, or a required count was
+//! not reached.
 //!
 //! The seed decides the actions, but not the order of threads.
 

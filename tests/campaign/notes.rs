@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Number of recent messages that are shown after a violation.
+/// Number of recent commands that are shown after a violation.
 const REMEMBERED: usize = 4_000;
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Seen {
     pub(crate) results: BTreeMap<(String, String), Vec<Shown>>,
     /// Calls that received neither a result nor the lock of the result in time.
     pub(crate) late_results: Vec<Span>,
-    /// Recent messages about events that are not calls.
+    /// Recent commands and bytes that were sent but are not recorded as calls.
     pub(crate) said: VecDeque<String>,
     /// Violations that tasks saw, each with the weakest promise that excludes it.
     pub(crate) violations: Vec<(Promises, String)>,

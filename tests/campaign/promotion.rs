@@ -84,7 +84,7 @@ fn of_cluster(count: u64, report: &Report) {
     }
 }
 
-/// The grants of each client.
+/// The times of each client's grants.
 type Grants = [Mutex<Vec<Instant>>; CLIENTS];
 
 /// The time of each client's first grant after that moment; `None` if a client had none.

@@ -126,8 +126,9 @@ impl Round {
     }
 }
 
-/// Plays rounds on a topology for the time in the options, and until each wanted fault has happened and each
-/// required count is reached. Ends at the first broken promise.
+/// Plays rounds on a topology for the time in the options. If a wanted fault has not happened then or a
+/// required count is not reached, continues for at most [`AWAITED`], or longer for `--pairs`. Ends after the
+/// first round with a violation.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
     let mut random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);

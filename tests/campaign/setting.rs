@@ -31,9 +31,9 @@ pub(crate) enum Setting {
     AllReplicas,
     MinReplicasToWrite,
     Quarantine,
-    /// No setting, and clients whose clocks run at half speed: each believes in its lease for too long.
+    /// No safeguard, and clients whose clocks run at half speed: each believes in its lease for too long.
     SlowClock,
-    /// No setting, and servers with several I/O threads.
+    /// No safeguard, and servers with several I/O threads.
     IoThreads,
 }
 

@@ -1,7 +1,7 @@
 //! The table of all suites: their load, their faults and their promises.
 //!
-//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence. Its report is
-//! a new version of a row.
+//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence. A run of a
+//! suite prints a new version of its row.
 
 use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, SLOTS_MOVED, STEP, STOPPED};
@@ -49,7 +49,7 @@ pub(crate) struct Rounds {
     pub(crate) pace: Pace,
     /// Faults that are excluded, although the topology allows them.
     pub(crate) without: &'static [&'static str],
-    /// Faults of that class are drawn besides the usual ones.
+    /// Class of the faults that are drawn in addition to the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
     /// Number of overlapping beliefs that the judge must find at least. Zero, except in suites without a
@@ -173,7 +173,8 @@ const USUAL: Rounds = Rounds {
     finds: 0,
 };
 
-/// All commands on the wire, under all faults of keys, clients and servers.
+/// Commands on the wire for locks, semaphores, latches and sessions, under faults of keys, clients and
+/// servers.
 fn chaos() -> Suite {
     let rounds = Rounds {
         on: Strangers::start,

@@ -1,14 +1,14 @@
-/* A module whose commands call the commands of others, from the places from which modules do:
+/* A module that calls commands of other modules, from the places from which modules can call:
  *
- *     CALL.NOW   flags command [argument …]   from a command; answers what the call answered
- *     CALL.TIMER flags command [argument …]   from a timer; the answer is lost
+ *     CALL.NOW   flags command [argument …]   from a command; replies with the reply of the call
+ *     CALL.TIMER flags command [argument …]   from a timer; the reply of the call is dropped
  *     CALL.LATER command [argument …]         as a call that may block, from Redis 7.2 on
- *     CALL.HEARD key                          takes that lock whenever the key expires; how often it could
- *                                             not, because it is called from within
+ *     CALL.HEARD [key]                        from a key event: acquires the lock whenever this key expires;
+ *                                             replies with the number of `TRYAGAIN` errors so far
  *
- * Loaded with an argument, it first makes ACL categories until there is no room for any more.
+ * Loaded with an argument, it first adds ACL categories until the server has no room for more.
  *
- * Written without the header of the module API: the server hands out functions by their names. */
+ * It does not use the header of the module API: the server returns functions by their names. */
 #include <stddef.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ typedef int Command(Ctx *, Text **, int);
 
 enum { OK = 0, ERR = 1, PROMISE = 12 };
 
-/* What is used of the module API. The last four are NULL before Redis 7.2. */
+/* The functions of the module API that are used here. The last four are NULL before Redis 7.2. */
 #define API(X) \
     X(void *, Alloc, (size_t)) \
     X(void, Free, (void *)) \
@@ -56,7 +56,7 @@ static const char *chars(const Text *text) {
     return StringPtrLen(text, &length);
 }
 
-/* Calls words[1] with the words behind it, as words[0] says. */
+/* Calls the command words[1] with the words after it. words[0] are the flags of RedisModule_Call. */
 static Reply *call(Ctx *ctx, Text **words, int count) {
     char format[32] = "";
     strncat(format, chars(words[0]), sizeof format - 2);

@@ -43,7 +43,7 @@ impl Clock {
 }
 
 impl Options {
-    /// Starts the server with the given clock. The clock must outlive the server.
+    /// Makes the server use the given clock. The clock must outlive the server.
     pub fn clock(self, clock: &Clock) -> Self {
         self.machine(&clock.0)
     }

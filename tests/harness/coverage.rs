@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Longest delay with which a server notices the end of a lease that has a waiter.
 const NOTICES: Duration = Duration::from_millis(20);
 
-/// Operations that may be in flight when a fault happens: an acquire without a wait; a wait; a hand-off, from
-/// the command that frees a lock to the reply of the next waiter; a renewal; a release; a cancel; the expiry
-/// of a lease.
+/// Operations that may be in flight when a fault happens: an acquire without a wait; a wait; a hand-off, from the
+/// command that frees a lock to the reply of the next waiter; a renewal; a release or a countdown; a cancel; the
+/// expiry of a lease.
 const OPERATIONS: [&str; 7] =
     ["Acquire", "Wait", "HandOff", "Renew", "Release", "Cancel", "Expiry"];
 

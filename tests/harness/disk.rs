@@ -60,7 +60,7 @@ impl Disk {
 }
 
 impl Options {
-    /// Starts the server with that disk, which must outlive the server. Cannot be combined with a clock.
+    /// Makes the server use that disk, which must outlive the server. Cannot be combined with a clock.
     pub fn disk(self, disk: &Disk) -> Self {
         self.machine(&disk.0)
     }

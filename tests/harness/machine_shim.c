@@ -1,10 +1,11 @@
-/* Preloaded into a process, changes what it sees of its machine, and remembers what is safe on its disk.
+/* Preloaded into a process: moves its date, delays its syncs, and records how much of its append-only file is
+ * synced.
  *
  * The file KVLOCK_MACHINE_FILE holds the numbers of struct machine, each of eight bytes in the machine's
- * order. They may change while the process runs.
+ * order. A test may change them while the process runs.
  *
- * Asks the kernel directly: the server's allocator reads clocks before the dynamic linker is done, so looking
- * up the real functions would hang. */
+ * The clock functions call the kernel directly: the server's allocator reads clocks before the dynamic linker
+ * is done, so looking up the real functions would hang. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,13 +22,13 @@
 
 struct machine {
     volatile long long date_ahead_us;
-    /* How much longer each fsync is to take. */
+    /* Time by which each fsync is delayed. */
     volatile long long sync_delay_us;
-    /* How many bytes of the append-only file are synced: we write that. */
+    /* Number of synced bytes of the append-only file. Written by this library. */
     volatile long long synced;
 };
 
-/* Two threads that ask at once both map it, which does no harm. */
+/* Two threads that call this at the same time may both map the file, which does no harm. */
 static struct machine *machine(void) {
     static struct machine as_it_is;
     static struct machine *volatile found;
@@ -76,7 +77,8 @@ static int is_append_only_file(int fd) {
     return from >= 0 && !memcmp(path + from, end, sizeof(end) - 1);
 }
 
-/* What is written after this began may or may not be safe when it is done: it does not count. */
+/* Syncs a file after the delay. Data that are written during the call may be synced or not, so they do not
+ * count as synced. */
 static int sync_slowly(int fd, long number) {
     struct stat before;
     int counts = is_append_only_file(fd) && !fstat(fd, &before);
@@ -92,7 +94,7 @@ int fsync(int fd) { return sync_slowly(fd, SYS_fsync); }
 
 int fdatasync(int fd) { return sync_slowly(fd, SYS_fdatasync); }
 
-/* Some servers load a module so that it finds its own C library before us. */
+/* Some servers load a module with RTLD_DEEPBIND. The module would then not use the functions above. */
 void *dlopen(const char *path, int mode) {
     void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
     return real(path, mode & ~RTLD_DEEPBIND);

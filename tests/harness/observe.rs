@@ -60,7 +60,7 @@ pub fn wait_until_gone(connection: &mut Connection, id: i64) {
     wait::until_is("the client is gone", PATIENCE, None, || client_flags(connection, id));
 }
 
-/// Waits until exactly that many clients are blocked in commands of any kind.
+/// Waits until exactly `count` clients are blocked in commands of any kind.
 pub fn wait_for_blocked_clients(connection: &mut Connection, count: i64) {
     wait_for_info(connection, "blocked_clients", count);
 }

@@ -57,7 +57,7 @@ impl Options {
         self
     }
 
-    /// Starts the server with the given environment variable, also after a restart.
+    /// Sets an environment variable of the server, which it also has after a restart.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
@@ -168,14 +168,14 @@ impl Options {
     }
 }
 
-/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for, as production has them; `None` for the server's
-/// own default, which uses none.
+/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for; `None` for the server's own default, which uses
+/// none.
 pub fn chosen_io_threads() -> Option<u32> {
     let named = std::env::var("KVLOCK_IO_THREADS").ok()?;
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))
 }
 
-/// Lines that make a server use that number of I/O threads. By default, Redis 7.0 does not use them for
+/// Lines that make a server use the given number of I/O threads. By default, Redis 7.0 does not use them for
 /// reads, and Valkey does not use them for every event.
 fn io_threads(kind: &Kind, number: u32) -> String {
     let option = if kind.name().starts_with("valkey") {

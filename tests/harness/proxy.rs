@@ -6,7 +6,8 @@
 //!
 //! It can also delay messages: each one by a random time, without reordering.
 //!
-//! A cut is silent, like a cut cable: neither end gets a notice, and messages in flight are lost.
+//! A cut of open connections is silent, like a cut cable: neither end gets a notice, and messages in flight
+//! are lost.
 
 use crate::resp::{Connection, Value};
 use crate::server::Server;
@@ -70,6 +71,7 @@ struct Ways {
 struct Way {
     /// The client's end and the server's end.
     ends: Arc<[TcpStream; 2]>,
+    /// The port that a replica has announced; `None` if the client is no replica.
     replica: Option<u16>,
     reset: Option<Moment>,
     /// Whether all data that arrive are dropped.

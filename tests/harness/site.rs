@@ -91,14 +91,14 @@ impl Site {
         format!("redis-sentinel://{hosts}/?sentinelServiceName={NAME}")
     }
 
-    /// The server that is the primary according to the first Sentinel.
+    /// The number of the server that is the primary according to the first Sentinel.
     pub fn primary(&self) -> usize {
         let port = primary_port(&self.sentinels[0]);
         let is_it = |proxy: &Proxy| Some(proxy.port()) == port;
         self.proxies.iter().position(is_it).expect("it is one of ours")
     }
 
-    /// A server other than `before` that is the primary according to any Sentinel.
+    /// The number of a server other than `before` that is the primary according to any Sentinel.
     pub fn successor_of(&self, before: usize) -> Option<usize> {
         let given_up = self.proxies[before].port();
         let port = self.sentinels.iter().filter_map(primary_port).find(|port| *port != given_up)?;
@@ -140,7 +140,7 @@ impl Site {
         })
     }
 
-    /// Waits until the given server has that role.
+    /// Waits until the given server has the given role.
     pub fn wait_for_role(&self, number: usize, role: &str) {
         wait::until("it has that role", AGREEMENT, || self.has_role(number, role));
     }
@@ -190,7 +190,7 @@ fn replication(server: &Server) -> String {
     server.receive(AGREEMENT).map_or_else(|gone| format!("{gone:?}"), |info| info.text())
 }
 
-/// Waits until these Sentinels know each other and that many replicas.
+/// Waits until these Sentinels know each other and the given number of replicas.
 fn wait_until_acquainted(sentinels: &[Server], replicas: usize) {
     for sentinel in sentinels {
         let mut connection = sentinel.connect();

@@ -27,9 +27,10 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * Redisson as a server that conversations speak to. Each connection is a thread, and so to Redisson an owner. After `connect` with a
- * configuration, which is one client for all threads, a command is a chain of calls on it, as in
- * `getReadWriteLock k . readLock . tryLock 50 MILLISECONDS`; its reply is what the last returns, or the exception.
+ * Redisson as a server for transcripts. Each connection has its own thread, so Redisson treats it as a separate owner.
+ * `connect` with a configuration selects a Redisson client; all threads with the same configuration share one. Every other
+ * command is a chain of calls on this client, as in `getReadWriteLock k . readLock . tryLock 50 MILLISECONDS`. Its reply is
+ * the result of the last call, or the exception.
  */
 final class Driver {
     private static final Map<String, RedissonClient> CLIENTS = new ConcurrentHashMap<>();
@@ -40,10 +41,10 @@ final class Driver {
 
     private Driver() {}
 
-    /** With a file that says the port, as a server has one. */
+    /** The argument is a configuration file like a server's, whose first line is the port. */
     public static void main(String[] args) throws Exception {
         String port = Files.readAllLines(Path.of(args[0])).get(0).replace("port ", "");
-        // So that all that takes time, to load it, is done.
+        // Loads the classes now, so that the first command does not wait for that.
         Config config = new Config().setLazyInitialization(true);
         config.useSingleServer().setAddress("redis://127.0.0.1:" + port);
         Redisson.create(config).shutdown(0, 0, TimeUnit.SECONDS);
@@ -63,13 +64,13 @@ final class Driver {
                 socket.getOutputStream().write((answer(words) + "\r\n").getBytes(UTF_8));
             }
         } catch (IOException gone) {
-            // So is this thread.
+            // The client has disconnected, so this thread ends.
         } finally {
             THREADS.remove(id);
         }
     }
 
-    /** The words of the next command, none if there is no next one. */
+    /** The words of the next command. Empty if the connection has ended. */
     private static List<String> command(InputStream in) throws IOException {
         List<String> words = new ArrayList<>();
         String count = line(in);
@@ -110,13 +111,13 @@ final class Driver {
         }
     }
 
-    /** As a server says it: whether there is such a client, and it is blocked. */
+    /** The reply to `CLIENT LIST ID` as far as the harness reads it: whether the client exists, and whether it is blocked. */
     private static String flags(long id) {
         Thread thread = THREADS.get(id);
         return thread == null ? "" : "id=" + id + " flags=" + (sleeps(thread) ? "b" : "N") + " ";
     }
 
-    /** Whether it has seen for how long a lock is taken, and sleeps until it hears of that lock. */
+    /** Whether the thread waits for a message about a lock. */
     private static boolean sleeps(Thread thread) {
         return Stream.of(thread.getStackTrace()).anyMatch(at -> at.getClassName().equals(Semaphore.class.getName()));
     }
@@ -142,7 +143,7 @@ final class Driver {
         throw new NoSuchMethodException(name + " " + words);
     }
 
-    /** These words as what the method takes; `null` if it takes something else. */
+    /** The words, converted to the method's parameters. `null` if they do not fit. */
     private Object[] arguments(Method method, List<String> words) {
         Class<?>[] types = method.getParameterTypes();
         if (!method.isVarArgs()) {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Arguments from `compare`.
+/// Arguments from `compare`. Some protocols and modes have further ones.
 ///
 /// | name | means |
 /// |---|---|

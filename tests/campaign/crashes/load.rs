@@ -18,8 +18,8 @@ const CLIENTS: u64 = 16;
 /// Number of locks for which all clients compete.
 const WANTED: u64 = 4;
 
-/// About the average number of locks that a client acquires and keeps before each lock that it shares with
-/// others.
+/// About the average number of locks that a client acquires and keeps before it requests one of the contended
+/// locks.
 const KEPT: u64 = 4;
 
 /// The clients of one life of a server.
@@ -37,8 +37,8 @@ impl Load<'_> {
         format!("{}:wanted:{number}", self.life)
     }
 
-    /// Runs the clients. Calls `end` when they have received that number of grants, of which at least one was
-    /// a hand-off. Returns when all clients have noticed that the server has ended.
+    /// Runs the clients. Calls `end` when they have received `grants` grants and the server has handed off at
+    /// least one lock. Returns when all clients have noticed that the server has ended.
     pub(super) fn run(&self, grants: u64, end: impl FnOnce()) {
         let (known, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         let mut admin = self.server.connect();

@@ -31,7 +31,8 @@ const GRANTED: &str = "granted";
 const STANDING: &str = "standing";
 /// Standing grants that the server had lost.
 const LOST: &str = "lost";
-/// Grants whose token is not larger than the tokens of all locks that were reported before the request.
+/// Grants whose token is not larger than every token, of any lock, that a client had received before the
+/// request.
 const TOKENS_BACK: &str = "tokens back";
 
 /// A row of the table.
@@ -102,7 +103,7 @@ impl Durability {
         self.fsync == Some(ALWAYS)
     }
 
-    /// Whether no lock may be granted to a second owner.
+    /// Whether no lock may be granted to a second owner while the first one can rely on its grant.
     fn grants_once(self) -> bool {
         self.is_safe() || self.quarantine
     }

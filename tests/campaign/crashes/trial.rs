@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Limits for a server with a slow disk, which answers late.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
 
-/// The owner that requests all locks after a restart.
+/// The owner that requests all locks after a restart, without waiting.
 const AFTERWARDS: &str = "impatient";
 
 /// A server that dies repeatedly, and the record of its clients.
@@ -91,9 +91,9 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Counts the grants of that life that the restarted server has lost. Then another owner tries to acquire
-    /// each lock of that life. With a quarantine, leases end soon, so one more owner then waits for each
-    /// lock.
+    /// Counts the grants of the given life that the restarted server has lost. Then another owner tries to
+    /// acquire each lock of this life. With a quarantine, leases end soon, so one more owner then waits for
+    /// each lock.
     fn want_all(&self, life: u64) {
         let begin = format!("{life}:");
         let calls = self.history.calls().into_iter().filter(|call| call.key.starts_with(&begin));

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Causes a fault of a server, and repairs it.
+/// Causes a fault of a server or of its links, and repairs it.
 pub(crate) type Act<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// A fault that can overlap with any other on its topology.
@@ -18,7 +18,7 @@ pub(crate) struct Beside {
     pub(crate) name: &'static str,
     /// Whether the fault can happen on a topology.
     pub(crate) on: On,
-    /// Chooses the server, and returns the action.
+    /// Chooses the server, and returns the action that causes and repairs the fault.
     pub(crate) prepare: for<'a> fn(&'a dyn Topology, &mut Random) -> Act<'a>,
 }
 

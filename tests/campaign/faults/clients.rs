@@ -47,7 +47,8 @@ impl Stranger<'_> {
         self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
     }
 
-    /// Releases a lock by force, and disconnects the new holder before that client can read the reply.
+    /// Releases a lock by force, and disconnects the client of the first waiter before that client can read
+    /// the grant.
     fn strike_while_granted(
         &mut self,
         strike: fn(i64) -> Vec<Vec<Vec<u8>>>,

@@ -6,7 +6,8 @@ use harness::random::Random;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Jumps of the server's date. Sessions survive these jumps, and so do leases of more than twenty seconds.
+/// The server's date jumps by up to twenty seconds. Sessions survive such a jump, and so do leases that
+/// still have more than twenty seconds left.
 pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
 
 pub(crate) const JUMP: &str = "clock of one ten seconds ahead";

@@ -1,4 +1,5 @@
-//! Operations on running servers: coordinated failovers and other commands.
+//! Operations of administrators: commands, coordinated failovers, moves of slots, and restarts one after
+//! another.
 
 use super::{Fault, anywhere, fails_over, fault, on};
 use crate::round::Moment;

@@ -34,8 +34,8 @@ const STALL: Time = (500, 500);
 /// The maximum is longer than a quorum waits for one server, and longer than the leases in a quorum.
 const WHILE: Time = (50, 2500);
 
-/// From two thirds to one and a half times the life of a session without a reader: a client is back shortly
-/// before or after its session ends.
+/// From two thirds to one and a half times the usual life of a session without a reader. So some sessions end
+/// before their client is back, and others do not.
 const SESSIONS: Time = {
     let session = SESSION.as_millis() as u64;
     (session * 2 / 3, session * 5 / 6)

@@ -36,13 +36,13 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// Time for which a crowd holds a key, and the longest time for which a search result may outlive a replaced
-/// key without waiters.
+/// Longest time, in milliseconds, for which the second crowd holds a key.
 const CROWD_MS: u64 = 30;
+/// Longest time for which a server may rely on an old search result after a key was replaced.
 const BELIEVED: Duration = Duration::from_millis(1_100);
 
 impl Stranger<'_> {
-    /// The key of a random wild lock for which `is` returns true.
+    /// A random key of the wild database for which `is` returns true.
     fn one(&mut self, is: fn(&Lock) -> bool) -> String {
         let locks = self.round.keys.iter().map(|key| Lock::of(key));
         let locks: Vec<Lock> = locks.filter(|lock| lock.db == WILD && is(lock)).collect();
@@ -53,7 +53,7 @@ impl Stranger<'_> {
         self.one(|_| true)
     }
 
-    /// The key of a random wild lock that is neither a semaphore nor a latch.
+    /// The key of a random exclusive or shared lock in the wild database.
     pub(super) fn lock(&mut self) -> String {
         self.one(Lock::is_lock)
     }
@@ -118,8 +118,7 @@ impl Stranger<'_> {
             &[CALM, WILD],
             &[
                 cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
-                // Before this command, a server with an eviction policy evicts keys. Without such a policy,
-                // it refuses the command.
+                // Before each command, a server with an eviction policy evicts keys.
                 cmd!["PING"],
                 cmd!["DEBUG", "SLEEP", "0.002"],
                 cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
@@ -134,9 +133,9 @@ impl Stranger<'_> {
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
-    /// Replaces a key with another of the same kind, twice: first with a key that strangers hold for a long
-    /// time, then with a key that they hold for a moment. There are a few strangers, or thousands whose
-    /// leases end together.
+    /// Replaces a lock or a semaphore, twice: first with one that a crowd of strangers holds for a long time,
+    /// then with one that they hold for a moment or no longer hold. A crowd has a few strangers, or two
+    /// thousand, and all their leases end together.
     fn replace(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
         let is_semaphore = Lock::of(&key).kind == KeyKind::Semaphore;
@@ -152,8 +151,9 @@ impl Stranger<'_> {
         })
     }
 
-    /// Replaces a key with one that strangers share. The new key has no token. Later sharers would get such a
-    /// token, and it would be smaller than the tokens of earlier grants.
+    /// Replaces a key with a shared lock or a semaphore that a crowd of strangers holds. The new key has no
+    /// token. With a token, owners that later share the lock would get that token, and it would be smaller
+    /// than the tokens of earlier grants.
     fn put_crowd(
         &mut self,
         key: &str,

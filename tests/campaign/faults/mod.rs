@@ -53,7 +53,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
     tables.into_iter().flatten()
 }
 
-/// A fault of servers.
+/// A fault: what happens, where it can happen, and how often it is drawn.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// Relative frequency.
@@ -73,7 +73,8 @@ pub(crate) enum Class {
     Usual,
     /// A primary restarts without its data. Then grants may be lost even if replicas had confirmed them.
     Empty,
-    /// Another client deletes or evicts locks.
+    /// An administrator deletes or flushes the locks of clients that use the crate, or a full server evicts
+    /// them.
     Stranger,
 }
 
@@ -139,7 +140,8 @@ fn on<T: Topology>(at: &dyn Topology) -> bool {
     cast::<T>(at).is_some()
 }
 
-/// Whether commands can be sent to the servers of the topology.
+/// Whether faults may send commands to the servers of the topology. The server that receives random commands
+/// is the only exception.
 fn anywhere(at: &dyn Topology) -> bool {
     !on::<Target>(at)
 }

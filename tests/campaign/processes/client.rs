@@ -146,7 +146,7 @@ impl Worker {
         };
         say(&Said::Tenure(tenure.clone()));
         let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // A token is the server's date.
+        // A token is about the server's date in microseconds.
         if u128::from(tenure.token / 1000).abs_diff(date.as_millis()) > FAR_MS.into() {
             count(WRONG_DAY);
         }

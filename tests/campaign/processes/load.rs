@@ -33,7 +33,7 @@ fn busy(what: &str, keys: u64, lease_ms: u64) -> Role {
     Role { what: what.to_owned(), limited: 20, hold_ms: Some(50), ..Role::new(keys, lease_ms) }
 }
 
-/// Repeats `step` for at least the given time, and until there were that many grants.
+/// Repeats `step` for at least the given time, and until there were `grants` grants.
 fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut(&mut Connection)) {
     let (mut control, begun) = (scene.server.connect(), Instant::now());
     loop {
@@ -71,7 +71,7 @@ pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
     for _ in 0..CLIENTS {
         scene.enter_by(&role, nice(19, &this_program()));
     }
-    // Only processes with the lowest priority yield to these.
+    // Their priority is higher than the clients' and lower than the server's.
     let burn = |_| {
         let mut command = nice(5, Path::new("sh"));
         command.args(["-c", "while :; do :; done"]);

@@ -27,9 +27,10 @@ pub(super) struct Role {
     /// Percentage of grants with a shorter lease that is not renewed: the lock is held until it has
     /// expired.
     pub(super) fixed: u64,
-    /// Longest time for which a lock is held; most are held for less. `None`: until it is lost.
+    /// Upper limit of the random time for which a lock is held, except for the grants of `fixed` and `long`.
+    /// `None`: the lock is held until it is lost.
     pub(super) hold_ms: Option<u64>,
-    /// Percentage of grants that are held for twice the lease.
+    /// Percentage of renewed grants that are held for twice the lease.
     pub(super) long: u64,
     /// Percentage of waits with a timeout. The timeout is at most the lease.
     pub(super) limited: u64,

@@ -53,8 +53,8 @@ impl Counters {
         self.0.call(step)[2] == Value::Integer(1)
     }
 
-    /// Writes that many further increments without a check of the guard. Returns the number of writes that
-    /// the checking counter accepted.
+    /// Writes `times` further increments without a check of the guard. Returns the number of writes that the
+    /// checking counter accepted.
     pub(super) fn write_on(&mut self, by: &Tenure, mut numbers: Numbers, times: u64) -> u64 {
         let one_more = |_: &u64| {
             numbers = next(numbers);

@@ -90,7 +90,8 @@ impl Stage {
     }
 }
 
-/// One lock, and the guards that were granted on either side.
+/// One lock, the guard that the first primary granted (`inside`), and the guard of the client that follows
+/// the Sentinels (`outside`).
 #[derive(Debug)]
 pub(super) struct Contest {
     key: &'static str,
@@ -107,7 +108,7 @@ impl Contest {
         Arc::new(Self { key, inside, outside, doubled, over })
     }
 
-    /// Records a grant, and whether both sides believe in their grants at the time of the grant.
+    /// Records a guard in `side`, and whether now both clients believe that they hold the lock.
     fn granted(&self, side: &OnceLock<Guard>, guard: Guard) {
         side.set(guard).expect("once");
         let believes = |guard: &OnceLock<Guard>| guard.get().is_some_and(|guard| !guard.is_lost());
@@ -143,8 +144,8 @@ impl Contest {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// Acquires the lock on one side. Repeats the request after an error such as missing replicas. The lease
-    /// is renewed.
+    /// Acquires the lock, and records its guard in `side`. Repeats the request after an error such as missing
+    /// replicas. The lease is renewed.
     async fn acquire_on(&self, side: &OnceLock<Guard>, client: &Client) {
         let end = Instant::now() + LONG;
         loop {
@@ -162,12 +163,12 @@ impl Contest {
         self.acquire_on(&self.inside, client).await;
     }
 
-    /// Acquires the lock on the side of the majority.
+    /// Acquires the lock from the primary that the Sentinels name.
     pub(super) async fn acquire(self: Arc<Self>, client: Client) {
         self.acquire_on(&self.outside, &client).await;
     }
 
-    /// Tries for the given time to acquire the lock on the side of the majority.
+    /// Tries for the given time to acquire the lock from the primary that the Sentinels name.
     pub(super) async fn try_outside(&self, client: &Client, within: Duration) {
         let guard = client.lock(self.key).acquire_within(within).await.expect("it answers");
         guard.into_iter().for_each(|guard| self.granted(&self.outside, guard));

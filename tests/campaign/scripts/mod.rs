@@ -1,5 +1,6 @@
-//! Failovers with fixed steps. One client holds a lock of the old primary, or requests one there while no
-//! other client can reach that primary. Another client follows the Sentinels.
+//! Failovers and restarts of a primary, with fixed steps. One client holds a lock of that primary, or
+//! requests one there, in some scripts while other clients cannot reach it. Another client follows the
+//! Sentinels.
 //!
 //! Real servers and Sentinels, each server behind a proxy that can cut it off.
 
@@ -112,8 +113,8 @@ struct Seen {
     doubled: bool,
     /// Number of locks that the old primary granted.
     granted: u64,
-    /// Grants that were reported to a client and that the next primary does not have, although the client had
-    /// not released them.
+    /// Number of grants that a client received and the servers lost, although the client had not released the
+    /// lock.
     lost: u64,
     /// Tokens that were not larger than an earlier one.
     tokens_back: u64,

@@ -1,6 +1,6 @@
 //! The steps of a try. In some tries, grants are lost with their primary, because the promoted replica does
-//! not have them. In others, two servers act as primary, with clients at each. In one, the clocks of the
-//! servers differ by five seconds at a failover.
+//! not have them. In others, two servers act as primary, with clients at each, or a killed primary restarts
+//! at once. In one, the clocks of the servers differ by five seconds at a failover.
 
 use super::Seen;
 use super::contest::{Contest, LEASE, REPLICAS, Stage};

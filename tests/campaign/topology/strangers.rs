@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 /// Longest time until there is a primary again.
 const FAILOVER: Duration = Duration::from_secs(30);
 
-/// Number of ways.
+/// Number of ways in which the workload reaches the servers.
 const WAYS: usize = 5;
 
 /// The user of the load. Strangers can delete it, which closes all its connections.

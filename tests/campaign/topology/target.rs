@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// Number of ways.
+/// Number of ways in which the workload reaches the server.
 const WAYS: usize = 4;
 
 /// Memory that the server may use above its first measurement, for its own structures such as the replication

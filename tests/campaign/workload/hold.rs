@@ -12,7 +12,7 @@ use kvlock::Error;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Longest time until a dropped guard is released in the background.
+/// Assumed time until the client has cancelled an abandoned wait in the background.
 const DROPPED: Duration = Duration::from_millis(10);
 
 /// The end of a lease must move by more than this to count as a renewal.
@@ -49,8 +49,9 @@ struct Tenure<'a> {
     call: CallId,
     writer: Writer,
     lease: Duration,
-    /// Time at which the last change of the lease was noticed, and the end of that lease.
+    /// Time at which the lock was requested, or the last renewal was noticed.
     set: Duration,
+    /// Latest time until which the task has believed in the hold.
     until: Duration,
     /// Time of the last check at which the lock was not lost.
     seen: Duration,

@@ -200,7 +200,7 @@ impl Sort {
     }
 }
 
-/// A hold: a guard or permits.
+/// A hold: the guard of a lock, permits, or a leadership.
 pub(crate) enum Held {
     One(Guard),
     Several(QuorumGuard),

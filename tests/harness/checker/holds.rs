@@ -168,7 +168,7 @@ pub(super) fn holds<'a>(
                 owner.count = Some(count);
             }
             (_, Some((at, Outcome::Holds { permits }))) => enter(owner, at, 0, permits, report),
-            // Too few permits are free, however many the owner has.
+            // The refusal shows only that too few permits are free. The owner may still have permits.
             (Request::Permits { .. }, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {}
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {
                 if let Some(hold) = owner.hold.filter(|_| !owner.unsure && !owner.beside)

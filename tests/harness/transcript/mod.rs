@@ -17,7 +17,7 @@
 //! | `!> module name value` | an argument of the module |
 //! | `!> provoke` | the module is the build that panics on request |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`. At the end both servers must have the same data. When a wait is granted, the key must show the same grant |
-//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ at the end |
+//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`. Grants are checked as with one replica, but the data may differ at the end |
 //! | `!> cluster` | three nodes: the default clients use the node of slot 0, and clients called `away…` use another |
 //! | `!> redisson` | Redisson runs too, and its threads are the clients called `thread…`: see `tests/redisson/Driver.java` |
 //! | `!> caller` | another module is loaded, which calls commands: see `caller.c` |
@@ -61,9 +61,9 @@
 //! `{900..1000}` a number in that range, and `{...}` anything. `{hex s}` is the name of a session, a node or
 //! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. Braces
 //! in the middle of a word have no meaning. In a command these names are replaced by their values. So are
-//! `{port}`, `{replica}` and `{away}`, the servers' ports, and `{module}` and `{provoke}`, the files of the
-//! module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and `{1000 words}`
-//! are 1000 words.
+//! `{port}`, `{replica}`, `{away}` and the like, the servers' ports, and `{module}` and `{provoke}`, the
+//! files of the module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and
+//! `{1000 words}` are 1000 words.
 //!
 //! At the end the server must be alive, no client blocked, and no data unread on any connection. Without
 //! `provoke`, the server must also be unharmed.

@@ -30,7 +30,7 @@ pub(super) struct Stage<'a> {
     servers: &'a [(&'a str, &'a Server)],
     clock: Option<&'a Clock>,
     protocol: u8,
-    /// One connection to each server, on which no blocking command is sent.
+    /// One connection to each server, with which the stage itself inspects and drives it.
     controls: Vec<Connection>,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,

@@ -170,7 +170,8 @@ fn holders(scenario: &str) -> String {
     text
 }
 
-/// A server is stopped for longer than the lease. The renewal in its socket is executed too late.
+/// A server is stopped for longer than some of the leases. A renewal that waits in its socket is executed too
+/// late.
 #[test]
 fn a_server_that_is_stopped_past_the_end_of_leases() {
     let text = right(&["single", "--fault", "stopped for about a session", "--seconds", "3"]);

@@ -1,5 +1,5 @@
-//! An exclusive lock is replicated as one value in the format of `DUMP`. The replica must then have the same
-//! key as if it had received `HSET` and `PEXPIREAT`.
+//! An exclusive lock is usually replicated as one value in the format of `DUMP`. The replica must then
+//! have the same key as if it had received `HSET` and `PEXPIREAT`.
 
 use crate::asking::{LONG, acquire, arrival, release, token};
 use harness::agree::{expect_same_data, expect_unharmed, hash};

@@ -56,11 +56,10 @@ impl Plan {
 /// Rules that clients and servers follow, and the consequence of breaking each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A client counts a lease from before it sends the command that sets the lease (R1). A lease counted
-    /// from a late reply would outlive the server's lease.
+    /// A client counts a lease from before it sends the command that sets the lease. A lease counted from a
+    /// late reply would outlive the server's lease.
     LeaseFromSending,
-    /// A waiter is granted a short lease, and confirms it with a renewal (R2), because its request may be
-    /// old.
+    /// A waiter is granted a short lease, and confirms it with a renewal, because its request may be old.
     Offer,
     /// A client relies only on the shortest renewal that may still arrive, because that one may arrive last.
     CountsLate,

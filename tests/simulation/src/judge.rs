@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// A rule that a run can break.
+/// A rule that a run can break. S2, S3, S5 and L2 are promises of `docs/guarantees.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
     /// believed in a grant of a quorum after a later grant.
     Belief,
-    /// S3: a token was not larger than all earlier ones, or changed during a hold.
+    /// S3: a token was not larger than the tokens of the same lock that its primary or an earlier one had
+    /// issued, or it changed during a hold.
     Tokens,
     /// S5: a waiter was lost, had two places, or was answered twice.
     Waiters,
     /// L2: a later waiter was served first.
     Order,
-    /// R6: an owner has another number of holds than it assumes.
+    /// An owner has another number of holds than it assumes.
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
@@ -117,6 +118,7 @@ pub(crate) struct Judge {
     /// By key and line of servers. The servers that replace each other are one line. Each server of a quorum
     /// is a line of its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
+    /// The token of the latest grant of a quorum, for each lock.
     held: BTreeMap<Key, u64>,
     /// The last write to each lock's resource.
     written: BTreeMap<Key, (u64, Owner)>,

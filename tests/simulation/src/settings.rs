@@ -50,22 +50,22 @@ pub enum Keeping {
 /// switched off from outside: in its settings, its clock, its user, the network or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Safeguard {
-    /// R1: a lease is counted from before its request was sent. Off, client clocks stand still while a reply
-    /// is awaited.
+    /// A lease is counted from before its request was sent. Off, client clocks stand still while a reply is
+    /// awaited.
     FromSending,
-    /// R2: a waiter counts its lease from the grant by the server, not from the reply.
+    /// A waiter counts its lease from the grant by the server, not from the reply.
     GrantedAt,
-    /// R4: a holder checks its clock, and not only notices of a loss.
+    /// A holder checks its clock, and not only notices of a loss.
     LooksAtClock,
     /// A holder believes for 1 % less than the lease. Off, clocks of clients are slower by
     /// that.
     RateMargin,
-    /// R5: a renewal without a reply does not count. Off, the network replies that it succeeded.
+    /// A renewal without a reply does not count. Off, the network replies that it succeeded.
     UnansweredIsNothing,
     /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the
     /// network replies that it had no effect.
     CountsLate,
-    /// R6: repeated commands carry `HOLDS`.
+    /// Commands carry `HOLDS`, so that a repetition changes nothing.
     Holds,
     /// A server that may have lost grants makes no new ones for a while.
     Quarantine,

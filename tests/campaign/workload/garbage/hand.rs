@@ -115,8 +115,8 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
-/// Makes many owners hold a key. The arguments are the mode, the number of owners, and the milliseconds from
-/// now until their leases end.
+/// Makes many owners hold a key. The arguments are the mode, the number of owners, and the end of their
+/// leases, in milliseconds after the beginning of the current second.
 pub(crate) const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \

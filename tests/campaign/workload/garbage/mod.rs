@@ -185,7 +185,7 @@ impl Client<'_> {
         self.received += 1;
         self.round.notes.add("replies", 1);
         match reply {
-            // A mutated `LOCK.PROFILE RESET` becomes a `RESET`, too.
+            // `LOCK.PROFILE RESET` without its first word, which is removed at random, is a `RESET`, too.
             Value::Status(word) if word == "RESET" => {
                 self.connection.expect_protocol(2);
                 self.is_resp2 = true;

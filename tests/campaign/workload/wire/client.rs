@@ -39,7 +39,8 @@ pub(super) struct Client<'a> {
 pub(super) enum Ending {
     /// The request took full effect.
     Done,
-    /// The owner does not have the lock.
+    /// The request was answered with nil or `MISMATCH`, or the wait was cancelled: the owner did not get
+    /// what it asked for, or does not have it.
     Refused,
     /// The server rejected the request for now.
     Failed,

@@ -229,7 +229,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Reads once. Returns false if the session has ended.
+    /// Reads once. Returns false if the reply is an error, as after the end of the session.
     fn read(&mut self, timeout: u64) -> Result<bool, ReceiveError> {
         let reply =
             self.client.connection().ask(cmd!["SESSION.NEXT", self.session, self.last, timeout])?;
@@ -247,7 +247,8 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Checks the outcomes in a reply. Returns false if the session has ended.
+    /// Checks the outcomes in a reply. Returns false if the reply is an error, as after the end of the
+    /// session.
     fn hear(&mut self, reply: &Value) -> bool {
         let scene = self.scene;
         let surprise = |what: String| scene.notes.surprise(format!("crowd: {what}"));

@@ -13,7 +13,8 @@ use harness::{Value, cmd};
 /// Number of threads. The waiters of the second thread want to share the lock.
 pub(super) const THREADS: usize = 2;
 
-/// Number of times that the holder looks for the queued waiters: their connections may be gone.
+/// Largest number of checks whether all waiters are queued. A waiter whose connection has broken is never
+/// queued.
 const LOOKS: usize = 100;
 
 pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {

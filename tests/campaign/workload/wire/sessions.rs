@@ -1,4 +1,4 @@
-//! Sessions through which clients wait, besides blocked clients, and the outcome of each place.
+//! Sessions through which clients wait, besides blocked clients, and the outcome of each place in a queue.
 //!
 //! A [`Mailbox`] is a sequence of sessions with one reader (`readers.rs`). A client queues an owner through
 //! it, and receives the owner's outcome from it. Each place has exactly one outcome. A second one is a

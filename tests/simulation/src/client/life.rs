@@ -17,6 +17,7 @@ pub(super) struct Held<G> {
     /// Whether the user checks the guard. A user that does not check it believes until it is notified of a
     /// loss.
     looks: bool,
+    /// Whether the user has been notified of a loss.
     told: Cell<bool>,
 }
 

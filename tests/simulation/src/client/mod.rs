@@ -182,8 +182,8 @@ impl Sim {
         client.map_err(|trouble| self.fails(trouble.to_string())).ok()
     }
 
-    /// The server that a client treats as the primary. It is the latest primary, or the one before if the
-    /// client is cut off from the latest.
+    /// The server that a client treats as the primary. It is the latest primary, or the last one that the
+    /// client could reach if it is cut off from the latest.
     fn home_of(&self, id: ClientId) -> ServerId {
         let latest = self.latest.get();
         let home = &mut self.clients.borrow_mut().all[id].home;

@@ -89,7 +89,7 @@ struct InLine {
 struct Bond {
     session: SessionName,
     token: u64,
-    /// Number of checks since its session ended.
+    /// Number of checks in a row after the end of its session, each while the server could write.
     late: u32,
 }
 

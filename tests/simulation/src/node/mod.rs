@@ -64,14 +64,17 @@ pub(crate) struct Node {
     rounds: u64,
     /// The replicas of this server, if it is a primary.
     followers: BTreeMap<ServerId, Follower>,
+    /// Replication offset: the number of calls that changed keys.
     offset: u64,
     unconfirmed: BTreeMap<u64, Unconfirmed>,
     last_unconfirmed: u64,
+    /// Number of replicas that have acknowledged recently, when last counted.
     good: usize,
     /// If this server is a replica: its primary with the link to it, and whether a full synchronisation was
     /// completed.
     pub(crate) follows: Option<(ServerId, u64)>,
     pub(crate) synced: bool,
+    /// The primary's offset up to which this replica has all changes.
     copied: u64,
 }
 
@@ -255,8 +258,8 @@ impl Node {
         );
     }
 
-    /// The server's cron: deletes expired keys, runs the module's cron, saves the data, and exchanges
-    /// acknowledgements with other servers.
+    /// The server's cron: deletes expired keys, runs the module's cron, and saves the data. Counts the
+    /// replicas that have acknowledged recently; a replica acknowledges to its primary.
     fn round(&mut self, sim: &Sim) {
         let now = self.at(sim);
         if self.primary && !self.is_paused(sim) {

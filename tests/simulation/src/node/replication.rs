@@ -1,5 +1,4 @@
-//! Replication from a primary to its replicas, and their acknowledgements. Every change of a server goes
-//! through here.
+//! Replication from a primary to its replicas, and their acknowledgements.
 //!
 //! As in Redis: `min-replicas-to-write` counts the replicas whose last acknowledgement is recent enough. It
 //! compares whole seconds of the clock, and counts once per second (`refreshGoodSlavesCount` in
