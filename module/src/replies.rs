@@ -39,7 +39,7 @@ pub(crate) const QUEUE_FULL: Reply =
     Reply::error(c"QUEUEFULL too many clients wait, try again later");
 
 pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
-    c"QUEUEFULL this user has its share of the limit (kvlock.user-share), try again later",
+    c"QUEUEFULL this user has used up its share of the limit (kvlock.user-share), try again later",
 );
 
 /// Reply to a waiter when the module is drained.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Time in milliseconds in which the master grants alone: the minimum, and the upper limit of a random
 /// addition.
-const ALONE_MS: [u64; 2] = [500, 1500];
+const ALONE_MS: [u64; 2] = [1000, 3000];
 
 /// Without safeguards, this fault loses grants more often than the other faults of a cluster, but not always.
 /// So it is drawn often.

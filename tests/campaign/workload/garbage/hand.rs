@@ -116,9 +116,10 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
 /// Makes many owners hold a key. The arguments are the mode, the number of owners, and the end of their
-/// leases, in milliseconds after the beginning of the current second.
+/// leases, in milliseconds from now.
 pub(crate) const CROWD: &str = "\
-    local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
+    local now = redis.call('TIME') \
+    local till = string.format('1 %.0f', now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";
 
