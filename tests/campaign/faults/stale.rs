@@ -2,19 +2,19 @@
 
 use super::{Fault, cast, fault, on};
 use crate::topology::Nodes;
+use crate::workload::Contested;
 use harness::cmd;
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Time in milliseconds in which the master grants alone: the minimum, and the upper limit of a random
 /// addition.
-const ALONE_MS: [u64; 2] = [1000, 3000];
+const ALONE_MS: [u64; 2] = [500, 1500];
 
-/// Without safeguards, this fault loses grants more often than the other faults of a cluster, but not always.
-/// So it is drawn often.
+/// Without safeguards, a grant is lost, and another client gets the lock while the first believes in its grant.
 pub(super) const FAULTS: &[Fault] = &[fault(
     "master killed after its replica was cut off, replaced",
-    12,
+    6,
     on::<Nodes>,
     |at, moment, random| {
         let nodes = cast::<Nodes>(at).expect("it is a cluster");
@@ -23,17 +23,24 @@ pub(super) const FAULTS: &[Fault] = &[fault(
         let next = nodes.cluster.replica_of(first);
         let password =
             |it: &str| drop(next.connect().call(cmd!["CONFIG", "SET", "masterauth", it]));
+        // A lock in the same slot as one of the round.
+        let is_there = |key: &&String| nodes.cluster.node_for(key).port() == first.port();
+        let key = moment.round.keys.iter().find(is_there).expect("each master has one");
+        let contested = Contested::new(moment.round, at, format!("{key}-contested"));
         moment.leaves_two();
-        moment.is(|| {
+        let granted = moment.is(|| {
             // The master has no password, and so refuses the replica that connects with one.
             password("wrong");
             first.connect().call(cmd!["CLIENT", "KILL", "TYPE", "replica"]);
+            let granted = contested.acquire_first();
             sleep(alone);
             first.kill9();
             nodes.cluster.wait_for_takeover(next);
             password("");
             at.restart(first);
+            granted
         });
+        contested.acquire_next(granted);
     },
 )
 .replaces(1)];

@@ -10,8 +10,8 @@ use harness::{Server, cmd, observe, wait};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// Some leases are longer than a failover takes: on a busy machine, five seconds. Otherwise beliefs could not overlap.
-const LEASES_MS: [u64; 6] = [30, 50, 100, 300, 1000, 10_000];
+/// The longest is longer than a failover takes on a busy machine.
+const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 300, 1000, 3000, 10_000];
 
 /// Number of slots that move: the lowest ones.
 pub(crate) const MOVED: u32 = 8;

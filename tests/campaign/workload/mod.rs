@@ -3,6 +3,7 @@
 //! acquire and hold a lock have a file for each kind.
 
 mod bound;
+mod contested;
 mod elections;
 mod garbage;
 mod hold;
@@ -12,6 +13,7 @@ mod sets;
 mod wire;
 
 pub(crate) use bound::{BEYOND, BOUND};
+pub(crate) use contested::Contested;
 pub(crate) use elections::ELECTIONS;
 pub(crate) use garbage::{CROWD, GARBAGE, Hand};
 pub(crate) use latches::LATCHES;

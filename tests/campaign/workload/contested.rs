@@ -1,0 +1,91 @@
+//! A lock that a client acquires while its server grants alone, and that another client acquires at the next
+//! server. If the grant was lost and the first client still believes in it, the judge finds an overlap.
+
+use super::{Held, Sort, Term, Way};
+use crate::round::Round;
+use crate::topology::Topology;
+use harness::history::{CallId, Outcome, Request};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// Longest wait of the first client. Longer than replicas may take to confirm.
+const WITHIN: Duration = Duration::from_secs(1);
+
+pub(crate) struct Contested<'a> {
+    round: &'a Round,
+    runtime: Runtime,
+    ways: Vec<Way>,
+    key: String,
+    /// The longest lease of the topology.
+    lease: Duration,
+}
+
+/// The hold of the first client, and the recorded call.
+pub(crate) struct First(Option<(Held, CallId)>);
+
+impl<'a> Contested<'a> {
+    pub(crate) fn new(round: &'a Round, at: &dyn Topology, key: String) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let ways = at.ways(&runtime);
+        let lease = at.leases_ms().iter().max().expect("a topology has leases");
+        Self { round, runtime, ways, key, lease: Duration::from_millis(*lease) }
+    }
+
+    /// Acquires the lock for the first client. Nobody renews the lease.
+    pub(crate) fn acquire_first(&self) -> First {
+        First(self.acquire(&self.ways[0], "first", WITHIN))
+    }
+
+    /// Acquires the lock for another client, waiting until the first lease must have ended. Then both release.
+    pub(crate) fn acquire_next(self, first: First) {
+        let next = self.acquire(&self.ways[1], "next", self.lease);
+        if let First(Some((held, call))) = first {
+            if held.is_lost() {
+                // It is unknown when the client noticed, so its belief is not judged.
+                self.round.recorder.believed(call, Duration::ZERO);
+            }
+            self.release("first", held);
+        }
+        if let Some((held, _)) = next {
+            self.release("next", held);
+        }
+        for way in &self.ways {
+            self.runtime.block_on(way.settled());
+        }
+        self.runtime.shutdown_background();
+    }
+
+    fn acquire(&self, way: &Way, owner: &str, within: Duration) -> Option<(Held, CallId)> {
+        let recorder = &self.round.recorder;
+        let request = Request::Acquire { lease: self.lease, timeout: Some(within) };
+        let call = recorder.sent(&self.key, owner, request);
+        let term = Term { sort: Sort::Alone, lease: self.lease, watched: false };
+        match self.runtime.block_on(way.acquire(&self.key, term, Some(within))) {
+            Ok(Some(held)) => {
+                let token = held.token().expect("a lock has a token");
+                recorder.answered(call, Outcome::Granted { token, holds: 1 });
+                recorder.believed(call, recorder.now() + held.lease_left());
+                Some((held, call))
+            }
+            Ok(None) => {
+                recorder.answered(call, Outcome::Refused);
+                None
+            }
+            Err(trouble) => {
+                recorder.answered(call, Outcome::Unknown);
+                self.round.notes.trouble("acquire", &trouble);
+                None
+            }
+        }
+    }
+
+    fn release(&self, owner: &str, held: Held) {
+        let recorder = &self.round.recorder;
+        let call = recorder.sent(&self.key, owner, Request::Release);
+        let outcome = match self.runtime.block_on(held.release()) {
+            Ok(()) => Outcome::Released { left: 0 },
+            Err(_) => Outcome::Unknown,
+        };
+        recorder.answered(call, outcome);
+    }
+}
