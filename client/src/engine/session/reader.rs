@@ -5,6 +5,7 @@
 //! always has one to answer. On one connection, each request continues where the one before it ended.
 
 use crate::engine::clock::Moment;
+use crate::engine::lease::Lease;
 use crate::engine::limit::pause_after;
 use crate::engine::session::{Session, Uses, is_forgotten};
 use crate::net::link::runtime_is_gone;
@@ -123,9 +124,14 @@ impl Reader {
         let waits_last = if is_tried_again { shared.silence } else { Duration::ZERO };
         let waits_left = waits_last.saturating_sub(session.heard().elapsed());
         let leases = session.leases();
-        let Some(first) = leases.first() else { return waits_left };
-        let now_at = shared.router.believed(&first.held_lock.key);
-        if now_at.is_some_and(|node| !Arc::ptr_eq(&node, &session.node)) {
+        if leases.is_empty() {
+            return waits_left;
+        }
+        let is_elsewhere = |lease: &Arc<Lease>| {
+            let now_at = shared.router.believed(&lease.held_lock.key);
+            now_at.is_some_and(|node| !Arc::ptr_eq(&node, &session.node))
+        };
+        if leases.iter().all(is_elsewhere) {
             return Duration::ZERO;
         }
         let left = session.belief.until().left_at(self.now());

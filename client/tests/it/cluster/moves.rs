@@ -89,6 +89,46 @@ async fn a_bound_lock_is_bound_again_at_the_new_node_of_its_slot() {
     wait_until_free(&cluster, &key);
 }
 
+/// The session continues after a cut for the lock whose slot has not moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_continues_when_the_slot_of_one_of_its_locks_has_moved() {
+    let cluster = Cluster::start(3, 0);
+    // So long that the moved lock is not bound again before the cut.
+    let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(60));
+    let client = builder.connect(cluster.url()).await.unwrap();
+    let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
+    let tag = early_key(&cluster);
+    let stays = (0..)
+        .map(|number| format!("k{number}"))
+        .find(|key| (i64::from(MOVED)..5000).contains(&cluster.slot_of(key)))
+        .unwrap();
+    let moved = ok(client.lock(format!("{{{tag}}}")).bound().acquire()).await;
+    let stayed = ok(client.lock(&stays).bound().acquire()).await;
+    let reader = |before: Option<&Value>| {
+        let mut there = home.connect();
+        wait::until("the session is read", SOON, move || {
+            let list = there.run("SESSION.LIST");
+            let reads = |session: &&Value| {
+                let reader = session.field("reader");
+                !reader.is_nil() && Some(reader) != before.map(|before| before.field("reader"))
+            };
+            list.elements().iter().find(reads).cloned().ok_or_else(|| list.to_string())
+        })
+    };
+    let before = meanwhile(|| reader(None));
+    meanwhile(|| cluster.reshard(home, away, MOVED));
+    // From the reply to this request, the client knows where the slot is now.
+    drop(ok(client.lock(format!("{{{tag}}}other")).acquire()).await);
+    let after = meanwhile(|| {
+        home.connect().call(cmd!["CLIENT", "KILL", "ID", before.field("reader").integer()]);
+        reader(Some(&before))
+    });
+    assert_eq!(after.field("id"), before.field("id"));
+    assert_eq!((moved.why_lost(), stayed.why_lost()), (None, None));
+    ok(moved.release()).await;
+    ok(stayed.release()).await;
+}
+
 /// Half a slot is here, and half of it there.
 #[tokio::test(flavor = "multi_thread")]
 async fn during_a_migration_requests_go_to_the_node_that_has_the_key() {
