@@ -40,12 +40,13 @@ impl Pair {
         Box::new(Self { keeps_data: false, ..pair })
     }
 
-    /// A pair whose servers start with these options.
+    /// A pair whose servers start with these options. A quarantine needs longer leases than the given ones.
     pub(super) fn with(
         setting: Setting,
         leases_ms: &'static [u64],
         how: impl Fn(Options, usize) -> Options,
     ) -> Self {
+        let leases_ms = setting.leases_ms(leases_ms);
         let options = || setting.options(longest(leases_ms), 1);
         let first = how(options(), 0).start();
         let second = how(options(), 1).replica_of(&first).start();
