@@ -1,5 +1,5 @@
-//! Load through client libraries in Rust: the crate `kvlock`, and redis-rs with the same two
-//! commands and nothing around them.
+//! Load through client libraries in Rust: the crate `kvlock`, and redis-rs, which sends the `LOCK.*`
+//! commands without `kvlock::Client`.
 //!
 //! | `proto` | |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `watched` | like `crate`, with leases of `lease_ms` |
 //! | `bound` | locks that are bound to a session of `lease_ms`, with leases of ten minutes |
 //! | `election` | elections: an acquisition is a campaign, a release a resignation |
-//! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
+//! | `redis-rs` | `LOCK.ACQUIRE` and `LOCK.RELEASE` by `kvlock::AsyncLockCommands`, over a multiplexed connection with `TCP_NODELAY` |
 //! | `redis-rs-wait` | `LOCK.WAIT` on a connection of redis-rs for each task |
 //! | `redis-rs-default` | like `redis-rs`, with redis-rs's default connections, which lack `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and does nothing but renew them; `bound=yes`: bound locks |
@@ -15,7 +15,8 @@
 //! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With
 //! `mode=fleet` all tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all
 //! want one result (`once.rs`): `proto=crate` by `Client::once`, `checked` by a double check with the lock,
-//! `flight` by one such check for all tasks. With `mode=set` each task needs `width` locks (`sets.rs`).
+//! `flight` by one such check for all tasks. With `mode=set` each task needs `width` locks (`sets.rs`):
+//! `proto=crate` acquires them in one step, `sorted` one after another.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,

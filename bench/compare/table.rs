@@ -301,7 +301,8 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     text
 }
 
-/// Ratios of a row's figure to kvlock's, in each round that has both.
+/// Ratios of a row's figure to kvlock's. The n-th value of one is divided by the n-th value of the other. These are
+/// of the same round only if no earlier round is missing.
 fn ratios(row: &Row, figure: &str, ours: &[f64]) -> Option<Spread> {
     let theirs = row.figures.get(figure)?;
     Spread::of(theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())

@@ -2,7 +2,7 @@
 
 use kvlock::Error;
 
-/// The command line, or a value in it, is invalid.
+/// The command line, or a value in it, is invalid. Also if `top` has no terminal.
 pub(crate) const USAGE: u8 = 2;
 /// The lock was lost while the command ran, or before the lock was released.
 pub(crate) const LOST: u8 = 123;

@@ -8,7 +8,6 @@ use crate::failure::Failure;
 use crate::monitor::{self, Monitor};
 use crate::print;
 use crate::runtime::block_on;
-use crate::server::Server;
 use std::process::ExitCode;
 
 pub(crate) fn metrics(address: &Address, task: &Metrics) -> Result<ExitCode, Failure> {
@@ -16,7 +15,7 @@ pub(crate) fn metrics(address: &Address, task: &Metrics) -> Result<ExitCode, Fai
         None => print(block_on(scrape(address, task.locks))?.as_bytes()),
         Some(at) => {
             // An invalid address is refused at the start, and not at each request.
-            Server::at(address)?;
+            monitor::one_server(address)?;
             serve::serve(address, task.locks, at)
         }
     }

@@ -39,17 +39,24 @@ pub(crate) struct Monitor {
     pub(crate) name: String,
 }
 
+/// Returns the server at this address. Refuses a cluster or Sentinels, because each server has counters of its
+/// own.
+pub(crate) fn one_server(address: &Address) -> Result<Server, Failure> {
+    let server = Server::at(address)?;
+    if ["-sentinel://", "-cluster://"].iter().any(|kind| address.url.contains(kind)) {
+        let name = &server.name;
+        return Err(Failure::usage(format!(
+            "{name}: each server has counters of its own: name one of them, as in redis://host/"
+        )));
+    }
+    Ok(server)
+}
+
 impl Monitor {
-    /// Connects to the server at this address. Refuses a cluster or Sentinels, because each server has
-    /// counters of its own.
+    /// Connects to the server at this address. See [`one_server`].
     pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
-        let parsed = Server::at(address)?;
+        let parsed = one_server(address)?;
         let name = parsed.name.clone();
-        if ["-sentinel://", "-cluster://"].iter().any(|kind| address.url.contains(kind)) {
-            return Err(Failure::usage(format!(
-                "{name}: each server has counters of its own: name one of them, as in redis://host/"
-            )));
-        }
         let trouble = |error: RedisError| Failure::of(&name, &error.into());
         let client = redis::Client::open(address.url.as_str()).map_err(trouble)?;
         // Called for its side effect: it installs the cryptography provider that TLS needs.

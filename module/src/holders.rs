@@ -33,7 +33,7 @@ pub(crate) struct Listed {
 }
 
 impl Holders {
-    /// Runs one go of the search among the owners of a key: see [`Go`]. At the end of the hash, the search
+    /// Does one part of the search among the owners of a key: see [`Go`]. At the end of the hash, the cursor
     /// returns to the start.
     pub(crate) fn go(&mut self, at: KeyRef<'_>, key: &Key<'_>, go: Go, now: Now) -> Found {
         self.searches.go(at, go, now, |cursor, visit| {

@@ -139,8 +139,9 @@ fn read_holds<'a>(
     alone.then_some(Observed::Held(holding))
 }
 
-/// Removes the token from what was read, for [`Depth::Holds`]. Keeps the token if the lock is shared, or if
-/// its exclusive owner also has shared holds. Then the next token must be larger than this one.
+/// Removes the token from what was read, for [`Depth::Holds`], if the lock has one exclusive owner without
+/// shared holds: its release issues no token. If the owner also has shared holds, the release of its last
+/// exclusive hold issues a new token, which must be larger than this one.
 fn without_token(seen: Observed<'_>) -> Observed<'_> {
     let Observed::Held(holding @ Holding { shared: 0, .. }) = seen else { return seen };
     Observed::Held(Holding { token: None, ..holding })

@@ -181,7 +181,8 @@ impl Server {
     }
 
     /// Writes a change of the lock table to the open key, answers the waiters that were granted the lock, and
-    /// arms the timer. `requester` is the owner that a change without an owner's name refers to.
+    /// arms the timer. `requester` is the owner that sent the command: the change does not contain its name.
+    /// For a hand-off, it is the possible previous holder.
     pub(crate) fn carry_out(
         &mut self,
         case: &Case<'_>,

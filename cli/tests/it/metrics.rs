@@ -146,12 +146,16 @@ fn an_address_in_use_is_reported() {
 }
 
 #[test]
-fn a_cluster_is_refused() {
+fn a_cluster_and_sentinels_are_refused() {
     let stage = Stage::set();
-    for task in ["metrics", "top"] {
-        let done = stage.start(&["--url", "redis-cluster://127.0.0.1:1,127.0.0.1:2", task]).done();
-        done.assert_code(2);
-        assert!(done.err.contains("name one of them"), "{done:?}");
+    let sentinels = "redis-sentinel://127.0.0.1:1/?sentinelServiceName=one";
+    let tasks = [&["metrics"][..], &["metrics", "--listen", "127.0.0.1:0"], &["top"]];
+    for url in ["redis-cluster://127.0.0.1:1,127.0.0.1:2", sentinels] {
+        for task in tasks {
+            let done = stage.start(&[&["--url", url], task].concat()).done();
+            done.assert_code(2);
+            assert!(done.err.contains("name one of them"), "{done:?}");
+        }
     }
 }
 

@@ -183,7 +183,8 @@ pub(crate) struct Granted {
 /// Start of a lease: what is known of its grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// A moment no later than the start of the lease. For a grant without a wait, when it was requested.
+    /// A moment no later than the start of the lease: when the command that set it was sent, or for a grant
+    /// after a wait, the earliest time at which it may have been made.
     pub(crate) since: Moment,
     /// Duration that the server has granted so far: the lease, or a shorter offer.
     pub(crate) runs: Duration,

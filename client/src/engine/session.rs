@@ -85,7 +85,7 @@ enum Phase {
     Over(Error),
 }
 
-/// Uses of a session.
+/// What depends on a session (its waits, observed locks and bound leases), and when its server last answered.
 #[derive(Debug)]
 struct Uses {
     /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.

@@ -378,8 +378,8 @@ impl<P> Table<P> {
         self.drop_binding(bound.place);
     }
 
-    /// Records that the server refused the write of a release, and plans another attempt. If `all`
-    /// is set, the server refuses every write, so no other binding is tried before that attempt.
+    /// Records that a release could not be written, and plans another attempt. If `all` is set, the
+    /// server refuses every write, so no binding is tried until the time of that attempt.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);

@@ -74,7 +74,8 @@ impl Network {
         self.conns[conn].unanswered.is_empty()
     }
 
-    /// Whether a client still awaits a reply from which it will count a lease.
+    /// Whether a request of the client that sets a lease is unanswered, on a connection that the client has not
+    /// closed.
     pub(crate) fn awaits_lease(&self, client: ClientId) -> bool {
         self.conns.iter().any(|conn| conn.client == client && !conn.leases.is_empty())
     }

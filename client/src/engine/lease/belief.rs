@@ -1,4 +1,5 @@
-//! The moment until which locks bound to a session count as held, one for all locks of the session.
+//! The moment until which the client treats locks bound to a session as held. All locks of a session share
+//! this moment.
 
 use crate::engine::clock::Moment;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};

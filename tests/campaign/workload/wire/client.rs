@@ -42,7 +42,7 @@ pub(super) enum Ending {
     /// The request was answered with nil or `MISMATCH`, or the wait was cancelled: the owner did not get
     /// what it asked for, or does not have it.
     Refused,
-    /// The server rejected the request for now.
+    /// The request had no effect: the server replied with an error, or the wait ended without a grant.
     Failed,
     /// The connection broke, and the effect is unknown.
     Unknown,

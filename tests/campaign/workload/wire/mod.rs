@@ -47,7 +47,8 @@ pub(crate) const WIRE: Work = Work {
 /// Number of permits of each semaphore.
 pub(crate) const PERMITS: u64 = 4;
 
-/// Number of mailboxes, each with one session at a time: several, so that one owner may wait through two.
+/// Number of mailboxes. Each has one session at a time. There are several, so that one owner may wait
+/// through two sessions.
 const MAILBOXES: usize = 4;
 
 /// Number of clients that take locks by scripts.
@@ -185,7 +186,7 @@ impl Scene<'_> {
         self.round.is_over()
     }
 
-    /// Whether the round is over and no client waits.
+    /// Whether the round is over, and all threads whose clients may wait have ended.
     fn is_done(&self) -> bool {
         self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }

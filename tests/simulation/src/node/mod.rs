@@ -1,4 +1,4 @@
-//! A server: the unchanged module, and the work of a real server around it.
+//! A simulated server: runs the unchanged module, and does what a real server does around it.
 
 mod commands;
 mod ledger;
