@@ -52,8 +52,8 @@ pub(crate) struct Rounds {
     /// Class of the faults that are drawn in addition to the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
-    /// Number of overlapping beliefs that the judge must find at least. Zero, except in suites without a
-    /// safeguard.
+    /// Number of overlapping beliefs that the judge must find at least. Zero, except in suites in which
+    /// nothing prevents overlaps.
     pub(crate) finds: u64,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Suite {
     pub(crate) play: Play,
 }
 
-/// Number of overlapping beliefs that a suite without a safeguard must find at least.
+/// Number of overlapping beliefs that the judge must find at least in a suite in which nothing prevents them.
 const FOUND: u64 = 3;
 
 /// Suffix of the name of a control. A control is the same suite without its safeguard.

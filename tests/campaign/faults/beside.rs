@@ -1,6 +1,6 @@
 //! Faults of replicas, Sentinels and links during another fault.
 //!
-//! The servers are chosen before the other fault begins, because servers may not answer during it.
+//! The servers are chosen before the other fault begins, because it can keep servers from answering.
 
 use super::{On, has_proxy, is_replicated, on};
 use crate::topology::{Topology, Watched, cast};

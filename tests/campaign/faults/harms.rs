@@ -122,7 +122,8 @@ fn limit(server: &Server, bytes: u64) {
     server.connect().call(cmd!["CONFIG", "SET", "maxmemory", bytes]);
 }
 
-/// A fault of `servers` servers at once; of the primary if `servers` is one.
+/// A fault of `servers` servers at once. If `servers` is one, it is a primary, or in a
+/// quorum any server.
 const fn harm(
     name: &'static str,
     weight: u64,

@@ -86,8 +86,9 @@ impl Stranger<'_> {
         })
     }
 
-    /// Runs commands that may delete all locks of these databases, then restores the floors of the tokens.
-    /// The wild database must be the last of `dbs`: it stays selected.
+    /// Runs commands that may delete all locks of these databases, then lets the server write its floor
+    /// of tokens (the key `kvlock:floor`) again in each.
+    /// The wild database must be the last of `dbs`: the last one stays selected.
     fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
         let round = self.round;
         let is_there = |key: &&String| dbs.contains(&Lock::of(key).db);
@@ -193,7 +194,7 @@ impl Stranger<'_> {
         self.breaks(&[&key], |it| it.ask(cmd!["HDEL", key, owner]))
     }
 
-    /// One of the holders of a key.
+    /// One of the holders of a key; `None` if it has none.
     fn owner_at(&mut self, key: &str) -> Result<Option<String>, ReceiveError> {
         let fields = self.ask(cmd!["HKEYS", key])?;
         let Value::Array(fields) = fields else { return Ok(None) };

@@ -61,7 +61,7 @@ pub(crate) struct Fault {
     /// Whether the fault can happen on a topology.
     pub(crate) on: On,
     pub(crate) class: Class,
-    /// Number of times that another server becomes the primary.
+    /// Number of failovers that are counted for the fault.
     pub(crate) failovers: u64,
     act: Act,
 }

@@ -26,7 +26,7 @@ const OPTIONS: [(&str, &str, &str); 13] = [
     ("lazyfree-lazy-expire", "yes", "no"),
 ];
 
-/// Restores the options of this table, and ends a pause of clients. Ignores errors.
+/// Restores the options in [`OPTIONS`], and ends a pause of clients. Ignores errors.
 pub(crate) fn settle(server: &Server) {
     let Ok(mut connection) = Connection::open(server.port()) else { return };
     let usual = OPTIONS.map(|(name, _, usual)| cmd!["CONFIG", "SET", name, usual]);

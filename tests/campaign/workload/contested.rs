@@ -31,12 +31,12 @@ impl<'a> Contested<'a> {
         Self { round, runtime, ways, key, lease: Duration::from_millis(*lease) }
     }
 
-    /// Acquires the lock for the first client. Nobody renews the lease.
+    /// Tries to acquire the lock for the first client. The lease is not renewed.
     pub(crate) fn acquire_first(&self) -> First {
         First(self.acquire(&self.ways[0], "first", WITHIN))
     }
 
-    /// Acquires the lock for another client, waiting until the first lease must have ended. Then both release.
+    /// Tries to acquire the lock for another client, for as long as the first lease lasts. Then both release.
     pub(crate) fn acquire_next(self, first: First) {
         let next = self.acquire(&self.ways[1], "next", self.lease);
         if let First(Some((held, call))) = first {

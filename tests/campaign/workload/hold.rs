@@ -51,7 +51,7 @@ struct Tenure<'a> {
     lease: Duration,
     /// Time at which the lock was requested, or the last renewal was noticed.
     set: Duration,
-    /// Latest time until which the task has believed in the hold.
+    /// Latest end of the hold that the client has reported to the task.
     until: Duration,
     /// Time of the last check at which the lock was not lost.
     seen: Duration,
@@ -182,7 +182,7 @@ impl Task<'_> {
         }
     }
 
-    /// Whether the lock is held now. Records the belief and any renewal.
+    /// Whether the client reports that the lock is held now. Records this belief, and any renewal.
     fn still_holds(&self, held: &Held, tenure: &mut Tenure<'_>) -> bool {
         let now = self.round.recorder.now();
         let left = held.lease_left();

@@ -175,8 +175,8 @@ impl Sort {
         (self == Self::Bound).then_some(BOUND_LEASE)
     }
 
-    /// Whether a hold of this kind is always renewed or kept by heartbeats, so that its lease does not
-    /// expire.
+    /// Whether holds of this kind are always renewed or kept by heartbeats, and never left to expire on
+    /// purpose.
     fn is_watched(self) -> bool {
         matches!(self, Self::Bound | Self::Leader)
     }

@@ -44,6 +44,7 @@ enum End {
     Closed,
     /// Granted. The session is closed in the same packet as the request for its outcomes.
     ReadAndClosed,
+    /// The connection breaks, and no client reads the session until it expires.
     LeftAway,
 }
 

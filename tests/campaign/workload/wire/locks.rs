@@ -13,13 +13,14 @@ use std::time::Duration;
 /// A waiter breaks its connection off.
 pub(super) const RESET_BY_WAITER: &str = "connection reset by a waiter";
 
-/// The connection of the new holder is killed before its grant is delivered.
+/// The connection that would receive a grant is killed before the grant is delivered.
 pub(super) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
 
 /// Short leases, so that many end.
 pub(super) const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
 
-/// A lease longer than the checker's limit of promptness: a grant must be delivered or revoked.
+/// A lease longer than the checker's limit of promptness, so that the checker notices a grant that is neither
+/// delivered nor revoked.
 pub(super) const LONG_MS: u64 = 6_000;
 
 const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
@@ -53,7 +54,7 @@ pub(super) struct Worker<'a> {
     pub(super) key: String,
     pub(super) owner: String,
     pub(super) kind: KeyKind,
-    /// Whether it requests the lock in shared mode.
+    /// Whether the worker requests the lock in shared mode.
     pub(super) shared: bool,
     /// Percentage of waits that go through a session, if one is open.
     pub(super) through_sessions: u64,
@@ -252,7 +253,7 @@ impl<'a> Worker<'a> {
         {
             match self.client.call(&key, &owner, request, command) {
                 Ending::Done => {}
-                // The owner has lost one hold and may still have the other.
+                // The owner may still have one or both of the holds.
                 _ => return self.clean_up(),
             }
         }
@@ -307,8 +308,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Releases the hold to the first waiter, and kills that waiter's connection before it can deliver the
-    /// grant.
+    /// Releases the hold to the first waiter, if there is one, and kills the connection that would receive
+    /// the grant: that of the blocked waiter, or of its session's reader.
     fn release_to_lost_clients(&mut self, asks: &Asks) -> Ending {
         let (request, release) = asks;
         let (key, owner) = (self.key.clone(), self.owner.clone());
@@ -328,7 +329,7 @@ impl<'a> Worker<'a> {
         self.client.ended(call, self.client.outcome(request, &replies[0]))
     }
 
-    /// Releases any hold that it may still have, until the server confirms it.
+    /// Releases any hold that the owner may still have. Repeats the request until the server confirms it.
     pub(super) fn clean_up(&mut self) {
         for shared in [false, true] {
             if shared == self.shared || self.kind == KeyKind::Shared {

@@ -78,7 +78,7 @@ pub(crate) enum KeyKind {
     Latch,
     /// A lock of two or three clients: no other client's command triggers work for its waiters.
     Quiet,
-    /// A lock of a crowd of waits of one session.
+    /// A lock of the crowd, a session with very many waits.
     Crowd,
 }
 

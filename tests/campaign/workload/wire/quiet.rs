@@ -83,7 +83,7 @@ fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
                 shares = in_line;
             }
             Ending::Unknown => {}
-            // The server takes back, at some time, what it granted to a session that has ended.
+            // If the server granted the lock to a session that has ended, it revokes this grant.
             Ending::Refused | Ending::Failed => continue,
         }
         holders.push(waiter);
@@ -100,8 +100,8 @@ fn give_back(worker: &mut Worker<'_>) {
 
 /// All permits of a semaphore are held, so a try of another owner is refused. Then a semaphore whose holders
 /// have expired replaces it, so the next try must be granted. All commands are in one transaction, so that no
-/// other client interferes and no state is left. The check counts only while a client waits: then the module
-/// must notice each replaced key.
+/// other client interferes and no state is left. The result counts only if a client waits
+/// for the holder's lock: only then must the module notice each replaced key.
 fn replace_a_semaphore(holder: &mut Worker<'_>) {
     let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
     let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];

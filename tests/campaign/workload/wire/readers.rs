@@ -1,5 +1,5 @@
-//! The readers of sessions. They disconnect and return, disconnect for good, and use connections that break.
-//! Checks their outcomes: none is skipped or repeated, and no lock is granted to a session that is away. Also
+//! The readers of sessions. They disconnect and return, in time or too late, and use connections that break.
+//! They check the outcomes: none is skipped or repeated, and no lock is granted to a session that is away. Also
 //! checks that no session lives too long, and that no other user can use it.
 
 use super::Scene;
@@ -123,7 +123,8 @@ struct Reader<'a> {
     is_asking: bool,
     /// Whether a reply was lost whose content is not known yet.
     may_have_told: bool,
-    /// Time at which the server had noticed that the session was away; `None` if it may not be away.
+    /// Time at which the server had noticed the disconnect of the session's reader; `None` if it is
+    /// unknown, or if a reader may have returned.
     left: Option<Duration>,
 }
 
@@ -150,7 +151,7 @@ impl Reader<'_> {
                     self.left = None;
                     self.come_back();
                     if self.connection.is_none() {
-                        // The server is down, so no client waits in vain.
+                        // There is no primary, so no client waits in vain.
                         return;
                     }
                 }

@@ -53,7 +53,7 @@ fn listen(scene: &Scene<'_>) -> Option<Connection> {
     }
 }
 
-/// Tries up to eight times to get the lock.
+/// Tries up to eight times to get the lock, holds it briefly, and releases it or lets its lease end.
 fn acquire(
     client: &mut Client<'_>,
     listener: &mut Connection,
@@ -85,8 +85,8 @@ fn acquire(
     Ok(())
 }
 
-/// Tries once. In the same transaction a command of kvlock adds a token, by which the checker identifies the
-/// hold, and changes nothing else.
+/// Tries once. In the same transaction a command of kvlock adds a token to a lock that the owner has. By
+/// this token the checker identifies the hold.
 fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
     client.connection();
     let call = client.scene.recorder.sent(key, owner, Request::Foreign { lease: ms(lease) });

@@ -28,11 +28,11 @@ pub(super) struct Waiting<'a> {
 }
 
 pub(super) enum How<'a> {
-    /// The connection is blocked.
+    /// Sent without a session: the connection is blocked, unless the server answers at once.
     Blocked,
     /// Queued through a session.
     Queued(Place<'a>),
-    /// Answered at once.
+    /// Sent through a session, and not queued: answered at once, or the connection failed.
     Ended(Ending),
 }
 
@@ -67,8 +67,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Queues the wait: with a blocked connection or through a session, but not through the mailbox of
-    /// `other`.
+    /// Sends the wait, blocked or through a session, but not through the mailbox of `other`. The server may
+    /// also answer it at once.
     pub(super) fn begin(
         &mut self,
         wish: &Wish,
