@@ -1,7 +1,8 @@
 //! Storage of the token floors. `module/core/src/floor.rs` explains their purpose.
 //!
 //! Each floor is a number in a string key. There is one floor for each database, or in a cluster one for each
-//! slot in use of each database. In a cluster, the key has a hash tag of its slot, so that it migrates with the slot.
+//! slot in use of each database. In a cluster, the key has a hash tag of its slot, so that it migrates with
+//! the slot.
 
 use std::collections::BTreeMap;
 

@@ -222,8 +222,8 @@ fn begin_quarantine(server: &mut Server, now: Now) {
 /// Runs in the server's cron, by default about ten times per second.
 ///
 /// Timers use the wall clock. If that clock is set back, the timer would fire too late, so it is armed again.
-/// Planned checks of keys would also be too late, so all keys with waiters or observers are checked soon. A timer that is
-/// not needed is disarmed, because the module cannot be unloaded while it is armed.
+/// Planned checks of keys would also be too late, so all keys with waiters or observers are checked soon. A
+/// timer that is not needed is disarmed, because the module cannot be unloaded while it is armed.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     let now = clock::now();
     let set_back = now.unix_us < server.last_round_unix_us;

@@ -209,8 +209,9 @@ impl Server {
     }
 
     /// Returns whether the first waiter cannot be served, because too few permits are free even if expired
-    /// holders count as gone. If so, plans the next attempt. If the waiter's request no longer fits, for example
-    /// because the semaphore has fewer permits in all, answers the waiter with an error. Writes nothing.
+    /// holders count as gone. If so, plans the next attempt. If the waiter's request no longer fits, for
+    /// example because the semaphore has fewer permits in all, answers the waiter with an error. Writes
+    /// nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,
