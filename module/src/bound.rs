@@ -29,7 +29,7 @@ impl Server {
             return self.table.stays_bound(bound, until, now);
         }
         if self.in_cluster && !ctx.serves_slot_of(bound.key.db, name) {
-            // This node does not serve the slot: the lock migrates, or has migrated, with its slot.
+            // This node does not serve the slot: the key migrates, or has migrated, with its slot.
             return self.table.refused_to_release(bound, false, now);
         }
         if ctx.refusal_to_write(name).is_some() || ctx.open_to_write(name).is_none() {

@@ -10,8 +10,8 @@ use crate::replies::DRAINING;
 /// One day in milliseconds: the default of the longest lease, and the longest quarantine.
 const DAY_MS: i64 = 86_400_000;
 
-/// Highest value of the limits of waiters and of bound locks. Ten million waiters need some gigabytes of
-/// memory.
+/// Highest value of the limits of waiters, and of the limit of locks and permits that are bound to
+/// sessions. Ten million waiters need some gigabytes of memory.
 const MANY: i64 = 10_000_000;
 
 /// Way of announcing a free lock to Redisson's waiters.

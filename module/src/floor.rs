@@ -1,7 +1,8 @@
 //! Storage of the token floors. `module/core/src/floor.rs` explains their purpose.
 //!
 //! Each floor is a number in a string key. There is one floor for each database, or in a cluster one for each
-//! slot in use. In a cluster, the key has a hash tag of its slot, so that it migrates with the slot.
+//! slot in use of each database. In a cluster, the key has a hash tag of its slot, so that it migrates with
+//! the slot.
 
 use std::collections::BTreeMap;
 
@@ -92,9 +93,9 @@ impl Floors {
         floor
     }
 
-    /// Returns the number that the tokens of this place must be larger than. `None` if the number is not
-    /// known, because the slot is being imported and its floor has not arrived. The caller must have selected
-    /// the database of the place.
+    /// Returns the number that new tokens of this place must be larger than. `None` if the number is not
+    /// known: no floor is stored, and this server does not serve the slot, for example because it still
+    /// imports the slot. The caller must have selected the database of the place.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
         let reign = self.reign;
         let floor = self.at(ctx, place, now);

@@ -43,7 +43,8 @@ impl Default for Words {
 /// Amount of a lock's state to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Everything except the name and the hold count of another exclusive holder. [`holder`] reads the name.
+    /// The whole state, but without the names of owners other than the requesting owner. The hold count of
+    /// another exclusive holder may be wrong. [`holder`] reads the name of the exclusive holder.
     Full,
     /// Only the hold count, if the requesting owner is the exclusive holder. The token is not read, so the
     /// hold time is not recorded.

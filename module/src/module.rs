@@ -79,9 +79,9 @@ impl Module {
     }
 
     /// Handles a change of a hash, or a generic change of any key, such as a deletion or an expiry. Called
-    /// after each such write of any client. For a key without waiters it costs at most two look-ups of the
-    /// name. While there are no waiters at all, it costs a comparison of the prefix. Both hold unless a lock
-    /// is left free for Redisson.
+    /// after each such write of any client. For a key without waiters and observers it costs at most two
+    /// look-ups of the name. While there are none at all, it costs a comparison of the prefix. Both hold
+    /// unless a lock is left free for Redisson.
     pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         // An event during the module's own work is caused by that work, and is ignored.
         server::with_unless_busy(|server| {
@@ -167,7 +167,7 @@ impl Module {
         });
     }
 
-    /// Composes the reply to a blocked client when the server writes it.
+    /// Composes the reply to a blocked reader of a session when the server writes it.
     pub(crate) fn reply_now(note: &Option<Note>) -> Reply {
         server::with(|server| match note {
             Some(Note::Outcomes(outcomes)) => server.read(outcomes),
@@ -222,8 +222,8 @@ fn begin_quarantine(server: &mut Server, now: Now) {
 /// Runs in the server's cron, by default about ten times per second.
 ///
 /// Timers use the wall clock. If that clock is set back, the timer would fire too late, so it is armed again.
-/// Planned looks at keys would also be too late, so looks at all keys are planned for now. A timer that is
-/// not needed is disarmed, because the module cannot be unloaded while it is armed.
+/// Planned checks of keys would also be too late, so all keys with waiters or observers are checked soon. A
+/// timer that is not needed is disarmed, because the module cannot be unloaded while it is armed.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     let now = clock::now();
     let set_back = now.unix_us < server.last_round_unix_us;

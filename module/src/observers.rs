@@ -72,7 +72,7 @@ pub(crate) fn standing(news: &VersionedState) -> Standing {
     }
 }
 
-/// Returns the word that a reply uses for the reason why the last holder lost the lock.
+/// Returns the word that a reply uses for the way in which the last holder's grant ended.
 pub(crate) fn word(gone: Gone) -> &'static str {
     match gone {
         Gone::Released => "released",

@@ -182,7 +182,8 @@ impl Server {
 
     /// Writes a change of the lock table to the open key, answers the waiters that were granted the lock, and
     /// arms the timer. `requester` is the owner that sent the command: the change does not contain its name.
-    /// For a hand-off, it is the possible previous holder.
+    /// For a hand-off, it is the possible previous holder. If no owner sent a command, callers pass the name
+    /// of the key.
     pub(crate) fn carry_out(
         &mut self,
         case: &Case<'_>,

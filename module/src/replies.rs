@@ -7,7 +7,7 @@ use kvlock_core::{AcquireReply, Dismissal, Full, ReleaseReply, RenewReply, argum
 
 use crate::redis::Reply;
 
-/// The reply to a client whose ready-key (`UNLESS`) exists.
+/// The reply to a client whose ready-key (`UNLESS`) exists, and whose owner does not hold the lock.
 pub(crate) const READY: Reply = Reply::Word("ready");
 
 pub(crate) const SYNTAX: Reply = Reply::error(c"ERR syntax error");
@@ -20,7 +20,8 @@ pub(crate) const MISMATCH: Reply =
 
 pub(crate) const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 
-/// The error for a lock whose slot is migrating to or from this server, or has migrated away.
+/// The error for a key whose slot is migrating to or from this server, or has migrated away. Also sent to
+/// waiters for most other reasons for which the server refuses a write: see `wake::refused`.
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 
 pub(crate) const UPGRADE: Reply =
@@ -42,7 +43,7 @@ pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
     c"QUEUEFULL this user has used up its share of the limit (kvlock.user-share), try again later",
 );
 
-/// Reply to a waiter when the module is drained.
+/// Reply while the module is drained, for example to a waiter or to a client that opens a session.
 pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
 
 /// The error for another module that calls a command from an event that one of our commands has caused.
@@ -117,7 +118,7 @@ pub(crate) fn sent_away(why: &Dismissal) -> Reply {
     }
 }
 
-/// Returns whether the owner holds the lock after this reply.
+/// Returns whether the acquire succeeded. After an error, the owner may still have earlier holds.
 pub(crate) fn is_granted(reply: AcquireReply) -> bool {
     matches!(reply, AcquireReply::Granted { .. })
 }

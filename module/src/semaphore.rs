@@ -19,7 +19,8 @@ struct Open<'a> {
     at: KeyRef<'a>,
     now: Now,
     key: Option<Key<'a>>,
-    /// Number of permits, and number of held permits. `Err` if the key is unset or not a semaphore.
+    /// Number of permits, and number of held ones, including those of expired holders that are not removed
+    /// yet. `Err` if the key is unset or not a semaphore.
     counts: Result<(u64, u64), Semaphore>,
     /// Share of the owner for which the semaphore was read, even if the owner's lease has ended.
     own: Option<Share>,
@@ -208,8 +209,9 @@ impl Server {
     }
 
     /// Returns whether the first waiter cannot be served, because too few permits are free even if expired
-    /// holders count as gone. If so, plans the next look. If the waiter's request no longer fits, for example
-    /// because the semaphore has fewer permits in all, answers the waiter with an error. Writes nothing.
+    /// holders count as gone. If so, plans the next attempt. If the waiter's request no longer fits, for
+    /// example because the semaphore has fewer permits in all, answers the waiter with an error. Writes
+    /// nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,

@@ -81,7 +81,7 @@ impl Server {
     pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
         // The values of the options replace these limits before the first command.
         let mut table = Table::new(Limits::UNLIMITED);
-        // In a cluster, a slot can migrate away without an event. So locks with waiters are looked at
+        // In a cluster, a slot can migrate away without an event. So keys with waiters are checked
         // regularly.
         table.look_every = ctx.is_cluster().then_some(Millis(1000));
         Self {
@@ -107,8 +107,8 @@ impl Server {
         self.primary
     }
 
-    /// Answers a waiter that has left the table, if it is a blocked client. `waiting` is `None` for a wait
-    /// through a session, which gets an outcome instead.
+    /// Answers a blocked client, a waiter or a reader, that has left the table. `waiting` is `None` if no
+    /// client is blocked. For example, a wait through a session gets an outcome instead.
     pub(crate) fn answer(
         &mut self,
         waiting: impl Into<Option<Waiting>>,

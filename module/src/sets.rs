@@ -161,8 +161,8 @@ impl Server {
         }
     }
 
-    /// Serves a waiter for a set outside a command. Dismisses the waiter with an error if this server cannot
-    /// grant the set.
+    /// Called outside commands: grants a set to its waiter, if that is possible now. Dismisses the waiter
+    /// with an error if this server cannot write the set's keys.
     pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) {
         let keys = Keys::of(self.table.set_of(waiter));
         let (Some((first, name)), Some((owner, alone))) =

@@ -133,8 +133,8 @@ pub enum Outcome {
         /// Number of permits.
         permits: u64,
     },
-    /// The request had no effect: the reply is nil, or the error `MISMATCH`. For a wait, nil means that its
-    /// timeout has passed.
+    /// The request had no effect: the reply is nil, or the error `MISMATCH`. For a wait that was not cancelled,
+    /// nil means that its timeout has passed.
     Refused,
     /// The owner's wait was ended by a cancel (`LOCK.CANCEL`, or the same command of another family), or may have
     /// been. The reply is nil; through a session, the outcome is `cancelled`.

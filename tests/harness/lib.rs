@@ -40,6 +40,9 @@
 //! | the queues while clients work | [`lines`] |
 //! | the commit, server and seed of a figure | [`random::Seed::origin`] |
 //! | the operations in flight during each fault | [`coverage`] |
+//! | published results, and the tables that are rendered from them | [`evidence`], [`mutants`] |
+//! | the file of the module under test | [`module_file`] |
+//! | the commands in a server's append-only files | [`trail`] |
 
 #![allow(
     clippy::unwrap_used,

@@ -193,7 +193,7 @@ impl Server {
         matches!(self.child.lock().unwrap().try_wait(), Ok(None))
     }
 
-    /// Whether it runs and answers a new connection within five seconds.
+    /// Whether it runs and answers on a new connection, each command within five seconds.
     pub fn is_alive(&self) -> bool {
         self.is_running() && answers(self.port, self.pid()).is_ok()
     }

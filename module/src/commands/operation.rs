@@ -4,7 +4,7 @@ use crate::redis::{Arg, Command, CommandSpec, Ctx, Reply};
 use crate::replies::{BUSY, READ_ONLY};
 use crate::server::{self, Server};
 
-/// Number of locks or sessions that are listed if the caller gives no count.
+/// Largest number of entries in a list if the caller gives no count.
 pub(super) const SHOWN: usize = 10;
 
 /// Reply of a command. `Err` is sent to the caller as well: it only ends the command early.

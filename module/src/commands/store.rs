@@ -7,9 +7,9 @@ use crate::clock;
 use crate::redis::{Arg, Ctx};
 use crate::waiting::Waiting;
 
-/// Stores a result. Plans looks at the queues of its key, because waiters may wait for a lock, a semaphore
-/// or a latch of that name. Must be called before the lock becomes free, so that waiters with `UNLESS` are
-/// answered `ready` instead of being granted the lock.
+/// Stores a result. Plans a check of the queues of the ready-key, because clients may wait for a lock, a
+/// semaphore or a latch of that name. Must be called before the lock becomes free, so that waiters with
+/// `UNLESS` are answered `ready` instead of being granted the lock.
 pub(super) fn write_result(
     ctx: &Ctx<'_>,
     table: &mut Table<Waiting>,

@@ -1,5 +1,5 @@
-//! Effects of client faults on other clients' locks: holders and waiters are killed, stopped, starved or cut
-//! off, or their dates jump.
+//! Effects of client faults on other clients' locks: client processes are killed, stopped, blocked, starved or
+//! cut off, or their dates jump.
 //!
 //! The clients are separate processes on one real server, and use the crate `kvlock`. Each client reports the
 //! times in which it believes that it holds a lock. All clients read the same clock. At the end the judge

@@ -79,8 +79,10 @@ pub(super) struct Tenure {
     pub(super) token: u64,
     /// Whether its lease is renewed.
     pub(super) watched: bool,
-    /// Start and end of the time in which the process believes that it holds the lock.
+    /// Start of the time in which the process believes that it holds the lock.
     pub(super) from: Duration,
+    /// End of that time, unless the lock is released or lost, or the process killed, before. Each renewal moves
+    /// this end.
     pub(super) until: Duration,
     /// Time of the last check that found the guard valid; the work that followed relied on it.
     pub(super) looked: Duration,

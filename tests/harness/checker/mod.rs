@@ -13,7 +13,7 @@
 //! | [`Rule::Belief`] | at no moment do two owners believe that they hold the lock, unless they share it; nor do owners believe that they have more permits than exist |
 //! | [`Rule::Reentry`] | a re-entry keeps the token and adds at most one hold; a release removes at most one, or all |
 //! | [`Rule::Stale`] | re-entering, renewing or releasing a lost lock is refused |
-//! | [`Rule::Fifo`] | the waiter that was queued first is granted first |
+//! | [`Rule::Fifo`] | a request sent after a waiter was queued is not granted before it, unless the waiter's session was away |
 //! | [`Rule::Prompt`] | a free lock is granted to its waiters in time, and timeouts are kept |
 //! | [`Rule::Refusal`] | a request for a free lock without waiters is granted |
 //! | [`Rule::Permits`] | no more permits are held than exist |

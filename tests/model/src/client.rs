@@ -64,7 +64,8 @@ pub(crate) enum Stage {
 /// A request that the client has given up and that may still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Late {
-    /// The connection of a renewal. It arrives after earlier renewals on the same connection.
+    /// The connection of a renewal, which arrives after earlier renewals on the same connection. `None` for any
+    /// other request, which may arrive at any time.
     pub(crate) connection: Option<u8>,
     pub(crate) server: usize,
     pub(crate) asks: Asks,
@@ -122,8 +123,8 @@ impl Client {
         self.hearts.last().filter(|heart| !heart.over).map(|heart| heart.number)
     }
 
-    /// Whether the client has the lock as far as it knows: until the lease ends, or any of the sessions that
-    /// bound the lock.
+    /// Whether the client has the lock as far as it knows: until the lease ends, or until one of the sessions
+    /// ends to which the lock is or may be bound.
     pub(crate) fn has_it(&self, now: u8) -> bool {
         self.guard.as_ref().is_some_and(|guard| {
             let mut bounds = self.hearts.iter().filter(|heart| guard.to.contains(&heart.number));

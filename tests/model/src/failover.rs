@@ -5,7 +5,7 @@ use crate::server::{Lock, Server, Stored};
 use crate::state::State;
 use crate::world::{Rule, World};
 
-/// A server among others.
+/// A server with its role, and the copies in flight to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) server: Server,
@@ -28,7 +28,7 @@ impl Node {
 
 impl State {
     /// For each server, the number of copies that it must still receive to have the state of server `of`.
-    /// `None` if it is no running replica of that server. Empty if no confirmation is needed.
+    /// `None` for a server that is no running replica of `of`. The list is empty if no confirmation is needed.
     pub(crate) fn behind(&self, world: &World, of: usize) -> Vec<Option<u8>> {
         if world.confirmed == 0 {
             return Vec::new();
@@ -38,7 +38,7 @@ impl State {
         self.nodes.iter().map(left).collect()
     }
 
-    /// Sends the current state of a server to its replicas.
+    /// Sends the current state of a server to its replicas. Does nothing for a replaced primary, which has none.
     pub(crate) fn replicate(&mut self, from: usize) {
         if from == self.latest {
             let Server { lock, result, .. } = self.nodes[from].server;

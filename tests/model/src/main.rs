@@ -1,5 +1,5 @@
 //! Explores larger safe worlds than the tests do, or all worlds whose names contain the argument. Exits with
-//! 1 if one of them has an unexpected result.
+//! 1 if one of them has an unexpected result, or if no name contains the argument.
 //!
 //! ```text
 //! cargo run --release -p kvlock-model

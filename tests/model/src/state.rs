@@ -30,14 +30,15 @@ pub struct State {
     pub(crate) noted: &'static str,
 }
 
-/// An action. A number is a client, unless noted otherwise.
+/// An action. A number is a client, unless noted otherwise. The second number of `Arrive`, `Hear` and `Leave` is 0
+/// for the client's request about the lock, and 1 for its request about a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time advances by one tick.
     Tick,
     /// A client sends a request.
     Ask(usize, Asks),
-    /// A client's request, about the lock or a session, reaches the server.
+    /// A client's request reaches the server.
     Arrive(usize, usize),
     /// The reply reaches a client, with all necessary confirmations.
     Hear(usize, usize),

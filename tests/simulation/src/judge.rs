@@ -11,8 +11,8 @@ pub enum Rule {
     /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
     /// believed in a grant of a quorum after a later grant.
     Belief,
-    /// S3: a token was not larger than the tokens of the same lock that its primary or an earlier one had
-    /// issued, or it changed during a hold.
+    /// S3: a token was not larger than the earlier tokens of the same lock, in the order of the primaries that
+    /// issued them. Or it changed during a hold.
     Tokens,
     /// S5: a waiter was lost, had two places, or was answered twice.
     Waiters,
@@ -25,8 +25,8 @@ pub enum Rule {
     /// A write that the server forbids. An event handler must not write. During a pause of writes, a write
     /// without a command crashes the server.
     Forbidden,
-    /// A session received an outcome twice or never, or was granted a lock while it was away. Or a session,
-    /// or a lock bound to it, outlived its time.
+    /// A session received an outcome twice or never, was granted a lock while it was away, or received a grant
+    /// that was then taken back. Or a session, or a lock bound to it, outlived its time.
     Sessions,
     /// The lock table is inconsistent: see `Table::check`.
     Table,
@@ -115,7 +115,7 @@ pub(crate) struct Judge {
     pub(crate) promises_tokens: bool,
     pub(crate) promises_leases: bool,
     pub(crate) fence: bool,
-    /// By key and line of servers. The servers that replace each other are one line. Each server of a quorum
+    /// Issued tokens, by line of servers and key. The servers that replace each other are one line. Each server of a quorum
     /// is a line of its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
     /// The token of the latest grant of a quorum, for each lock.

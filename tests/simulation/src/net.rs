@@ -27,8 +27,9 @@ struct Conn {
     lost_after: u64,
     /// Arrival time of the last sent message, at the server and at the client.
     next: [u64; 2],
-    /// Requests without a reply, and those of them that set a lease.
+    /// Requests without a reply.
     unanswered: BTreeSet<CallId>,
+    /// Requests without a reply that set a lease.
     leases: BTreeSet<CallId>,
     /// Requests that were answered in place of the server. The server's own reply is dropped.
     swallowed: BTreeSet<CallId>,
@@ -40,8 +41,9 @@ struct Conn {
 pub(crate) struct Network {
     conns: Vec<Conn>,
     last_call: CallId,
-    /// Pairs that are cut off from each other, and the messages that were sent between them since then.
+    /// Pairs that are cut off from each other.
     cut: BTreeSet<(ClientId, ServerId)>,
+    /// Messages that were sent between such pairs since the cut.
     limbo: Vec<(ConnId, End, Event)>,
     /// The task that waits for a message.
     listener: Option<Waker>,

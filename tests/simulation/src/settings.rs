@@ -97,7 +97,7 @@ pub enum Safeguard {
     WholeTtl,
 }
 
-/// Everything that determines a run, except the seed.
+/// Everything that determines a run, except the seed and the number of steps.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// None: the seed decides.
@@ -122,15 +122,16 @@ pub(crate) struct Plan {
     pub(crate) keys: usize,
     /// Whether locks are shared, too.
     pub(crate) shared: bool,
-    /// The longest lease, and the margin that clients leave.
+    /// The longest lease.
     pub(crate) lease_ms: u64,
+    /// The margin that clients leave before the end of a lease.
     pub(crate) margin_ms: u64,
     /// Largest deviation of a clock's speed, in parts per million.
     pub(crate) rates_ppm: i64,
     pub(crate) quarantine_ms: u64,
-    /// Number of replicas that the server needs to accept writes, and number of replicas that clients wait
-    /// for.
+    /// Number of replicas that a primary needs to accept writes.
     pub(crate) min_replicas: usize,
+    /// Number of replicas whose confirmation clients require.
     pub(crate) replicas: u32,
     /// Whether a waiter always confirms its grant by setting the full lease first.
     pub(crate) confirm: bool,
@@ -145,8 +146,9 @@ pub(crate) struct Plan {
     pub(crate) listeners: i32,
     /// Whether a server may lose all its data.
     pub(crate) forgets: bool,
-    /// Whether it is promised that beliefs do not overlap, and that tokens grow.
+    /// Whether it is promised that beliefs do not overlap.
     pub(crate) promises_belief: bool,
+    /// Whether it is promised that tokens grow.
     pub(crate) promises_tokens: bool,
     /// Whether it is promised that no lease is lost.
     pub(crate) promises_leases: bool,

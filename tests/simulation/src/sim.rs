@@ -37,8 +37,9 @@ pub(crate) struct Sim {
     pub(crate) clients: RefCell<Clients>,
     pub(crate) names: RefCell<Names>,
     pub(crate) judge: RefCell<Judge>,
-    /// The server that became the primary last, and the number of promotions and restarts.
+    /// The server that became the primary last.
     pub(crate) latest: Cell<ServerId>,
+    /// Number of promotions and restarts.
     pub(crate) generations: Cell<u64>,
     /// Whether faults have ended, and users finish their work.
     pub(crate) calm: Cell<bool>,

@@ -35,8 +35,10 @@ use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, LocalSet, unconstrained, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-/// Time limits: for retries after errors, and for confirmation by replicas.
+/// Time limit for retries after errors.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Time limit for confirmation by replicas.
 const CONFIRMED: Duration = Duration::from_millis(200);
 
 /// Names of owners, by number. The crate chooses random names.

@@ -58,8 +58,9 @@ pub(crate) struct Node {
     renewed: BTreeSet<Place>,
     /// Connections with requests that wait for the end of the pause.
     postponed: Vec<ConnId>,
-    /// Time at which the module's timer fires, and the number of times that the timer was set.
+    /// Time at which the module's timer fires, by the wall clock.
     wound: Option<u64>,
+    /// Number of times that the timer was set. An earlier setting has no effect.
     timers: u64,
     rounds: u64,
     /// The replicas of this server, if it is a primary.
@@ -70,9 +71,9 @@ pub(crate) struct Node {
     last_unconfirmed: u64,
     /// Number of replicas that have acknowledged recently, when last counted.
     good: usize,
-    /// If this server is a replica: its primary with the link to it, and whether a full synchronisation was
-    /// completed.
+    /// If this server is a replica: its primary, and the number of the link to it.
     pub(crate) follows: Option<(ServerId, u64)>,
+    /// Whether this server has completed a full synchronisation as a replica since it last started.
     pub(crate) synced: bool,
     /// The primary's offset up to which this replica has all changes.
     copied: u64,

@@ -18,8 +18,9 @@ pub(crate) struct Follower {
     next: u64,
     /// Whether the replica has completed its synchronisation.
     online: bool,
-    /// Offset that the replica has, and the second of its last acknowledgement.
+    /// Offset that the replica has acknowledged.
     has: u64,
+    /// Time of its last acknowledgement, in seconds.
     said_at_s: u64,
     /// Whether the link is cut.
     cut: bool,
