@@ -91,7 +91,8 @@ fn nanos(duration: Duration) -> u64 {
 /// Part of each lease at the server that a holder may not use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafetyMargin {
-    /// Time from the moment at which the lock counts as lost for its holder until the server can free it.
+    /// Least time from the moment at which the lock counts as lost for its holder to the end of the lease at
+    /// the server. For a short lease it is a quarter of the lease, if that is less.
     pub(crate) margin: Duration,
 }
 
@@ -109,9 +110,9 @@ impl SafetyMargin {
     /// its loop.
     const ROUNDING: Duration = Duration::from_millis(2);
 
-    /// Returns the moment until which a holder may count on a lease that was requested at `sent`. The server
-    /// frees the lock no earlier than a [`margin`](Self::margin) after that moment. The margin is at most a
-    /// quarter of the lease.
+    /// Returns the moment until which a holder may count on a lease that was requested at `sent`. The lease
+    /// ends at the server no earlier than a [`margin`](Self::margin) after that moment. The margin is at most
+    /// a quarter of the lease.
     pub(crate) fn until(&self, sent: Moment, lease: Duration) -> Moment {
         let margin = self.margin.min(lease / 4);
         let unsure = lease / Self::DRIFT + Self::ROUNDING + margin;
