@@ -110,9 +110,9 @@ impl SafetyMargin {
     /// its loop.
     const ROUNDING: Duration = Duration::from_millis(2);
 
-    /// Returns the moment until which a holder may count on a lease that was requested at `sent`. The lease
-    /// ends at the server no earlier than a [`margin`](Self::margin) after that moment. The margin is at most
-    /// a quarter of the lease.
+    /// Returns the moment until which a holder may count on a lease that was requested at `sent`. The server
+    /// frees the lock no earlier than a [`margin`](Self::margin) after that moment. The margin is at most a
+    /// quarter of the lease.
     pub(crate) fn until(&self, sent: Moment, lease: Duration) -> Moment {
         let margin = self.margin.min(lease / 4);
         let unsure = lease / Self::DRIFT + Self::ROUNDING + margin;
