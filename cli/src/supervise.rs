@@ -165,8 +165,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends the group. If the lock was lost because its lease was not renewed, the group ends
-    /// before another owner can hold the lock.
+    /// Ends the group. If the lock was lost because its lease was not renewed, the group gets
+    /// SIGKILL at the latest before another owner can hold the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
         // The signal is sent before the message and before everything else.
         self.child.signal(Signal::SIGTERM);

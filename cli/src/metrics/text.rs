@@ -140,7 +140,7 @@ pub(super) fn page(figures: &Figures, costs: &[Entry]) -> String {
     page
 }
 
-/// Returns the page for a server that did not answer.
+/// Returns the page for a server whose counters could not be read.
 pub(super) fn down() -> String {
     let mut page = String::new();
     sample(&mut page, ("kvlock_up", "gauge", "Whether the server answered"), "", "0");

@@ -38,7 +38,7 @@ const OFFER: Duration = Duration::from_secs(2);
 /// Outcome of an attempt.
 pub(crate) enum Outcome {
     Held(Arc<Held>),
-    /// Other owners hold the lock at too many servers for a majority.
+    /// Too few servers granted the lock, but a majority answered without an error.
     Refused,
     /// Too many servers failed: the others are no majority.
     Trouble(Error),

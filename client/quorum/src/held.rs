@@ -1,7 +1,7 @@
 //! The parts of a quorum's lock at its servers, and whether they are a majority.
 //!
-//! Each part is a separate guard, renewed by the watchdog of that server's client and
-//! lost separately. Parts that are not lost are counted:
+//! Each part is a separate guard, and is lost separately. The watchdog of that server's client renews it,
+//! unless the lease is fixed. Parts that are not lost are counted:
 //!
 //! ```text
 //!   server 1  ├──────────────────────────┤ until

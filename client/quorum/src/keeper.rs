@@ -1,5 +1,6 @@
-//! The task of one held lock of a quorum. It asks servers that do not grant the lock again, and notices a
-//! loss even if no task waits for one. The watchdogs of the servers' clients do the renewals.
+//! The task of one held lock of a quorum, unless its lease is fixed. The task asks the servers that do not grant
+//! the lock once more at intervals. It notices a loss even if no task waits for one. The watchdogs of the
+//! servers' clients do the renewals.
 
 use crate::Servers;
 use crate::attempt::Attempt;

@@ -72,7 +72,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// computed for each server, from the moment right before the last command that set its lease was sent. It
 /// ends at this moment + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The lock is
 /// valid while its leases at a majority of the servers are: with three servers, until the second of
-/// the three leases ends. Renewals move the end of each server. A lock without validity left counts
+/// the three leases ends. Renewals move the end at each server. A lock without validity left counts
 /// as lost.
 ///
 /// # Tokens

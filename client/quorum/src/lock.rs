@@ -82,8 +82,9 @@ impl QuorumLock {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or a majority refuses the lease or
-    /// the token; [`NoMajority`](Error::NoMajority) if too few servers answer. Temporary errors are retried
-    /// for the [`patience`](kvlock::Builder::patience) of the first client.
+    /// the token; [`NoMajority`](Error::NoMajority) if so many servers fail or do not answer that
+    /// the others are no majority. Temporary errors are retried for the
+    /// [`patience`](kvlock::Builder::patience) of the first client.
     ///
     /// # Cancel safety
     ///

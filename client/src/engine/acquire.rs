@@ -37,8 +37,8 @@ use crate::wire::request::{self, Further, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest lease that a waiter requests. If the waiter has died before the grant, the next waiter waits this
-/// much longer.
+/// Longest lease that a waiter requests. If the waiter has died before the grant, the next waiter waits up to
+/// this much longer.
 pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
 /// Shortest wait for an answer, however short the caller's limit is. A shorter reply timeout still applies.

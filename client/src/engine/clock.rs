@@ -91,7 +91,8 @@ fn nanos(duration: Duration) -> u64 {
 /// Part of each lease at the server that a holder may not use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafetyMargin {
-    /// Time from the moment at which the lock counts as lost for its holder until the server can free it.
+    /// Least time from the moment at which the lock counts as lost for its holder to the end of the lease at
+    /// the server. For a short lease it is a quarter of the lease, if that is less.
     pub(crate) margin: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! The record of one owner's hold on one lock, shared by guards, watchdog and cancellation.
+//! The record of what one owner holds: a lock, locks that were acquired together, or permits. Guards and the
+//! watchdog share it.
 //!
 //! ```text
 //!            sent                 renew_at                       until      the server frees it
@@ -19,8 +20,9 @@
 //! - **I3** At most one command that changes the number of holds is awaited: its caller has the [`Turn`]. A
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
-//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed. If a fixed lease may be
-//!   lost, the watchdog checks it: it sends a renewal for the rest of the lease.
+//! - **I4** The watchdog does not renew a lease that is lost, released, or fixed (none of its
+//!   guards has it renewed). If a fixed lease may be lost, the watchdog checks it: it sends a renewal for the
+//!   rest of the lease.
 
 pub(crate) mod alive;
 pub(crate) mod belief;
@@ -56,7 +58,7 @@ pub(crate) struct LeaseSpec {
     pub(crate) watched: bool,
 }
 
-/// The record of one owner's hold on one lock.
+/// The record of what one owner holds: a lock, locks that were acquired together, or permits.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) held_lock: HeldLock,
@@ -72,7 +74,7 @@ pub(crate) struct Lease {
     pub(crate) scheduled: AtomicU64,
     /// Value that the token was raised to; 0 if it was not raised.
     raised: AtomicU64,
-    /// Session that the lease is bound to. The lease ends with that session.
+    /// Session that the lease is bound to, if any. The lease ends with that session.
     binding: Binding,
     state: Mutex<State>,
     turn_over: Notify,
@@ -446,8 +448,8 @@ impl Lease {
         self.state().strays = true;
     }
 
-    /// Removes the guard's share, and returns what to send. A repetition of that command changes nothing: it
-    /// releases all holds, or names the number of holds to leave.
+    /// Removes the guard's share, and returns what to send. That command releases all holds, or names the
+    /// number of holds to leave. So sending it twice changes nothing, unless a hold was added in between.
     pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
         let mut state = self.state();
         let was_held = state.is_held();
@@ -489,7 +491,7 @@ impl State {
         !self.is_held() || self.late.is_quiet() && self.renew_at != Moment::NEVER
     }
 
-    /// Returns whether a guard holds the lock. A lease without shares is released.
+    /// Returns whether the lease is neither lost nor released. A lease without shares is released.
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.shares.is_empty()
     }

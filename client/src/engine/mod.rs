@@ -17,7 +17,7 @@
 //!      ├─► session                one per server: session/reader opens it, reads outcomes and reconnects;
 //!      │                          session/sessions opens another one when it is over;
 //!      │                          session/observed is the state of observed locks
-//!      └─► lease                  the record of a hold: lease/renewal plans renewals, lease/late limits
+//!      └─► lease                  the record of what an owner holds: lease/renewal plans renewals, lease/late limits
 //!                                 what late answers count for, lease/belief is the end of a session's
 //!                                 bindings, lease/loss records a loss and wakes the guards,
 //!                                 lease/watchdog is the task that sends renewals

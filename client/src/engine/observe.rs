@@ -123,7 +123,7 @@ impl Stopwatch {
         record!("kvlock_client_wait_seconds", self.0.elapsed());
     }
 
-    /// Records the time from the grant to the end of the hold.
+    /// Records the time from the grant to the loss, or to the release of the last hold.
     pub(crate) fn ended(&self) {
         record!("kvlock_client_hold_seconds", self.0.elapsed());
     }

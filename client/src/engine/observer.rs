@@ -94,15 +94,15 @@ impl Observation {
 }
 
 impl Drop for Observation {
-    /// Leaves the observers. If the task has ended with its runtime, it cannot remove the lock, so this
-    /// does.
+    /// Leaves the observers. The task removes the entry of an unobserved lock. If the task has ended with its
+    /// runtime, the last observer removes the entry here.
     fn drop(&mut self) {
         self.context.observers.leave(&self.observed);
     }
 }
 
 impl Drop for Running {
-    /// Removes an unobserved lock, in case the runtime ends before the task can do so.
+    /// Removes the entry of an unobserved lock, in case the runtime ends before the task can do so.
     fn drop(&mut self) {
         self.context.observers.forget_unused(&self.observed);
     }

@@ -14,8 +14,9 @@ use uuid::Uuid;
 ///
 /// Without a shared owner, each acquisition is a separate owner, and a task that acquires a lock that it
 /// holds already waits for itself. With a shared owner the second acquisition re-enters: it is granted at
-/// once, and has the same token. The lock is free when the guards of both acquisitions are gone. Give a clone
-/// of the owner to each part of one task, one request, or one chain of calls.
+/// once, and has the same token. The lock is free when the guards of both acquisitions are gone. If the owner
+/// shares the lock, its exclusive acquisition fails with [`Error::Upgrade`](crate::Error::Upgrade). Give a
+/// clone of the owner to each part of one task, one request, or one chain of calls.
 ///
 /// In commands an owner is `<client uuid>:<n>`, with a fresh `n` each time it acquires a lock that it does
 /// not hold. So a late command cannot affect a later hold.

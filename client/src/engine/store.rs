@@ -13,8 +13,8 @@ use crate::wire::reply;
 use crate::wire::request::{self, GiveBack, ToStore};
 use std::sync::Arc;
 
-/// Releases a lock with one guard, and stores a result with the same command. After an error the lock is
-/// released without the result. If the error leaves the outcome unknown, the result may have been stored.
+/// Releases a lock with one guard, and stores a result with the same command. After an error, releases the
+/// guard's hold without the result. If the error leaves the outcome unknown, the result may have been stored.
 pub(crate) async fn give_back_storing(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,

@@ -76,7 +76,7 @@ struct State {
     owners: Vec<Arc<Node>>,
     /// Index in `owners` for each slot.
     slots: Vec<u16>,
-    /// Nodes without slots, which can be asked for the slot map.
+    /// Replicas of the owners. They can be asked for the slot map, too.
     replicas: Vec<At>,
     /// The node that the last `MOVED` named. It is asked first, since it probably has a newer map.
     knows_best: Option<Arc<Node>>,

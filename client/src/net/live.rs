@@ -53,8 +53,8 @@ pub(crate) struct Live {
     /// `true` if the server is a node of a cluster. A command may then need `ASKING` before it.
     clustered: bool,
     pace: Arc<Pace>,
-    /// `true` after the first executed command, which reset the backoff. If this connection breaks, another
-    /// one may then be opened at once.
+    /// `true` after the first executed command other than a [`probe`](Self::probe). That command reset the
+    /// backoff. If this connection breaks, another one may then be opened at once.
     proven: AtomicBool,
 }
 

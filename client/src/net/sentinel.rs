@@ -44,8 +44,8 @@ pub(crate) struct Sentinels {
     server: ConnectionInfo,
     patience: Duration,
     transport: Transport,
-    /// Index of the Sentinel to ask first: the last one that answered, or the next one after a failed
-    /// attempt.
+    /// Index of the Sentinel to ask first: the last one that answered or announced a new primary, or the next
+    /// one after a failed attempt.
     first: AtomicUsize,
     state: Mutex<State>,
     switched: Notify,

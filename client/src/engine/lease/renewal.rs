@@ -73,8 +73,8 @@ impl Lease {
         renewal
     }
 
-    /// Records the outcome of a renewal. Returns the error if the server has not executed it, or may not
-    /// have.
+    /// Records the outcome of a renewal. Returns the error of a renewal that failed. If the server reports that
+    /// the lock is lost, records the loss and returns `Ok`.
     pub(crate) fn answered(
         &self,
         renewal: RenewalId,

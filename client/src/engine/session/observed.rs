@@ -1,7 +1,7 @@
 //! State of an observed lock, and the leases of this client on it.
 //!
-//! - **O1** The reported term never decreases: older terms of a deposed server are ignored. A holder without
-//!   a token is the exception: it is reported with term 0.
+//! - **O1** The reported term (the token of the holder) never decreases: older terms of a deposed server are
+//!   ignored. A holder without a token is the exception: it is reported with term 0.
 //! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and the
 //!   answer to the renewal decides.
 
@@ -46,7 +46,7 @@ impl Observers {
         (observed.clone(), observed.view.subscribe())
     }
 
-    /// Removes the lock if it has no observers, and returns whether it has none.
+    /// Removes the lock's entry if the lock has no observers, and returns whether it has none.
     pub(crate) fn forget_unused(&self, observed: &Arc<Observed>) -> bool {
         // No observer can join while this is locked.
         let all = lock(&self.0);
@@ -57,8 +57,8 @@ impl Observers {
         unused
     }
 
-    /// Called by an observer before it leaves. Removes the lock if the observer is the last one and the
-    /// task has ended with its runtime. Otherwise the task removes the lock.
+    /// Called by an observer before it leaves. Removes the lock's entry if the observer is the last one and the
+    /// task has ended with its runtime. Otherwise the task removes it after the last observer has left.
     pub(crate) fn leave(&self, observed: &Arc<Observed>) {
         let all = lock(&self.0);
         if observed.view.receiver_count() == 1 && observed.has_ended() {
@@ -72,7 +72,7 @@ impl Observers {
     }
 }
 
-/// Removes the lock, unless another record has taken its place.
+/// Removes the lock's entry, unless it is another record by now.
 fn forget(mut all: MutexGuard<'_, HashMap<Arc<[u8]>, Arc<Observed>>>, observed: &Arc<Observed>) {
     if all.get(&observed.key).is_some_and(|other| Arc::ptr_eq(other, observed)) {
         all.remove(&observed.key);

@@ -116,8 +116,8 @@ impl Reader {
         }
     }
 
-    /// Returns how long the session may still be of use after this error. Ends waits that give up earlier
-    /// than bound locks. (S3, S4)
+    /// Returns how long the session may still be of use after this error. If waits fail earlier than bound
+    /// locks end, ends the waits. (S3, S4)
     fn left(&self, why: &Error) -> Duration {
         let (session, shared) = (&self.0, &self.0.shared);
         let is_tried_again = why.is_retryable() && !session.node.is_deposed();

@@ -38,7 +38,7 @@ impl Sessions {
         find(&mut lock(&self.open), node)
     }
 
-    /// Returns the session at that server, and opens one if there is none.
+    /// Returns the session at that server. If there is none, starts to open one.
     pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
         let mut open = lock(&self.open);
         if let Some(session) = find(&mut open, node) {
