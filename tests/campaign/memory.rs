@@ -5,7 +5,7 @@ use harness::{Server, observe};
 use std::fmt;
 
 /// Number of rounds after which a leak is larger than the noise.
-const ENOUGH: usize = 200;
+const ENOUGH: usize = 150;
 
 /// Allowed growth from the second quarter to the last, in percent. A leak of one byte in each call exceeds
 /// this within an hour.

@@ -142,8 +142,13 @@ fn a_module_named_in_an_acl_rule_stays_loaded(kind: Kind) {
         control.run(&format!("ACL SETUSER bob on nopass ~* {rule}"));
         if !kind.is_redis_7_0() {
             assert!(control.run("MODULE UNLOAD kvlock").is_error(), "{rule}");
-            let why = "the ACL rules of user \"bob\" name a command of kvlock";
-            assert!(server.log().contains(why), "{rule}: {}", server.log());
+            // Valkey 9.1 refuses before it asks the module.
+            let whys = [
+                "the ACL rules of user \"bob\" name a command of kvlock",
+                "An ACL user has reference to rule",
+            ];
+            let log = server.log();
+            assert!(whys.iter().any(|why| log.contains(why)), "{rule}: {log}");
             // This is what the log recommends.
             control.run("ACL SETUSER bob -@all +@lock");
         }
