@@ -81,3 +81,23 @@ impl Binding {
         lock(&self.to).iter().map(|belief| belief.until()).min().unwrap_or(Moment::NEVER)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_keeps_each_session_once_and_none_that_was_forgotten() {
+        let binding = Binding::none();
+        let [first, second] = [(), ()].map(|()| Arc::new(Belief::none()));
+        binding.add(&first);
+        binding.add(&first);
+        assert_eq!(lock(&binding.to).len(), 1);
+        binding.add(&second);
+        assert_eq!(lock(&binding.to).len(), 2);
+        first.forgotten();
+        binding.add(&second);
+        assert_eq!(lock(&binding.to).len(), 1);
+        assert!(binding.is_to(&second));
+    }
+}

@@ -168,6 +168,23 @@ mod tests {
     }
 
     #[test]
+    fn renewals_that_were_given_up_are_kept_by_connection() {
+        let mut late = Late::default();
+        assert_eq!(late.last_number(), 0);
+        for (via, length) in [(1, LONG), (2, SHORT), (1, LONG), (3, LONG)] {
+            let renewal = late.sending(via, length);
+            late.give_up(renewal);
+        }
+        assert_eq!(late.last_number(), 4);
+        let after = late.sending(1, LONG);
+        late.answered(after);
+        assert_eq!(late.counts(LONG), SHORT, "the short one is over another connection");
+        let after = late.sending(2, LONG);
+        late.answered(after);
+        assert_eq!(late.counts(LONG), LONG, "three connections are not too many");
+    }
+
+    #[test]
     fn renewals_over_forgotten_connections_count_forever() {
         let mut late = Late::default();
         for (via, length) in [(1, SHORT), (2, LONG), (3, LONG), (4, LONG)] {
