@@ -20,8 +20,8 @@ const BUS: u16 = 10_000;
 /// only after it has tried all others.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes that run at the same time start with ports far from each other. Otherwise one could take the
-    // port of a killed server before that server is started again.
+    // The first port depends on the process id, so that processes with neighbouring ids begin far from each
+    // other. So one rarely takes the port of a killed server before that server is started again.
     let begin = || u64::from(std::process::id()).wrapping_mul(4_241) % u64::from(COUNT);
     let next = NEXT.get_or_init(|| AtomicU16::new(begin().try_into().unwrap_or(0)));
     for _ in 0..COUNT {

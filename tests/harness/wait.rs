@@ -26,7 +26,7 @@ pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// Calls `look` until it returns that value.
+/// Calls `look` until it returns `value`. Panics if `deadline` passes first.
 pub fn until_is<T: Debug + PartialEq>(
     what: &str,
     deadline: Duration,

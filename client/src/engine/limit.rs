@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// the time for retries starts again. Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
-/// Shortest of the growing pauses of an acquire that cannot wait in the queue. The longest is
-/// [`POLL_MAX`].
+/// Upper limit of the first pause of a client that cannot wait in the queue, or whose wait was cancelled.
+/// The limit doubles with each pause, up to [`POLL_MAX`]. A pause is at least half of its limit.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 

@@ -35,7 +35,7 @@ struct Kept {
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
     all: BTreeMap<(u64, GrantId), Kept>,
-    /// The locks of each granted set.
+    /// For each granted set: its locks that are still in flight, each with its token.
     sets: BTreeMap<GrantId, Vec<(LockKey, Token)>>,
     hashes: RandomState,
 }

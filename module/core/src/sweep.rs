@@ -30,7 +30,8 @@ impl<P> Table<P> {
         self.sweep(db, Cause::Outside, now);
     }
 
-    /// The same as [`Self::look_at_all_soon`], because a database was emptied.
+    /// Like [`Self::look_at_all_soon`], after a flush of a database, or of all databases if `None`.
+    /// Observers get the cause `Flush`.
     pub fn flushed(&mut self, db: Option<i32>, now: Now) {
         self.sweep(db, Cause::Flush, now);
     }

@@ -79,7 +79,8 @@ pub(super) fn waiting(scene: &Scene, options: &Options, report: &Report) {
     report.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
 }
 
-/// The name of the times `what`, less the time in which the server waited for a processor.
+/// Returns the name under which the report keeps the times of `what` without the time in which the server waited
+/// for a processor.
 fn without_waiting(what: &str) -> String {
     format!("{what}, without the time in which the server had no processor")
 }

@@ -17,7 +17,8 @@ fn pair(server: Options, replica: Options) -> (Server, Server) {
     (server, replica)
 }
 
-/// Acquires locks and hands some over. Each kind is done for an owner of each length.
+/// Acquires locks, hands some of them over, and returns their keys. Each case is repeated for an owner of each of
+/// [`LENGTHS`].
 fn some_locks(server: &Server) -> Vec<String> {
     let mut eye = server.connect();
     // The next owner waits, with or without a `VALUE`, and gets the lock from the previous one.

@@ -181,7 +181,8 @@ impl Ledger {
         gone.into_iter().for_each(|place| self.leaves(place));
     }
 
-    /// Ends a place in a queue. If it is a session's, the server now owes the session the outcome.
+    /// Removes a waiter from its queue. If it waited through a session, the server must still send the outcome to
+    /// that session.
     pub(super) fn leaves(&mut self, place: Place) {
         let Some(InLine { via: Via::Session(session), .. }) = self.in_line.remove(&place) else {
             return;
