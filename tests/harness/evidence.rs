@@ -134,7 +134,7 @@ fn rendered(page: &str, records: &[Record]) -> String {
             text += &match name {
                 "suites" => suites(records),
                 "failovers" => failovers(records),
-                "mutants" => mutants::table(),
+                "mutants" => mutants::table(&mutants::published()),
                 other => panic!("there is no table {other:?}"),
             };
         }

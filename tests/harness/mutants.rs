@@ -2,7 +2,6 @@
 //! the table of `docs/evidence.md` that is rendered from it.
 
 use crate::kind::workspace;
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -13,10 +12,9 @@ pub struct Mutants {
     pub file: String,
     /// Commit whose tests ran.
     pub commit: String,
-    noticed: u64,
-    missed: u64,
-    /// The changes that no test noticed, separated by semicolons.
-    survivors: String,
+    noticed: usize,
+    /// The changes that no test noticed.
+    survivors: Vec<String>,
 }
 
 /// All published counts, by file.
@@ -32,49 +30,21 @@ pub fn published() -> Vec<Mutants> {
 }
 
 fn parse(line: &str) -> Option<Mutants> {
-    let [file, commit, noticed, missed, survivors] = line.split('\t').collect::<Vec<_>>()[..]
-    else {
-        return None;
-    };
-    Some(Mutants {
-        file: file.to_owned(),
-        commit: commit.to_owned(),
-        noticed: noticed.parse().ok()?,
-        missed: missed.parse().ok()?,
-        survivors: survivors.to_owned(),
-    })
+    let mut words = line.split('\t').map(str::to_owned);
+    let (file, commit) = (words.next()?, words.next()?);
+    Some(Mutants { file, commit, noticed: words.next()?.parse().ok()?, survivors: words.collect() })
 }
 
-/// The table for `docs/evidence.md`, followed by the files of the core that have no counts.
-pub(crate) fn table() -> String {
-    let folders = ["module/core/src", "module/core/src/arguments"];
-    let names = |folder| {
-        let files = fs::read_dir(workspace().join(folder)).expect("the sources of the core");
-        files.map(move |file| format!("{folder}/{}", file.expect("a source").file_name().display()))
-    };
-    rendered(
-        &published(),
-        folders.into_iter().flat_map(names).filter(|it| it.ends_with(".rs")).collect(),
-    )
-}
-
-fn rendered(published: &[Mutants], mut untried: BTreeSet<String>) -> String {
+/// The table for `docs/evidence.md`.
+pub(crate) fn table(published: &[Mutants]) -> String {
     let mut text = "| file | commit | noticed | not noticed |\n|---|---|---|---|\n".to_owned();
-    for Mutants { file, commit, noticed, missed, survivors } in published {
-        untried.remove(file);
-        let survivors: String = survivors
-            .split_terminator(';')
-            .map(|change| format!("<br>`{}`", change.replace('|', "\\|")))
-            .collect();
-        writeln!(
-            text,
-            "| `{file}` | {commit} | {noticed} of {} | {missed}{survivors} |",
-            noticed + missed
-        )
-        .expect("it is text");
-    }
-    for file in untried {
-        writeln!(text, "| `{file}` | – | not tried | |").expect("it is text");
+    for Mutants { file, commit, noticed, survivors } in published {
+        let all = noticed + survivors.len();
+        let survivors: Vec<_> =
+            survivors.iter().map(|change| format!("`{}`", change.replace('|', "\\|"))).collect();
+        let survivors = survivors.join("<br>");
+        writeln!(text, "| `{file}` | {commit} | {noticed} of {all} | {survivors} |")
+            .expect("it is text");
     }
     text
 }
@@ -84,13 +54,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survivors_are_named_and_files_without_counts_are_listed() {
-        let line = "src/a.rs\t1234567\t8\t2\treplace && with || in f;replace > with >= in g";
-        let files = ["src/a.rs", "src/b.rs"].map(str::to_owned);
-        let text = rendered(&[parse(line).unwrap()], files.into());
-        let row = "| `src/a.rs` | 1234567 | 8 of 10 | 2<br>`replace && with \\|\\| in f`<br>`replace > with >= in g` |";
-        assert!(text.contains(row), "{text}");
-        assert!(text.ends_with("| `src/b.rs` | – | not tried | |\n"), "{text}");
-        assert!(parse("src/a.rs\t1234567\t8").is_none());
+    fn survivors_are_counted_and_named() {
+        let line = "src/a.rs\t1234567\t8\treplace && with || in f\treplace g with [0; 2]";
+        let row = "| `src/a.rs` | 1234567 | 8 of 10 | `replace && with \\|\\| in f`<br>`replace g with [0; 2]` |\n";
+        assert!(
+            table(&[parse(line).unwrap()]).ends_with(row),
+            "{}",
+            table(&[parse(line).unwrap()])
+        );
+        let row = "| `src/b.rs` | 1234567 | 9 of 9 |  |\n";
+        assert!(table(&[parse("src/b.rs\t1234567\t9").unwrap()]).ends_with(row));
+        assert!(parse("src/a.rs\t1234567").is_none());
     }
 }

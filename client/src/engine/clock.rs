@@ -138,26 +138,23 @@ mod tests {
         }
         let before = Boottime.now().as_secs();
         // Without root, a user namespace is needed, too.
-        let refused = [&[][..], &["--map-root-user"]].map(|user| {
-            let output = Command::new("unshare")
-                .args(user)
-                .args(["--time", "--boottime", &AHEAD_S.to_string()])
-                .arg(std::env::current_exe().unwrap())
-                .args(["--nocapture", "the_clock_counts_the_time_of_a_suspend"])
-                .env(INSIDE, "1")
-                .output()
-                .expect("unshare is part of util-linux");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let seconds = text.lines().find_map(|line| line.strip_prefix("seconds "));
-            let Some(seconds) = seconds else {
-                return String::from_utf8_lossy(&output.stderr).into_owned();
-            };
-            assert!(seconds.parse::<u64>().unwrap() >= before + AHEAD_S, "{seconds} s, {before} s");
-            String::new()
-        });
-        // Containers may forbid namespaces.
-        let is_refusal = |text: &String| text.contains("unshare: unshare failed: ");
-        assert!(refused.iter().all(|text| text.is_empty() || is_refusal(text)), "{refused:?}");
+        let output = Command::new("unshare")
+            .args(["--map-root-user", "--time", "--boottime", &AHEAD_S.to_string()])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--nocapture", "the_clock_counts_the_time_of_a_suspend"])
+            .env(INSIDE, "1")
+            .output()
+            .expect("unshare is part of util-linux");
+        let [text, trouble] =
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        let seconds = text.lines().find_map(|line| line.strip_prefix("seconds "));
+        let Some(seconds) = seconds else {
+            // Containers, and users of some systems, may not create namespaces.
+            assert!(trouble.starts_with("unshare: "), "{trouble}");
+            println!("not tested: {trouble}");
+            return;
+        };
+        assert!(seconds.parse::<u64>().unwrap() >= before + AHEAD_S, "{seconds} s, {before} s");
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub(super) const FAULTS: &[Fault] = &[fault(
         // A lock in the same slot as one of the round.
         let is_there = |key: &&String| nodes.cluster.node_for(key).port() == first.port();
         let key = moment.round.keys.iter().find(is_there).expect("each master has one");
-        let contested = Contested::new(moment.round, at, format!("{key}-contested"));
+        let key = format!("{key}-contested-{}", random.below(1 << 40));
+        let contested = Contested::new(moment.round, at, key);
         moment.leaves_two();
         let granted = moment.is(|| {
             // The master has no password, and so refuses the replica that connects with one.

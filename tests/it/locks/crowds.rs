@@ -6,6 +6,7 @@ use harness::agree::expect_unharmed;
 use harness::clock::Clock;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 use std::process::Command;
+use std::time::Instant;
 
 fn a_constantly_shared_lock_keeps_few_dead_sharers(kind: Kind) {
     let server = Server::options().kind(&kind).start();
@@ -82,7 +83,9 @@ fn a_writer_is_granted_behind_a_crowd_of_dead_readers(kind: Kind) {
     clock.begin_to_set(i64::try_from(LONG).unwrap() + 1000);
     assert_eq!(eye.run("LOCK.RELEASE k alive SHARED"), Value::Integer(0));
     let (mut before, mut steps) = (DEAD, 0);
+    let end = Instant::now() + 2 * SOON;
     while before > batch {
+        assert!(Instant::now() < end, "{before} dead readers are left");
         let left = eye.run("HLEN k").integer();
         assert!(before - left <= REMOVED, "{} were removed at once", before - left);
         steps += i32::from(left < before);
