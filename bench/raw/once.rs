@@ -1,5 +1,5 @@
-//! Tasks that all need a result that another program produces, over raw connections: they look for it,
-//! acquire the lock, and look again. Or they try `SET NX PX` and look every 100 ms.
+//! Tasks that all need the same result, without the client crate. A task looks for the result, acquires the
+//! lock, and looks again. In the variant with `SET NX PX`, it looks and tries to acquire every 100 ms.
 
 use crate::Connect;
 use crate::lua::Lua;

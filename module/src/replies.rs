@@ -46,7 +46,8 @@ pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
 /// Reply while the module is drained, for example to a waiter or to a client that opens a session.
 pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
 
-/// The error for another module that calls a command from an event that one of our commands has caused.
+/// The error for another module that calls a command during an event that this module has caused,
+/// with a command or from its timer.
 pub(crate) const BUSY: Reply =
     Reply::error(c"TRYAGAIN called from within a command: ask again later");
 

@@ -91,7 +91,7 @@ struct Options {
     /// Do not demand that each fault of a suite comes: for a run of seconds
     #[arg(long)]
     some: bool,
-    /// Continue until each fault has met each operation in progress at least N times
+    /// Continue until each fault has happened during each kind of operation at least N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
     /// Check only what must be zero, not that locks were granted twice where that is expected: for a

@@ -1,7 +1,7 @@
 //! Requests of clients and their outcomes.
 //!
-//! All clients that use one [`Recorder`] are threads of one process and share one monotonic clock, so the
-//! order of events in real time is exact. A call records when it was sent, when its reply arrived, and the
+//! All clients that use one [`Recorder`] run in one process and share one monotonic clock, so the order of
+//! events in real time is exact. A call records when it was sent, when its reply arrived, and the
 //! outcome. A call without a reply stays open, or is closed as [`Outcome::Unknown`] when the client gives up.
 
 use crate::cmd;

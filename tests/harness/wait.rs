@@ -1,9 +1,9 @@
 //! Waiting for something that a server shows.
 //!
 //! A test that slept "long enough" for something to happen would be slow on a fast machine and wrong on a
-//! slow one. So [`until`] and [`until_is`] sleep only between two checks. Other sleeps in the tests pace a
-//! load, are part of a scenario like those of [`pass`], or show that something does *not* happen:
-//! [`observe::let_pass`](crate::observe::let_pass).
+//! slow one. So tests wait with [`until`] and [`until_is`], which sleep only between two checks. Other sleeps
+//! pace a load or are part of a scenario, like those of [`pass`]. To show that something does *not* happen,
+//! tests call [`observe::let_pass`](crate::observe::let_pass).
 
 use std::fmt::Debug;
 use std::thread::sleep;

@@ -102,7 +102,7 @@ impl<T> Once<T> {
         !matches!(self.source, Source::Found)
     }
 
-    /// Returns the reason if this call computed the value and did not store it.
+    /// Returns the reason if this call computed the value and does not know that it was stored.
     ///
     /// [`Error::Lost`]: the lock was lost during the work, so another client may have computed a value too.
     /// [`Error::Timeout`] and [`Error::Connection`]: the server did not answer in time, and may have stored

@@ -24,7 +24,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Time that one Sentinel has to answer before the next is asked.
+/// Longest time to wait for one Sentinel: for its answer, or for the connection that watches it.
+/// [`first_ok`] asks the next Sentinel earlier.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Interval at which the watch task asks the Sentinels, since a message can be lost. The task ends

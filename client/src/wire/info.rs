@@ -66,7 +66,8 @@ pub struct Waiter {
     /// All locks that it waits for, if it waits for several in one step; otherwise empty. `None` stands for a
     /// key that the user may not read.
     pub set: Vec<Option<Vec<u8>>>,
-    /// The first lock of `set` that it still waits for.
+    /// The lock of `set` that was not free when the server last tried to grant the set. `None` if `set` is
+    /// empty, if the server is about to try again, or if the user may not read the key.
     pub waits_for: Option<Vec<u8>>,
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
     cmd.arg(value.map(|value| ("VALUE", value))).take()
 }
 
-/// Adds `UNLESS` and the key to a command, if there is one.
+/// Adds `UNLESS` and the ready-key to a command, if there is a ready-key.
 pub(crate) fn with_unless(mut cmd: Cmd, ready_key: Option<&[u8]>) -> Cmd {
     cmd.arg(ready_key.map(|key| ("UNLESS", key))).take()
 }

@@ -19,7 +19,7 @@ pub enum Cause {
     Outside,
     /// No change was reported: the look is a regular check.
     Check,
-    /// The database of the key was emptied.
+    /// The database of the key was flushed.
     Flush,
     /// The previous grant was for a client that had disconnected.
     TakenBack,

@@ -66,7 +66,7 @@ pub(crate) struct Queues<P> {
     /// answered.
     released: VecDeque<QueueId>,
     last_number: u64,
-    /// Total length of all key names, in bytes.
+    /// Total length of the names of all keys, in bytes. Ready-keys are counted in `ready`.
     name_bytes: usize,
 }
 
@@ -117,7 +117,7 @@ impl<P> Queues<P> {
         self.waiters.len()
     }
 
-    /// Total length of all key names, in bytes.
+    /// Total length of the names of all keys and ready-keys, in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         self.name_bytes.saturating_add(self.ready.name_bytes())
     }

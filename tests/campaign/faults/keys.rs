@@ -38,7 +38,8 @@ const POLICIES: [&str; 8] = [
 
 /// Longest time, in milliseconds, for which the second crowd holds a key.
 const CROWD_MS: u64 = 30;
-/// Longest time for which a server may rely on an old search result after a key was replaced.
+/// Longest time, with a margin, for which a server may use the result of an earlier search of a key for expired
+/// owners, although the key was replaced or one of its fields has expired.
 const BELIEVED: Duration = Duration::from_millis(1_100);
 
 impl Stranger<'_> {

@@ -92,7 +92,8 @@ pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
     apart(&["k"], setting, |it| signal(it, Signal::SIGSTOP), |it| signal(it, Signal::SIGCONT))
 }
 
-/// Cuts the primary off from all but one client, which holds a lock and acquires another.
+/// Cuts the primary off from the replicas, the Sentinels and all clients but one. That client holds a lock and
+/// tries to acquire another.
 pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
     let cut = |stage: &Stage| stage.site.proxy(stage.before).cut();
     apart(&["held", "fresh"], setting, cut, |stage| stage.site.proxy(stage.before).heal())

@@ -92,14 +92,15 @@ impl<'a> AcquireOptions<'a> {
     }
 }
 
-/// Options of a release: the holds to release, and a result to store. Default: one exclusive hold,
-/// and no result.
+/// Options of a release: the holds to release, a result to store, and other locks to release. Default:
+/// one exclusive hold, no result, and no other locks.
 ///
 /// # Examples
 ///
 /// ```
-/// let all_of_a_reader = kvlock::ReleaseOptions::default().shared().all();
-/// # let _ = all_of_a_reader;
+/// // Releases all shared holds of the owner.
+/// let options = kvlock::ReleaseOptions::default().shared().all();
+/// # let _ = options;
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing until they are given to a command"]

@@ -19,7 +19,8 @@ const SEQUENCES: [(u64, &str); 43] = [
     (30, "WATCH <key>; MULTI; 5*<any>; EXEC|EXEC|EXEC|EXEC|DISCARD"),
     (15, "MULTI; 5*<any>; RESTORE <key> 0|1|30|10000 <payload> REPLACE; EXEC"),
     (20, "WATCH <key>"),
-    // Many holders: live, expired or about to expire together. In some, fields expire on their own.
+    // A key with up to 1,500 holders: all live, all expired, or all about to expire. `HPEXPIRE` gives some of
+    // their fields a TTL.
     (6, "<crowd>; RENAME crowd k1|k2|k3|s"),
     (6, "<crowd>; COPY crowd k1|k2|k3|s REPLACE"),
     (3, "<crowd>; RENAME crowd s; SWAPDB 0 1"),

@@ -172,8 +172,7 @@ impl<'a> Worker<'a> {
         let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
         let second = self.begin(wish, true, place);
         self.client.scene.recorder.took_over(second.call, first.call);
-        // The second wait may return the grant that the first did not receive, and the first the grant of the
-        // second.
+        // Both waits are of the same owner, so either of them may reply with the one grant.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
         let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;
