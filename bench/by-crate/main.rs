@@ -12,7 +12,7 @@
 //! | `redis-rs-default` | like `redis-rs`, with redis-rs's default connections, which lack `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and does nothing but renew them; `bound=yes`: bound locks |
 //!
-//! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With
+//! With `mode=observe` it measures when `tasks` observers get news of the leader (`observers.rs`). With
 //! `mode=fleet` all tasks wait for one lock over a restart of the server (`fleet.rs`). With `mode=once` all
 //! want one result (`once.rs`): `proto=crate` by `Client::once`, `checked` by a double check with the lock,
 //! `flight` by one such check for all tasks. With `mode=set` each task needs `width` locks (`sets.rs`):

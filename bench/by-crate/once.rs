@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &Args) -> ! {
     std::process::exit(0);
 }
 
-/// Looks for the result, takes the lock, and looks again: a double check.
+/// Looks for the result. If there is none, takes the lock, and looks again: a double check.
 async fn checked(
     client: &Client,
     mut results: redis::aio::MultiplexedConnection,

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: Args) -> ! {
 }
 
 impl Sets {
-    /// The first `width` of these names: that lock, the next one in the circle, and the one halfway round.
+    /// The first `width` of these names: the given lock, the next one in the circle, and the one halfway round.
     fn names(&self, key: &str) -> Vec<String> {
         let (table, seat) = key.rsplit_once(':').unwrap();
         let seat: usize = seat.parse().unwrap();

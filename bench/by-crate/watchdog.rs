@@ -5,10 +5,10 @@ use driver::Args;
 use kvlock::{Client, Guard};
 use tokio::task::JoinSet;
 
-/// Number of concurrent acquires. One after the other would take longer than a lease.
+/// Number of concurrent acquires. To acquire one lock after the other would take longer than a lease.
 const AT_ONCE: usize = 100;
 
-/// Prints `ready`, and at the next line of input how many of the locks were lost.
+/// Prints `ready` when it holds the locks. At the next line of input, prints how many of them were lost.
 pub(crate) async fn run(args: &Args) {
     let client = Client::connect(args.text("url")).await.unwrap();
     let bound = args.is_yes("bound");

@@ -7,7 +7,7 @@ pub(crate) enum Needs {
     Module,
     /// A Redis with the module and `kvlock.redisson-channel no`.
     SilentModule,
-    /// A Redis with the module and three I/O threads.
+    /// A Redis with the module and `io-threads 3`.
     ThreadedModule,
     /// A Redis without the module.
     Redis,
@@ -33,12 +33,12 @@ pub(crate) struct Contender {
     /// The protocol that the program uses.
     pub(crate) proto: &'static str,
     pub(crate) needs: Needs,
-    /// The commands that clients send, except those that scripts also call.
+    /// The commands that are counted for each cycle: not those that scripts also call.
     pub(crate) sends: &'static [&'static str],
-    /// Largest number of processes. More processes would take longer to start than to measure. If there are
-    /// more clients, the clients of one process share nothing but the process.
+    /// Largest number of processes if each task has its own client. More processes would take longer to start
+    /// than to measure. The clients of one process share nothing but the process.
     pub(crate) processes: usize,
-    /// Largest number of waiters in its measurements.
+    /// Scenarios that grow the number of waiters stop at this number.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
     /// Seconds of contention that are not counted.
@@ -399,7 +399,6 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "others, module", about: "", proto: "plain", needs: Needs::Module, ..RAW },
 ];
 
-/// The contender of the given name.
 pub(crate) fn named(name: &str) -> &'static Contender {
     ALL.iter().find(|contender| contender.name == name).expect("a contender's name")
 }

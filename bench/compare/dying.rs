@@ -47,7 +47,7 @@ pub(crate) fn elections(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Locks that are bound to a process, and locks that are renewed.
+/// Killed holders of locks that are bound to a session, and of locks that are renewed.
 pub(crate) fn locks(cells: &mut Cells, effort: Effort) {
     let few = ["etcd", "ZooKeeper"].as_slice();
     for (name, locks, more) in

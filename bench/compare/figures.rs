@@ -5,7 +5,7 @@ use crate::process::Cycle;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// Figures of one measurement by name. Units are last in names.
+/// Figures of one measurement by name. A name ends with the unit, if there is one.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
 /// An hour, in nanoseconds: nothing here takes longer.

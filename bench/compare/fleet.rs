@@ -37,7 +37,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
 /// Observations of the server from its start until all tasks were queued.
 #[derive(Default)]
 struct Seen {
-    /// Number of accepted connections at each poll.
+    /// Number of connections accepted since the start, at each poll.
     connects: Vec<(Duration, f64)>,
     /// Time of the first reply other than `LOADING`.
     loaded: Duration,

@@ -106,7 +106,7 @@ impl Options {
         options
     }
 
-    /// Returns the folder of the results. Parts of a run are kept apart from the published results.
+    /// Returns the folder of the results. Quick and partial runs are kept apart from the published results.
     fn folder(&self) -> PathBuf {
         let is_part = [&self.only, &self.whom, &self.cells].iter().any(|list| list.is_some());
         match (self.quick, is_part) {
@@ -120,7 +120,7 @@ impl Options {
         let is_in = |list: &Option<Vec<String>>, name: &str| {
             list.as_ref().is_none_or(|list| list.iter().any(|listed| listed == name))
         };
-        // The measurement with a million waits takes minutes, and runs on demand only.
+        // This measurement takes minutes, and runs only with `--only`.
         let on_demand = cell.scenario == "14" && cell.name.starts_with("1,000,000");
         (self.only.is_some() || !on_demand)
             && is_in(&self.only, cell.scenario)
@@ -192,7 +192,7 @@ fn measure(options: &Options) -> Results {
     results
 }
 
-/// Measures all cells of a round. Each round begins with another contender of a table. Returns the expected
+/// Measures all cells of a round. Each round begins each table with another contender. Returns the expected
 /// duration of a later round.
 fn round(cells: &[Cell], results: &mut Results) -> Duration {
     let mut again = Duration::ZERO;

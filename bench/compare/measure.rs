@@ -35,7 +35,7 @@ pub(crate) enum Mode {
     Set,
 }
 
-/// A measurement. All parts contend for the same locks.
+/// A measurement. All parts use the same locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
@@ -49,8 +49,8 @@ pub(crate) struct Plan {
     pub(crate) lease_ms: u64,
     /// Number of commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
-    /// Whether a task waits after its release until another one has the lock, and only then makes its next
-    /// request.
+    /// Whether a task waits after its release until another task of its process has the lock, and only then
+    /// makes its next request.
     pub(crate) yields: bool,
     /// Whether locks are released; otherwise their leases end.
     pub(crate) releases: bool,
@@ -77,7 +77,7 @@ pub(crate) enum Clients {
     Several(usize),
     /// The given number of processes, each with one client.
     Processes(usize),
-    /// Each task has its own client, in as many processes as the contender can start.
+    /// Each task has its own client, in as many processes as [`Contender::processes`] allows.
     OwnEach,
 }
 

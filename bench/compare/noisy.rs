@@ -1,5 +1,5 @@
 //! Delays of other clients during work for many waits of one session, and on a quiet server.
-//! `bench/raw/crowd/noisy.rs` is all of these clients.
+//! `bench/raw/crowd/noisy.rs` acts as all of these clients.
 
 use crate::contender::named;
 use crate::figures::{self, Figures};

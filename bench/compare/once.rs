@@ -11,7 +11,7 @@ use harness::{Connection, Server, cmd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The key of [`Plan::arguments`], and the lock of its result.
+/// The key of the result, which [`Plan::arguments`] passes to the load generators.
 const KEY: &str = "bench";
 const LOCK: &str = "{bench}:lock";
 const CHANNEL: &str = "redisson_lock__channel:{{bench}:lock}";
@@ -108,7 +108,7 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let load_used = Used::of(&pids).since(&load);
     let figures = [
         ("last_ms", (last - begun) as f64 / 1e6),
-        // The program that stored the result, and tasks that did not find it.
+        // Counts the program that stored the result, and the tasks that did not find it.
         ("works", (1 + worked) as f64),
         ("commands_per_task", (commands(&mut control) - before) / tasks as f64),
         ("server_cpu_ms", server_used / 1e3),
@@ -152,12 +152,12 @@ fn store_and_release(control: &mut Connection, by: &str) {
     };
 }
 
-/// Number of tasks that wait, according to the server.
+/// Estimates the number of waiters from counters of the server.
 fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
     let count = match proto {
         "lua" => control.call(cmd!["PUBSUB", "NUMSUB", CHANNEL])[1].integer(),
         "redisson" => {
-            // All threads of a process share a subscription. Each thread tries before and after the
+            // All threads of a client share a subscription. Each thread tries before and after the
             // subscription.
             let heard = control.call(cmd!["PUBSUB", "NUMSUB", OWN_CHANNEL])[1].integer();
             let all = heard >= i64::try_from(processes).unwrap_or(i64::MAX);

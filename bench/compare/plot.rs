@@ -95,7 +95,7 @@ fn whole(value: f64) -> String {
     digits.split_once('.').map_or(digits.as_str(), |(whole, _)| whole).to_owned()
 }
 
-/// Bars from the left, with a logarithmic scale when some would be too short to see.
+/// Draws bars from the left. The scale is logarithmic if some bars would be too short to see.
 fn draw_bars(path: &Path, title: &str, bars: &[(&str, Spread)]) -> Drawn {
     const LEFT: i32 = 150;
     const WIDTH: i32 = 480;
@@ -133,7 +133,7 @@ fn draw_bars(path: &Path, title: &str, bars: &[(&str, Spread)]) -> Drawn {
     Ok(())
 }
 
-/// Hand-off against the number of waiters.
+/// Plots the time of a hand-off against the number of waiters.
 fn draw_lines(results: &Results, path: &Path) -> Drawn {
     let root = SVGBackend::new(path, (760, 460)).into_drawing_area();
     root.fill(&WHITE)?;

@@ -89,7 +89,7 @@ impl Process {
         self.lines.recv_timeout(END).map_err(|_| "it says nothing".to_owned())
     }
 
-    /// The lines that the process prints before it ends.
+    /// The lines that the process prints before `done`.
     pub(crate) fn lines(&self) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         loop {

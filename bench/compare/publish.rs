@@ -1,4 +1,4 @@
-//! Writes results to `bench/results/`, README and `docs/performance.md`.
+//! Writes results to a folder, and tables to README and `docs/performance.md`.
 
 use crate::results::Results;
 use crate::{plot, table};

@@ -44,7 +44,7 @@ pub(crate) struct Row {
     pub(crate) scenario: String,
     pub(crate) cell: String,
     pub(crate) contender: String,
-    /// By name, one value for each round.
+    /// By name, one value for each round in which the figure was measured.
     pub(crate) figures: BTreeMap<String, Vec<f64>>,
     /// The error of each missing round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -145,7 +145,7 @@ impl Results {
 impl Row {
     pub(crate) fn add(&mut self, figures: Figures) {
         for (name, value) in figures {
-            // Four digits are more than the spread justifies. JSON has no infinities.
+            // Four digits are more than the spread justifies. JSON has no infinities and no NaN.
             if value.is_finite() {
                 self.figures.entry(name).or_default().push(rounded(value));
             }

@@ -28,7 +28,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Returns whether the contender is a published library with a version.
+    /// Returns whether the results include a version of the contender.
     pub(crate) fn has_version(&self) -> bool {
         matches!(self.contender.program, Program::Peer(_)) || self.contender.name == "kvlock crate"
     }
@@ -78,7 +78,7 @@ fn measured(plan: &Plan, figures: impl Fn(&Outcome) -> Figures) -> Measured {
     Ok((figures(&outcome), outcome.versions.last().cloned().unwrap_or_default()))
 }
 
-/// Returns all cells. Cells of one table are adjacent.
+/// Returns all cells. In most tables, the cells are adjacent.
 pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     let mut cells = Cells::default();
     uncontended(&mut cells, effort);
@@ -105,8 +105,8 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
 }
 
 /// Returns whether a cell is measured in the first round only, so that there is time for at least three
-/// rounds of the others. It is true for most libraries, for everything with a million, and for a few other
-/// slow measurements.
+/// rounds of the others. It is true for many measurements of libraries, for those with a million objects, and
+/// for a few other slow measurements.
 fn takes_long(cell: &Cell) -> bool {
     let who = cell.contender.name;
     let library = [LIBRARIES, BEYOND].concat().contains(&who);
@@ -209,8 +209,8 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that all others are queued
-/// again.
+/// Hand-offs of one lock among these tasks. The holder keeps the lock for 2 ms, so that the others have time
+/// to queue again.
 fn hand_off_among(
     cells: &mut Cells,
     [name, who]: [&'static str; 2],
@@ -244,8 +244,7 @@ fn contended(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Philosophers, each of which needs two neighbouring locks; and more tasks than locks, each of which needs
-/// three.
+/// Philosophers that need two neighbouring locks each, and tasks that need three locks each.
 fn sets(cells: &mut Cells, effort: Effort) {
     let names = [
         ("5 philosophers", 5, 5, 2),
@@ -286,8 +285,8 @@ fn many_locks(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Ends of leases. Without rueidislock, etcd and PostgreSQL, which have no leases that end while their owner
-/// lives.
+/// Ends of leases. The contenders do not include rueidislock, etcd and PostgreSQL, because these have no
+/// leases that end while their owner lives.
 fn expiry(cells: &mut Cells, effort: Effort) {
     let who = [
         "kvlock",

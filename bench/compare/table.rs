@@ -301,8 +301,8 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     text
 }
 
-/// Ratios of a row's figure to kvlock's. The n-th value of one is divided by the n-th value of the other. These are
-/// of the same round only if no earlier round is missing.
+/// Ratios of a row's figure to another row's. The n-th value of one is divided by the n-th value of the other.
+/// These are of the same round only if no earlier round is missing.
 fn ratios(row: &Row, figure: &str, ours: &[f64]) -> Option<Spread> {
     let theirs = row.figures.get(figure)?;
     Spread::of(theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())
@@ -392,7 +392,7 @@ fn overview(results: &Results, is_wanted: impl Fn(&str) -> bool) -> String {
     text
 }
 
-/// Returns the commits and days of these scenarios: one, if they were measured together.
+/// Returns a sentence with the commits and days of these scenarios.
 fn at(results: &Results, scenarios: &[&str]) -> String {
     let mut origins: Vec<String> = scenarios
         .iter()
@@ -403,7 +403,7 @@ fn at(results: &Results, scenarios: &[&str]) -> String {
     format!("Measured {}.", origins.join(", "))
 }
 
-/// The cost of the crate: its time as a multiple of plain redis-rs with the same commands, in each round.
+/// The cost of the crate: its time and CPU as multiples of plain redis-rs with the same commands.
 pub(crate) fn client(results: &Results) -> String {
     let mut text = at(results, &["1", "2"])
         + "\n\n| | redis-rs, `TCP_NODELAY` | redis-rs default |\n|---|---:|---:|\n";

@@ -1,5 +1,5 @@
-//! The cost of waits, the effect of locks on other commands, and the part of the grants of a lock that
-//! each of two kinds of clients gets.
+//! The cost of waits, hand-offs to sessions and blocked clients, the effect of locks on other commands, and
+//! the share of the grants that each kind of client gets.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};
@@ -93,7 +93,7 @@ pub(crate) fn per_command(outcome: &Outcome) -> Figures {
     all
 }
 
-/// Reply times of plain commands: `SET` and `GET`, or `HSET` and `DEL`.
+/// Times of two plain commands: `SET` and `GET`, or `HSET` and `DEL`.
 pub(crate) fn of_others(outcome: &Outcome) -> Figures {
     let mut all = figures::common(outcome);
     let others = outcome.plan.parts.iter().map(|part| part.tasks).sum::<usize>() - 1;
@@ -103,8 +103,8 @@ pub(crate) fn of_others(outcome: &Outcome) -> Figures {
     all
 }
 
-/// The part of the cycles that each of two kinds of clients gets, and its longest wait. The tasks of
-/// the first kind have the lower numbers.
+/// The share of the cycles that each kind of client gets, and its longest wait. The tasks of the first kind
+/// have the lower numbers.
 pub(crate) fn shares(outcome: &Outcome) -> Figures {
     let mut all = figures::fairness(outcome);
     let sizes: Vec<usize> = outcome.plan.parts.iter().map(|part| part.tasks).collect();

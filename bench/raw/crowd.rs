@@ -2,8 +2,8 @@
 //! reader has released. One thread that never sleeps acts as all clients, so the times are spent in the
 //! server and do not include wake-ups of threads.
 //!
-//! In every other turn a separate connection always has a `PING` in flight: its longest round trip
-//! is the longest delay of other clients. The other turns are without it.
+//! In every other turn, a separate connection has a `PING` in flight during each measurement. Its longest
+//! round trip is the longest delay of other clients.
 
 mod line;
 pub(crate) mod noisy;
@@ -24,7 +24,7 @@ const LEASE_MS: &str = "600000";
 const TURNS: usize = 2;
 const KEY: &str = "crowd";
 
-/// A client of the lock, with its subscription.
+/// A client of the lock.
 struct Member {
     owner: String,
     line: Line,

@@ -1,11 +1,12 @@
 //! Scripts that do the same as the scripts of Redisson's read-write lock and semaphores, for comparison with
-//! `LOCK.* … SHARED` and `SEM.*`. Also the commands of one acquisition and release of a share or permit.
+//! `LOCK.* … SHARED` and `SEM.*`. Also encodes the commands of one acquisition and release of a share or
+//! permit.
 //!
 //! - Each hold of each reader is a separate key that expires. A reader that leaves reads the keys of all
 //!   other readers, for the end of the longest lease.
 //! - A permit with a lease is a member of a sorted set. Expired members are removed before a permit is
 //!   taken.
-//! - A permit without a lease is a counter. It has no owner, and is lost when its holder dies.
+//! - Permits without leases are a counter. Such a permit has no owner, and is lost when its holder dies.
 
 use crate::floors::load;
 use crate::wire::{Wire, request};
@@ -149,7 +150,7 @@ pub(crate) fn leave(sha: &str, key: &str, owner: &str) -> Vec<u8> {
     request(&[["EVALSHA", sha, "5"].as_slice(), &keys, &arguments].concat())
 }
 
-/// Deletes the stored outcome of a release.
+/// The command that deletes the stored outcome of a release.
 pub(crate) fn forget(key: &str, owner: &str) -> Vec<u8> {
     request(&["DEL", &outcome(key, owner)])
 }
@@ -183,7 +184,7 @@ pub(crate) async fn shares(
     vec![share(&take, key, owner, lease_ms), leave(&give_back, key, owner), forget(key, owner)]
 }
 
-/// The commands that acquire and release one permit. Creates the semaphore.
+/// Creates the semaphore. Returns the commands that acquire and release one permit.
 pub(crate) async fn permits(
     wire: &mut Wire,
     proto: &str,

@@ -16,11 +16,12 @@
 //! | `poller` | `SET NX PX` tried again every 100 ms, renewed while it is held: `poller.rs` |
 //! | `counter` | a semaphore without leases: scripts that count down and up |
 //!
-//! `mode` is the kind of object: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two only
-//! in pipelines, except kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`); with
-//! `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`). With `observe`, observers
-//! follow the leader (`poller.rs`). With `noisy`, other clients are measured during work for many waits of
-//! one session (`crowd/noisy.rs`). With `once`, all tasks need one result (`once.rs`).
+//! `mode` is the kind of object: a `lock`, a `share` of a lock, or a `permit` (`family.rs`). Shares and
+//! permits are acquired only in pipelines, except kvlock's shares. With `crowd`, many readers share a lock at
+//! once (`crowd.rs`). With `pairs`, hand-offs go to a blocked client and to a session in turn
+//! (`crowd/pairs.rs`). With `observe`, observers follow the leader (`poller.rs`). With `noisy`, other clients
+//! are measured during work for many waits of one session (`crowd/noisy.rs`). With `once`, all tasks need one
+//! result (`once.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(

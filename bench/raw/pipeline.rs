@@ -1,5 +1,5 @@
-//! A pipeline of acquisitions and releases on a separate key. It is encoded once and sent repeatedly, so
-//! only replies are parsed.
+//! A pipeline of acquisitions and releases on a separate key for each task. It is encoded once and sent
+//! repeatedly.
 
 use crate::Connect;
 use crate::family;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The parts of a reply that are used here.
+/// The kinds of replies that are used here.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Nil,

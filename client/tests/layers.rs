@@ -12,7 +12,6 @@ fn wrong(folder: &Path, later: &[&str], found: &mut Vec<String>) -> io::Result<(
             wrong(&path, later, found)?;
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             let text = fs::read_to_string(&path)?;
-            // In an import or in the middle of a line.
             let uses = |layer: &&&str| text.contains(&format!("crate::{layer}::"));
             found.extend(later.iter().filter(uses).map(|layer| format!("{path:?}: {layer}")));
         }

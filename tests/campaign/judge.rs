@@ -56,8 +56,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                     let apart = asked.saturating_sub(told);
                     notes.report.took("two servers granted the same lock", apart);
                     let meets = |at| seen.apart.iter().any(|it| (it.from..=it.to).contains(&at));
-                    // The earlier grant has the larger token. A replaced primary issued that token after a
-                    // restart, ahead of its successor's tokens.
+                    // The earlier grant has the larger token. A replaced primary may have issued that token
+                    // after a restart, ahead of its successor's tokens.
                     if meets(told) && !meets(asked) {
                         notes.add("tokens below one of a primary that was started again", 1);
                     }
@@ -152,7 +152,7 @@ fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
             continue;
         };
         let span = Span { from: *at.min(&wait.sent), to: ended };
-        // If both calls were in flight at the same time, the latch may have been set after it opened.
+        // If the latch was set later, or while the countdown was in flight, it may not have stayed open.
         let set_again = judged.iter().any(|call| {
             let answered = call.answer.map_or(Duration::MAX, |(at, _)| at);
             let sets = matches!(call.request, Request::SetLatch { .. });

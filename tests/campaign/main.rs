@@ -3,12 +3,12 @@
 //! Most suites are a topology, a setting, a workload and faults; the others repeat one scenario. [`suites`]
 //! is the table of all suites. The beginning of a name, up to a slash, selects all suites that start with
 //! it. Each suite prints its counts, its violations, and a row for `docs/evidence.md` with commit, server
-//! and seed. The exit status is 1 if a suite has a violation: a promise was broken, or a required count was
-//! not reached.
+//! and seed. The exit status is 1 if a suite has a violation: for example, a promise was broken, or a required
+//! count was not reached.
 //!
-//! The seed decides the actions, but not the order of threads.
+//! The seed decides the random choices, but not the order in which threads and tasks run.
 
-// The types of the futures are deep.
+// The types of the futures are deeply nested.
 #![recursion_limit = "256"]
 #![allow(
     clippy::unwrap_used,
@@ -220,7 +220,7 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     done.into_iter().map(|(_, row, right)| (row, right)).collect()
 }
 
-/// Name and version of the server under test.
+/// Name and version of the server under test, and its number of I/O threads if one was chosen.
 fn server() -> String {
     let (kind, threads) = (Kind::chosen(), chosen_io_threads());
     let threads = threads.map(|number| format!(" with {number} I/O threads")).unwrap_or_default();

@@ -25,8 +25,8 @@ pub(crate) struct Seen {
     pub(crate) cancels: Vec<Span>,
     /// Times in which two servers may both have acted as primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog. The recorded call begins when the renewal was due, or at the last check
-    /// before the task noticed it, whichever is later.
+    /// Renewals by the watchdog. The recorded call begins when the renewal was due; if the renewal succeeded,
+    /// no earlier than at the last check before the task noticed it.
     pub(crate) renewals: Vec<Call>,
     /// Bound locks of clients that vanished, with the time.
     pub(crate) gone: Vec<(String, Duration)>,

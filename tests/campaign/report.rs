@@ -80,8 +80,8 @@ impl Report {
         }
     }
 
-    /// Requires that at most `of` cases were excused, or ten if that is more. A case is excused when a
-    /// process had no processor time, or another one was faster.
+    /// Requires that at most `of` cases were excused, or ten if that is more. A case is excused if, for
+    /// example, a process had no processor time.
     pub(crate) fn excuses(&self, what: &str, of: u64) {
         let count = self.count(what);
         if count > of.max(10) {

@@ -352,7 +352,7 @@ impl One<'_> {
         round.wait_for_progress(&self.topology.servers(), |way| self.topology.follows(way));
     }
 
-    /// State that is left when all clients have disconnected and the last lease has ended.
+    /// Waits until the clients have left no state on the servers. Returns what is left after [`STUCK`].
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let end = Instant::now() + STUCK;
         loop {
@@ -410,7 +410,7 @@ impl Moment<'_> {
 /// otherwise keep sessions open.
 fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String> {
     let ended = runtime.block_on(async {
-        // Waits for all tasks before looking for state that they have left.
+        // Waits for all tasks, even if one of them has failed.
         let all = async {
             let mut ended = Ok(());
             while let Some(done) = tasks.join_next().await {

@@ -1,26 +1,26 @@
-//! The settings that suites compare: safeguards against lost grants.
+//! The settings of servers and clients that suites compare.
 
 use harness::{Options, Server};
 use kvlock::{Builder, Client, Clock};
 use std::time::{Duration, Instant};
 
-/// Time in seconds for which a primary without replicas accepts writes under `min-replicas-to-write`. A
-/// shorter time often refuses writes for no reason, because replicas report once per second.
+/// Value of `min-replicas-max-lag`, in seconds. With a smaller value, a primary often refuses writes for no
+/// reason, because replicas report once per second.
 const MAX_LAG: u64 = 2;
 
-/// Longest time for replicas to confirm.
+/// Longest time for replicas to confirm a grant.
 const CONFIRM: Duration = Duration::from_millis(500);
 
-/// Time to live of the clients' sessions, which also bind locks. Shorter than the time after which Sentinels
-/// replace a server.
+/// Usual time to live of the clients' sessions, to which locks may be bound. Shorter than the time after which
+/// Sentinels replace a server.
 pub(crate) const SESSION: Duration = Duration::from_millis(600);
 
-/// Leases with a quarantine. docs/guarantees.md demands leases longer than 1.5 times the sum of [`MAX_LAG`]
-/// and two seconds, so longer than six seconds.
+/// Leases with a quarantine, where there are replicas. docs/guarantees.md demands leases longer than 1.5 times
+/// the sum of [`MAX_LAG`] and two seconds, so longer than six seconds.
 const LONG_LEASES_MS: [u64; 2] = [6200, 7000];
 
-/// Time to live of the clients' sessions with a quarantine, where there are replicas. It has the same minimum
-/// as these leases.
+/// Time to live of the clients' sessions with a quarantine, where there are replicas. Must be longer than six
+/// seconds, too.
 const LONG_SESSION: Duration = Duration::from_millis(6500);
 
 /// A setting of servers and clients. Most are safeguards against lost grants.
@@ -74,7 +74,7 @@ impl Setting {
         if self == Self::Quarantine { &LONG_LEASES_MS } else { usual }
     }
 
-    /// Time to live of sessions that bind locks, where there are replicas.
+    /// Time to live of the clients' sessions, where there are replicas.
     pub(crate) fn session(self) -> Duration {
         if self == Self::Quarantine { LONG_SESSION } else { SESSION }
     }

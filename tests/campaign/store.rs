@@ -1,5 +1,5 @@
-//! The data behind the locks: a store that checks tokens. Unlike a real store, it also knows the order in
-//! which locks were granted. So it can tell whether the check of tokens was enough.
+//! The data behind the locks: a store that checks tokens. Unlike a real store, it also knows when locks were
+//! granted. So it detects stale writes that the check of tokens accepts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,8 +22,8 @@ pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 struct Row {
     /// The writer with the largest token.
     last: Writer,
-    /// The writer whose grant was requested last. A write under a grant from before that request is accepted,
-    /// but reported as stale.
+    /// The writer whose grant was requested last. A write under a grant that was received before that request
+    /// is accepted, but reported as stale.
     youngest: Writer,
 }
 
@@ -44,7 +44,7 @@ impl Store {
     }
 }
 
-/// The locked store. Other tasks wait for it.
+/// The locked store.
 pub(crate) struct Open<'a>(MutexGuard<'a, HashMap<String, Row>>);
 
 impl Open<'_> {

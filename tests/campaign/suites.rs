@@ -1,7 +1,6 @@
 //! The table of all suites: their load, their faults and their promises.
 //!
-//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence. A run of a
-//! suite prints a new version of its row.
+//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence.
 
 use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, SLOTS_MOVED, STEP, STOPPED};
@@ -34,7 +33,7 @@ pub(crate) enum Promises {
     NoOverlap,
     /// No client loses its lock before the lease has ended.
     NoLoss,
-    /// All rules of a server hold: for example, waiters are served in order and in time.
+    /// All rules of the checker hold: for example, waiters are served in order and in time.
     EveryRule,
 }
 
@@ -52,8 +51,8 @@ pub(crate) struct Rounds {
     /// Class of the faults that are drawn in addition to the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
-    /// Number of overlapping beliefs that the judge must find at least. Zero, except in suites in which
-    /// nothing prevents overlaps.
+    /// Least number of overlapping beliefs that the judge must find: [`FOUND`] in controls and in
+    /// `strangers/single`, otherwise zero.
     pub(crate) finds: u64,
 }
 
@@ -88,7 +87,7 @@ impl Rounds {
     }
 }
 
-/// How faults follow each other.
+/// The timing of the faults in a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Time after which no new fault begins in a round.
@@ -108,7 +107,7 @@ const ONE_BY_ONE: Pace = Pace {
     rest: Duration::from_millis(300),
 };
 
-/// The next fault begins before the effects of the last one have ended.
+/// The next fault may begin before the effects of the last one have ended.
 const STORM: Pace = Pace {
     round: Duration::from_secs(3),
     faults: usize::MAX,
@@ -134,10 +133,10 @@ pub(crate) struct Suite {
     pub(crate) play: Play,
 }
 
-/// Number of overlapping beliefs that the judge must find at least in a suite in which nothing prevents them.
+/// Least number of overlapping beliefs, in a suite that must show some.
 const FOUND: u64 = 3;
 
-/// Suffix of the name of a control. A control is the same suite without its safeguard.
+/// Suffix of the name of a control. A control is the same suite with a setting that does not prevent overlaps.
 const CONTROL: &str = "/control";
 
 impl Suite {
@@ -152,7 +151,6 @@ impl Suite {
     }
 }
 
-/// All suites.
 pub(crate) fn all() -> Vec<Suite> {
     [vec![chaos()], rounds(), others(), scripts(), crashes(), holders(), promotions(), vec![fuzz()]]
         .into_iter()
@@ -182,7 +180,7 @@ fn chaos() -> Suite {
         work: WIRE,
         promises: EveryRule,
         pace: STORM,
-        // Excluded: it takes as long as twenty other faults.
+        // Excluded: it takes about as long as twenty other faults.
         without: &[STOPPED],
         ..USUAL
     };
@@ -235,8 +233,8 @@ fn rounds() -> Vec<Suite> {
         ("cluster/default", "2", Nodes::start, Default, Tokens, &[], None),
         ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP], Some(Default)),
         ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS, Some(SlowClock)),
-        // All leases at the server whose clock jumps end. If another server loses its data, tokens may
-        // decrease.
+        // A jump of a server's clock ends all leases at that server. If another server also lost its data, tokens
+        // could decrease.
         ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1], KILLS[2]], None),
         ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP, KILLS[2]], None),
     ];
@@ -272,14 +270,15 @@ fn emptied() -> impl Iterator<Item = Suite> {
     })
 }
 
-/// Locks that administrators delete, flush and evict: two clients may hold one, and nothing stale is written.
+/// Locks that administrators delete or flush, or that a full server evicts. Two clients may hold the same lock,
+/// but no stale write is accepted.
 fn strangers() -> Suite {
     let (also, wants, finds) = (Class::Stranger, Wants::All, FOUND);
     let rounds = Rounds { promises: Tokens, without: &[STEP], also, wants, finds, ..USUAL };
     suite("strangers/single", "F20", rounds)
 }
 
-/// The other workloads of the crate, on several topologies.
+/// The other workloads whose clients use the crate, on several topologies.
 fn others() -> Vec<Suite> {
     use Setting::{AllReplicas, Default, Quarantine};
     type Row = (&'static str, Work, Promises);

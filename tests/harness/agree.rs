@@ -14,8 +14,8 @@ pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> 
     all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
-/// Waits until both servers have the same keys with the same values and expiry times. Replicated commands may
-/// still be in flight. If a change was not replicated, this panics after five seconds.
+/// Waits until both servers have the same keys with the same values and expiry times: replicated commands may
+/// still be in flight. Panics after five seconds.
 pub fn expect_same_data(one: &Server, other: &Server) {
     wait::until("both have the same data", SOON, || {
         let (ours, theirs) = (data(one), data(other));

@@ -200,8 +200,8 @@ impl Cluster {
 
     /// Waits until all living nodes have the same view of all nodes. Before that, a request may be redirected
     /// twice, and a replica may not get the votes to take over. The view includes the epochs: a node that
-    /// does not know the latest epoch would use it again for its next slots. Then one of the two nodes with
-    /// that epoch would lose its slots.
+    /// does not know the latest epoch could use it again for its next slots. Then one of the two nodes with
+    /// that epoch could lose its slots.
     fn wait_for_one_view(&self) {
         wait::until("all nodes see the same roles and slots", AGREEMENT, || self.has_one_view());
     }
@@ -239,12 +239,12 @@ pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
 }
 
-/// Latest epoch known to this node, and the epoch of each node.
+/// The epoch of each node, and the latest epoch, as known to the given node.
 pub(crate) fn epochs(node: &Server) -> Vec<String> {
     nodes_as_seen_by(node, |words| format!("{} {}", words[0], words[6]))
 }
 
-/// Latest epoch. For each node: name, role, primary, epoch and slots.
+/// The name, role, primary, epoch and slots of each node, and the latest epoch.
 fn roles_as_seen_by(node: &Server) -> Vec<String> {
     nodes_as_seen_by(node, |words| {
         let replica = words[2].contains("slave");
@@ -252,7 +252,7 @@ fn roles_as_seen_by(node: &Server) -> Vec<String> {
     })
 }
 
-/// The latest epoch, and a text for each node made by `of` from its line of `CLUSTER NODES`.
+/// A text for each node, made by `of` from the node's line of `CLUSTER NODES`, and the latest epoch.
 fn nodes_as_seen_by(node: &Server, of: impl Fn(&[&str]) -> String) -> Vec<String> {
     let mut connection = node.connect();
     let text = connection.run("CLUSTER NODES").text();

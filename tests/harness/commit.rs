@@ -1,4 +1,4 @@
-//! The commit of the project that is tested.
+//! The tested commit of the project.
 
 use std::path::Path;
 use std::process::Command;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-/// Longest delay with which a server notices the end of a lease that has a waiter.
+/// Longest delay with which a server notices that a lease has ended, if the lock has a waiter.
 const NOTICES: Duration = Duration::from_millis(20);
 
 /// Operations that may be in flight when a fault happens: an acquire without a wait; a wait; a hand-off, from the
-/// command that frees a lock to the reply of the next waiter; a renewal; a release or a countdown; a cancel; the
+/// command that frees a lock to the reply to the next waiter; a renewal; a release or a countdown; a cancel; the
 /// expiry of a lease.
 const OPERATIONS: [&str; 7] =
     ["Acquire", "Wait", "HandOff", "Renew", "Release", "Cancel", "Expiry"];
@@ -139,7 +139,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
             (granted..to).contains(&other.sent) && (frees(other) || renews(&other.request))
         };
         let prevented = later.get(&*call.owner)?.iter().any(prevents);
-        // The server granted the lock between the sending and the reply.
+        // The server granted the lock after the sending, and shortly before the reply.
         let from = call.sent.max(granted.saturating_sub(NOTICES)) + lease;
         (!prevented).then_some(Span { from, to: to + NOTICES })
     };

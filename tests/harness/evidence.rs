@@ -1,5 +1,5 @@
-//! Results of campaigns: a file for each run under `docs/evidence/`, and the tables of the documents that are
-//! rendered from these files. The table of mutants is rendered with them.
+//! Results of campaigns: a file under `docs/evidence/` for each suite and server, and the tables of the
+//! documents that are rendered from these files. The table of mutants is rendered with them.
 //!
 //! A table is between two lines of its page, `<!-- campaign NAME -->` and `<!-- end -->`.
 //! `scripts/campaign --render` writes it, and a test compares the page with the files.
@@ -21,7 +21,7 @@ const PAGES: [&str; 2] = ["docs/evidence.md", "docs/guarantees.md"];
 pub struct Record {
     /// Name of the suite.
     pub suite: String,
-    /// Rows of the scoreboard that the run is evidence for.
+    /// Rows of the scoreboard in `docs/evidence.md` for which the run is evidence.
     pub rows: String,
     /// Commit of the project, as short as git makes it.
     pub commit: String,
@@ -142,7 +142,7 @@ fn rendered(page: &str, records: &[Record]) -> String {
     text
 }
 
-/// Counter of moments at which two clients believed to hold the same lock.
+/// Name of the counter of moments at which two clients believed that they held the same lock.
 pub const OVERLAPS: &str = "two believed to hold a lock";
 
 /// The table of runs with their faults, each beside the result of its control.
@@ -197,7 +197,7 @@ fn control_of<'a>(records: &'a [Record], record: &Record) -> Option<&'a Record> 
     names.iter().filter(|name| *name != suite).find_map(found).filter(|_| violated(record) == 0)
 }
 
-/// Number of times that two clients held, or believed to hold, the same lock.
+/// Number of times that two clients held the same lock, or believed that they did.
 fn violated(record: &Record) -> u64 {
     [OVERLAPS, DOUBLED, TWICE].iter().map(|what| record.count(what)).sum()
 }
@@ -231,14 +231,14 @@ const SETTINGS: [(&str, &str); 5] = [
 
 /// Name of the counter of tries in a run of a script.
 pub const TRIES: &str = "tries";
-/// Name of the counter of tries in which two clients believed at once to hold the same lock.
+/// Name of the counter of tries in which two clients believed at once that they held the same lock.
 pub const DOUBLED: &str = "tries in which two believed";
 /// Name of the counter of locks that were granted while another owner could still rely on its grant.
 pub const TWICE: &str = "granted twice";
 /// Name of the counter that is 1 if [`DOUBLED`] must be zero in the run.
 pub const PROMISED: &str = "promised to be none";
 
-/// Table of the tries in which two clients believed at once to hold the same lock, over all servers.
+/// Table of the tries in which two clients believed at once that they held the same lock, over all servers.
 fn failovers(records: &[Record]) -> String {
     let names = SETTINGS.map(|(_, name)| name).join(" | ");
     let mut text = format!("| what happens | {names} |\n|---|---|---|---|---|---|\n");

@@ -69,8 +69,8 @@ pub enum Request {
         /// The lease that was asked for.
         lease: Duration,
     },
-    /// Anything that may end the hold of any owner: `LOCK.FORCERELEASE`, `DEL`, a flush, a
-    /// kill of the server.
+    /// Anything that may end the hold of any owner, such as `LOCK.FORCERELEASE`, `DEL`, a flush, or a kill of
+    /// the server.
     Break,
 }
 
@@ -87,7 +87,7 @@ impl Request {
         }
     }
 
-    /// Time that the request waits, if it does; zero is without limit.
+    /// Longest time that the request waits; `None` if it does not wait. Zero is without limit.
     pub fn timeout(&self) -> Option<Duration> {
         match self {
             Self::Acquire { timeout, .. }
@@ -103,7 +103,7 @@ impl Request {
         self.lease().is_some() && !matches!(self, Self::Renew { .. })
     }
 
-    /// The command for this request. Panics if the request is not for an exclusive lock.
+    /// The command for this request. Panics unless the request acquires, renews or releases an exclusive lock.
     pub fn command(&self, key: &str, owner: &str) -> Vec<Vec<u8>> {
         let ms = |time: &Duration| u64::try_from(time.as_millis()).expect("not for centuries");
         match self {
@@ -147,10 +147,11 @@ pub enum Outcome {
     },
     /// The lease or the latch was set, the break was done, or the latch is open.
     Done,
-    /// A connection broke, or the client did not wait for the reply. The call took effect once or not at all,
-    /// at any time after its sending.
+    /// The client did not learn the outcome, for example because a connection broke. The call took effect once
+    /// or not at all, at any time after its sending.
     Unknown,
-    /// The server replied with an error and did nothing, for example `UNBLOCKED`, `TRYAGAIN` or `QUEUEFULL`.
+    /// The request had no effect: the server replied with an error such as `UNBLOCKED` or `QUEUEFULL`, or a wait
+    /// ended with its connection or session, without a grant.
     Failed,
 }
 
@@ -191,9 +192,9 @@ pub struct Call {
     pub request: Request,
     /// Time of sending.
     pub sent: Duration,
-    /// Time at which the client knew that the call was queued, if the test looked.
+    /// Time at which the client knew that the call was queued; `None` if it never knew.
     pub queued: Option<Duration>,
-    /// Time of the last inspection that showed the call in the queue, if the test looked.
+    /// Time of the last inspection that showed the call in the queue, if there was one.
     pub in_line_at: Option<Duration>,
     /// Times in which the session of the call was away, so that other waiters may have been granted the lock
     /// first.
@@ -346,7 +347,7 @@ impl Recorder {
         calls[call.0].sent = calls[earlier.0].sent;
     }
 
-    /// Records that this call may never have arrived: the queue entry belonged to an earlier call.
+    /// Records that this call may never have arrived: the queue entry may belong to an earlier call.
     pub fn may_not_have_come(&self, call: CallId) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         (call.queued, call.in_line_at) = (None, None);

@@ -2,10 +2,11 @@
 //!
 //! `scripts/servers` installs each of them under a name, as a launcher at
 //! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER` names the
-//! server that all tests run on. Without this variable, [`Server::start`](crate::Server::start) starts
-//! `redis-7.0`, and [`on_each_server!`](crate::on_each_server) uses all of [`EACH`]. `KVLOCK_SERVERS` names a
-//! folder to use instead of `target/servers`. A test that asks for a missing server fails: nothing is
-//! skipped. Only `redis-7.0` may be missing there if a `redis-server` 7.0 is on the path.
+//! server for all tests that do not choose one themselves. Without this variable,
+//! [`Server::start`](crate::Server::start) starts `redis-7.0`, and
+//! [`on_each_server!`](crate::on_each_server) uses all of [`EACH`]. `KVLOCK_SERVERS` names a folder to use
+//! instead of `target/servers`. A test that asks for a missing server fails: nothing is skipped. Only
+//! `redis-7.0` may be missing there if a `redis-server` 7.0 is on the path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -7,8 +7,8 @@ use crate::{Value, cmd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Pause between two reads of all queues. Short enough to see most waits, long enough to leave the server's
-/// time to the clients.
+/// Pause between two reads of all queues. Short enough to see most waits, and long enough to leave the server
+/// most of its time for the clients.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// Reads the queues of these locks repeatedly until `over` is set or a read fails.
@@ -33,8 +33,8 @@ pub fn watch(
 
 /// Records the queue in a reply to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns its owners.
 pub fn note(info: &Value, key: &str, asked: Duration, recorder: &Recorder) -> Vec<String> {
-    // `SEM.INFO` replies with an error for a semaphore that is not set. So does a server that does not have
-    // the key.
+    // `SEM.INFO` replies with an error for a semaphore that is not set. A node of a cluster that does not have
+    // the key also replies with an error.
     let Value::Array(_) = info else { return Vec::new() };
     let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
     owners.inspect(|owner| recorder.seen_in_queue(key, owner, asked)).collect()

@@ -65,7 +65,7 @@ pub fn wait_for_blocked_clients(connection: &mut Connection, count: i64) {
     wait_for_info(connection, "blocked_clients", count);
 }
 
-/// Waits until exactly `count` clients are queued for the lock. Needs the module.
+/// Waits until the lock has exactly `count` waiters. Needs the module.
 pub fn wait_for_waiters(connection: &mut Connection, key: impl AsRef<[u8]>, count: i64) {
     let question = cmd!["LOCK.INFO", key.as_ref()];
     wait::until("clients wait for the lock", PATIENCE, || {

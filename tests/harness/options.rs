@@ -86,8 +86,8 @@ impl Options {
         self.config("appendonly", "yes").config("appendfsync", fsync)
     }
 
-    /// Keeps the server's folder in memory, if the machine has a file system in memory. A sync then takes no
-    /// time.
+    /// Keeps the server's folder in memory, if the machine has a file system in memory. An `fsync` is then
+    /// fast.
     pub fn in_memory(mut self) -> Self {
         self.in_memory = true;
         self
@@ -104,8 +104,8 @@ impl Options {
         dir.expect("a temporary folder")
     }
 
-    /// Makes the server a replica of the given server. The replica may not have caught up when it starts:
-    /// wait for its link.
+    /// Makes the server a replica of the given server. When [`start`](Self::start) returns, the replica may
+    /// not have caught up: wait for its link.
     pub fn replica_of(self, primary: &Server) -> Self {
         let port = primary.port();
         self.config("replicaof", format_args!("127.0.0.1 {port}"))
@@ -144,8 +144,8 @@ impl Options {
         &self.kind
     }
 
-    /// The content of the configuration file. It permits `DEBUG` and `MODULE` for tests, and disables
-    /// automatic snapshots.
+    /// The content of the configuration file. Except for a Sentinel, it permits `DEBUG` and `MODULE` for tests,
+    /// and disables automatic snapshots.
     pub(crate) fn file(&self, port: u16, dir: &Path) -> String {
         let mut file = format!("port {port}\ndir {}\nprotected-mode no\n", dir.display());
         if !self.sentinel {
@@ -168,8 +168,8 @@ impl Options {
     }
 }
 
-/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for; `None` for the server's own default, which uses
-/// none.
+/// Number of I/O threads in `KVLOCK_IO_THREADS`. If it is not set, returns `None`, and servers use their
+/// default: no I/O threads.
 pub fn chosen_io_threads() -> Option<u32> {
     let named = std::env::var("KVLOCK_IO_THREADS").ok()?;
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))

@@ -17,11 +17,11 @@ const COUNT: u16 = 11_000;
 const BUS: u16 = 10_000;
 
 /// A port that was free a moment ago, and whose bus port was free too. This process gets the same port again
-/// only after it has tried all others.
+/// only after thousands of others.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
     // The first port depends on the process id, so that processes with neighbouring ids begin far from each
-    // other. So one rarely takes the port of a killed server before that server is started again.
+    // other. They rarely take the port of another's killed server before that server is started again.
     let begin = || u64::from(std::process::id()).wrapping_mul(4_241) % u64::from(COUNT);
     let next = NEXT.get_or_init(|| AtomicU16::new(begin().try_into().unwrap_or(0)));
     for _ in 0..COUNT {

@@ -1,4 +1,5 @@
-//! A proxy between a server and its clients. It can cut clients off, and reset a connection around a command.
+//! A proxy between a server and its clients. It can cut clients off, and reset a connection at a chosen
+//! moment of a command.
 //!
 //! The proxy makes partitions without administrator rights. Connections that a test may cut use the proxy;
 //! the others connect directly to the server. Replicas announce their port, so a single replica can be cut
@@ -19,13 +20,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Start of the command by which a replica announces its port.
+/// Part of the command by which a replica announces its port. The port follows, after its length.
 const NAMES_ITSELF: &[u8] = b"listening-port\r\n$";
 
 /// Longest wait of [`Proxy::deliver`] for the reply.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// When a connection is reset.
+/// Moment of a command at which its connection is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The server never sees the command.
@@ -71,7 +72,7 @@ struct Ways {
 struct Way {
     /// The client's end and the server's end.
     ends: Arc<[TcpStream; 2]>,
-    /// The port that a replica has announced; `None` if the client is no replica.
+    /// The port that the client has announced as a replica, if it has.
     replica: Option<u16>,
     reset: Option<Moment>,
     /// Whether all data that arrive are dropped.
@@ -121,7 +122,7 @@ impl Proxy {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Forwards new connections to the given server. Connections to another server are closed.
+    /// Forwards new connections to the given server. Open connections to another server are closed.
     pub fn lead_to(&self, server: &Server) {
         let before = std::mem::replace(&mut lock(&self.ways).server, server.port());
         if before != server.port() {
@@ -141,7 +142,7 @@ impl Proxy {
         lock(&self.ways).open.values_mut().for_each(|way| way.cut = true);
     }
 
-    /// Cuts off the replica that announces that port, and no other connection.
+    /// Cuts off the replica that announces the given port, and no other connection.
     pub fn cut_replica(&self, known_by: u16) {
         let mut ways = lock(&self.ways);
         ways.cut_replicas.push(known_by);
@@ -169,7 +170,7 @@ impl Proxy {
         }
     }
 
-    /// Ends all cuts. Connections that were cut are closed, and messages that were in flight are lost.
+    /// Ends all cuts. Connections that were cut are closed, and their messages in flight are lost.
     pub fn heal(&self) {
         let mut ways = lock(&self.ways);
         ways.cut = false;
@@ -184,7 +185,7 @@ impl Proxy {
         self.reset_after(0, command, moment);
     }
 
-    /// Resets a connection when `passed` of these commands have passed.
+    /// Lets `passed` of these commands pass, and resets the connection of the next one.
     pub fn reset_after(&self, passed: usize, command: &'static str, moment: Moment) {
         lock(&self.ways).resets.push((command, passed, moment));
     }

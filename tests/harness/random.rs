@@ -15,7 +15,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Creates the stream of that seed.
+    /// Creates the stream of the given seed.
     pub fn new(seed: u64) -> Self {
         Self { seed, numbers: Rng::with_seed(seed) }
     }
@@ -31,7 +31,7 @@ impl Random {
         self.numbers.u64(..end)
     }
 
-    /// True with that probability, in percent.
+    /// True with the given probability, in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -81,7 +81,7 @@ impl Seed {
         Self { number: hash(&[name, Kind::chosen().name(), &self.number.to_string()]) }
     }
 
-    /// The commit, server and seed of a run, as text.
+    /// The commit, server, number of I/O threads (if set) and seed of a run, as text.
     pub fn origin(&self) -> String {
         let kind = Kind::chosen();
         let threads = chosen_io_threads().map(|n| format!(" with {n} I/O threads"));

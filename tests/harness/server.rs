@@ -17,11 +17,11 @@ use tempfile::TempDir;
 
 const START: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than a primary waits for its replicas as it shuts down.
+/// Time until `SIGTERM` is sent again. Longer than a primary that shuts down waits for its replicas.
 const ASK_AGAIN: Duration = Duration::from_secs(11);
 const PORTS_TO_TRY: usize = 20;
 
-/// A running server with its own folder and port, killed when this is dropped. When a test panics, the end of
+/// A server process with its own folder and port, ended when this is dropped. If the test panics, the end of
 /// the log is printed and the folder is kept.
 #[derive(Debug)]
 pub struct Server {
@@ -38,7 +38,7 @@ impl Server {
         Self::options().start()
     }
 
-    /// The options of [`start`](Self::start), to be changed before a start.
+    /// The options of [`start`](Self::start), which the caller can change before it starts the server.
     pub fn options() -> Options {
         Options::new()
     }
@@ -100,7 +100,7 @@ impl Server {
             .unwrap_or_else(|e| panic!("cannot connect to port {}: {e}", self.port))
     }
 
-    /// A new connection that has switched to that protocol, 2 or 3, with `HELLO`.
+    /// A new connection that has switched to the given protocol, 2 or 3, with `HELLO`.
     pub fn connect_resp(&self, protocol: u8) -> Connection {
         let mut connection = self.connect();
         connection.hello(protocol);

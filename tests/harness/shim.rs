@@ -77,7 +77,7 @@ impl Options {
     }
 }
 
-/// Compiles that file of this folder, and returns the library, which is in `dir`.
+/// Compiles a file of this folder to a library in `dir`, and returns the library's path.
 fn compile(source: &str, dir: &Path) -> PathBuf {
     let library = dir.join("shim.so");
     let mut compile = Command::new("cc");

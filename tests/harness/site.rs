@@ -1,6 +1,6 @@
 //! A primary with replicas and Sentinels, each server behind a [`Proxy`]. The servers and the Sentinels
-//! connect to a server through its proxy, so a test can cut that server off from them. Clients may connect
-//! directly or through the proxy.
+//! connect to a server through its proxy, so a test can cut these connections. Clients may connect directly or
+//! through the proxy.
 
 use crate::options::Options;
 use crate::proxy::Proxy;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The Sentinels' name for the primary.
 pub const NAME: &str = "mymaster";
 
-/// Longest time for a failover and its effects.
+/// Longest time for an effect of a failover. Some waits allow twice as long.
 const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// Time after which a failover that has not succeeded is requested again. Longer than the Sentinels' failover
@@ -35,8 +35,8 @@ impl Site {
         Self::start(&vec![Server::options(); servers])
     }
 
-    /// Starts one server for each of these options; the first is the primary. Returns when the others follow
-    /// the primary and all Sentinels know all servers and each other.
+    /// Starts one server for each element of `options`; the first is the primary. Returns when the others
+    /// follow the primary and all Sentinels know all servers and each other.
     pub fn start(options: &[Options]) -> Self {
         let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::default()).collect();
         let mut servers: Vec<Server> = Vec::new();
@@ -98,7 +98,7 @@ impl Site {
         self.proxies.iter().position(is_it).expect("it is one of ours")
     }
 
-    /// The number of a server other than `before` that is the primary according to any Sentinel.
+    /// The number of a server other than `before` that is the primary according to at least one Sentinel.
     pub fn successor_of(&self, before: usize) -> Option<usize> {
         let given_up = self.proxies[before].port();
         let port = self.sentinels.iter().filter_map(primary_port).find(|port| *port != given_up)?;
@@ -126,7 +126,7 @@ impl Site {
     }
 
     /// Waits until all Sentinels have replaced the primary `before`, and the next primary has its role.
-    /// Returns the next primary. The Sentinels may change their choice once more before that.
+    /// Returns the next primary.
     pub fn wait_for_successor(&self, before: usize) -> usize {
         let given_up = self.proxies[before].port();
         wait::until("the Sentinels agree on another primary", 2 * AGREEMENT, || {
@@ -203,12 +203,12 @@ fn wait_until_acquainted(sentinels: &[Server], replicas: usize) {
     }
 }
 
-/// Options of a Sentinel that watches that primary.
+/// Options of a Sentinel that watches the given primary.
 pub fn sentinel_of(primary: &Server) -> Options {
     sentinel_at(primary.kind(), primary.port())
 }
 
-/// Options of a Sentinel that watches the primary that is reached at the given port.
+/// Options of a Sentinel that watches the primary at the given port.
 fn sentinel_at(kind: &Kind, port: u16) -> Options {
     Server::options()
         .kind(kind)
@@ -218,7 +218,7 @@ fn sentinel_at(kind: &Kind, port: u16) -> Options {
         .config("sentinel failover-timeout", format_args!("{NAME} 6000"))
 }
 
-/// The port of the primary according to that Sentinel; `None` if the Sentinel is down.
+/// The port of the primary according to the Sentinel; `None` if the Sentinel does not reply.
 fn primary_port(sentinel: &Server) -> Option<u16> {
     let mut connection = Connection::open(sentinel.port()).ok()?;
     connection.send(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);

@@ -5,9 +5,9 @@ use crate::server::Server;
 use std::fs;
 
 /// The commands in the files: a line for each command, and a line in braces for each transaction. A number of
-/// thirteen or more digits, a time or a token, is shown as `#`, also after the count of a share and after the
-/// `t` of a stored token. `SELECT` is left out. So are the braces around a single command: its transaction
-/// may have contained a message that only replicas receive.
+/// thirteen or more digits (a time or a token) is shown as `#`, also at the end of a value with a space, and
+/// after the `t` of a stored token. `SELECT` is left out. A transaction of one command has no braces: it may
+/// also have contained a message that only replicas receive.
 pub fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;
@@ -32,7 +32,7 @@ pub fn trail(server: &Server) -> Vec<String> {
     lines
 }
 
-/// The commands in the files, in order, without changes.
+/// The words of each command in the files, in order.
 fn commands(server: &Server) -> Vec<Vec<String>> {
     let folder = server.dir().join("appendonlydir");
     let manifest = fs::read_to_string(folder.join("appendonly.aof.manifest")).expect("a manifest");

@@ -1,9 +1,9 @@
 //! Waiting for something that a server shows.
 //!
 //! A test that slept "long enough" for something to happen would be slow on a fast machine and wrong on a
-//! slow one. So tests wait with [`until`] and [`until_is`], which sleep only between two checks. Other sleeps
-//! pace a load or are part of a scenario, like those of [`pass`]. To show that something does *not* happen,
-//! tests call [`observe::let_pass`](crate::observe::let_pass).
+//! slow one. So tests wait with [`until`] and [`until_is`], which sleep only between two checks. Most other
+//! sleeps pace a load or are part of a scenario, such as those of [`pass`]. To show that something does *not*
+//! happen, tests call [`observe::let_pass`](crate::observe::let_pass).
 
 use std::fmt::Debug;
 use std::thread::sleep;
@@ -39,7 +39,7 @@ pub fn until_is<T: Debug + PartialEq>(
     });
 }
 
-/// Sleeps for a duration that the scenario defines. Never used to wait for an effect.
+/// Sleeps for a fixed time. To wait for an effect that a server shows, use [`until`].
 pub fn pass(time: Duration) {
     sleep(time);
 }

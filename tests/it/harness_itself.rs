@@ -1,4 +1,4 @@
-//! The harness detects errors. All other tests show that it accepts correct behaviour.
+//! The harness detects errors. The other tests show that it accepts correct behaviour.
 
 use harness::transcript::{Transcript, play};
 use harness::{Kind, Options, Server, Value, module_file, observe, on_each_server};

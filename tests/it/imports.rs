@@ -73,7 +73,7 @@ fn named_in(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
             named.insert(name.to_owned());
         }
     }
-    // The public interface of the crate is not a dependency.
+    // Items at the root of the crate are not counted.
     named.remove("");
     named
 }

@@ -1,5 +1,5 @@
-//! The tests on real servers. They are one binary, which is linked only once. Dialogues are in
-//! `tests/transcripts`. Tests that count, race, or need more than one server are here.
+//! Tests on real servers, and of documents, imports and planted bugs, in one binary, which is linked only once.
+//! Dialogues are in `tests/transcripts`. Tests that count, race, or need more than one server are mostly here.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! Plays the transcripts in `tests/transcripts`, each on every server and in the protocols that it names.
+//! Plays the transcripts in `tests/transcripts` on every server, and those in `valkey-9` on Valkey 9.1.
 
 use harness::kind::workspace;
 use harness::transcript::run_file;
@@ -16,7 +16,7 @@ macro_rules! transcripts {
     };
 }
 
-// All files of the folder: see `build.rs`.
+// `build.rs` lists the files of the folder, without its subfolders.
 include!(concat!(env!("OUT_DIR"), "/transcripts.rs"));
 
 #[test]

@@ -1,4 +1,4 @@
-//! Real Redisson beside kvlock: tests the claims of docs/migrating-from-redisson.md. `scripts/test redisson`
+//! Tests the claims of docs/migrating-from-redisson.md with the real Redisson. `scripts/test redisson`
 //! downloads Redisson, and runs these tests.
 
 #![allow(missing_docs, clippy::print_stdout, reason = "these are tests, and tell what they saw")]
@@ -40,7 +40,7 @@ const THREADS: usize = 20;
 /// Duration of the contention.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// Longest wait: the last thread may wait for the whole duration.
+/// Longest wait for the lock. A thread may wait for the whole contention.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client that acquires the lock repeatedly, on its own connection.
@@ -90,7 +90,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Number of times that the contender got the lock, and its longest wait.
+    /// Acquires the lock repeatedly. Returns the number of holds, and the longest wait.
     fn contend(&self, mut contender: Contender) -> (u64, Duration) {
         let (begun, mut longest) = (Instant::now(), Duration::ZERO);
         for grants in 0.. {
@@ -119,12 +119,12 @@ impl Guarded {
     }
 }
 
-/// Number of Redisson clients. The server counts each as a listening process.
+/// Number of Redisson clients. The server counts each as one Redisson process.
 const CLIENTS: usize = 2;
 
-/// Fails if two contenders hold the lock at once. With `redisson-turn share`, also fails if Redisson gets
-/// less than half of the grants that it would get if each client of Redisson and of kvlock got equally many.
-/// Prints the other figures.
+/// Fails if two contenders hold the lock at once. With `redisson-turn share`, also fails if Redisson gets less
+/// than half of its fair share of the grants. In a fair share, each client of Redisson and of kvlock gets
+/// equally many.
 #[test]
 fn many_clients_at_one_lock() {
     let redisson = redisson();

@@ -31,7 +31,7 @@ struct Task<S> {
     turns: Arc<Semaphore>,
 }
 
-/// Runs one task for each session, prints the records, and ends the process.
+/// Runs one task for each session, and prints the records. Then it ends the process, except with `mode=keep`.
 pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> ! {
     let (go, started) = watch::channel(Span::default());
     let (warm, mut warmed) = mpsc::unbounded_channel();
@@ -68,7 +68,7 @@ pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> !
         std::future::pending::<()>().await;
     }
     until(span.end).await;
-    // Printing must not compete with tasks that still run.
+    // Prints only after the measurement, because printing takes processor time.
     print(&records);
     std::process::exit(0);
 }

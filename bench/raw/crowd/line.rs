@@ -23,7 +23,7 @@ impl Line {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Sends a command, which must be short enough for one write.
+    /// Sends one or more commands, which must fit into the socket buffer.
     pub(super) fn send(&mut self, command: &[u8]) {
         self.stream.write_all(command).unwrap();
     }

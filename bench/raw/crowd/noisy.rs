@@ -22,14 +22,14 @@ const SPARE_MS: usize = 1_000;
 const OTHERS: u64 = 2;
 /// Longest silence on the output.
 const SILENCE_NS: u64 = 5_000_000_000;
-/// Polling interval of the server's counters.
+/// Interval at which the state of the server is polled.
 const LOOK_NS: u64 = 20_000_000;
 /// Longest wait for a reply.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
 struct Crowd {
     others: Others,
-    /// Sends the waits.
+    /// Sends all commands except `SESSION.NEXT`.
     line: Line,
     reader: Line,
     session: String,
@@ -160,8 +160,8 @@ impl Crowd {
         }
     }
 
-    /// Waits until the others have made their first round trips, which take longer. If the waits end by time,
-    /// waits for that time too.
+    /// Gives the others time for their first round trips, which take longer. If the waits end by time, waits
+    /// for that time too.
     fn settle(&mut self) {
         assert!(self.end == 0 || unix_ms() < self.end, "the machine is too slow");
         let until = now() + 10 * LOOK_NS;

@@ -7,7 +7,7 @@ use driver::now;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// Time from the reply of a client's request to its next request.
+/// Time from the reply to a client's request until its next request.
 const PAUSE_NS: u64 = 1_000_000;
 /// Timeout of the waits. Only the delay after it counts.
 const TIMEOUT_MS: u64 = 20;
@@ -33,7 +33,7 @@ struct Asking {
     next: u64,
 }
 
-/// A lock that two blocked clients hold in turn.
+/// A lock that two clients hold in turn. The other client is blocked.
 struct HandedOver {
     /// Releases the lock in the name of its holder.
     releaser: Line,
@@ -136,7 +136,7 @@ impl Asking {
 }
 
 impl HandedOver {
-    /// The time from a release to the grant of the other client, if it has arrived.
+    /// Releases the lock if that is due. If a grant has arrived, returns the time since the release.
     fn look(&mut self) -> Option<u64> {
         let Some(sent) = self.sent else {
             if now() >= self.next {

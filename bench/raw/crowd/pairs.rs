@@ -1,6 +1,6 @@
 //! Hand-offs to blocked clients and to a session, in turn on one server, so that other work of the machine
-//! affects both alike. Each kind has one lock, and each former holder waits again. Both locks have the same
-//! number of waiters, except that at most [`BLOCKED`] clients are blocked.
+//! affects both alike. Each kind has one lock, and a new wait begins after each hand-off. Both locks have the
+//! same number of waiters, except that at most [`BLOCKED`] clients are blocked.
 
 use super::line::{Line, Probe};
 use crate::native::owner;
@@ -108,7 +108,7 @@ impl Pairs {
         }
     }
 
-    /// Sends the next `SESSION.NEXT`: the session always has a reader.
+    /// Sends the next `SESSION.NEXT`, so that the session has a reader at each hand-off.
     fn read(&mut self) {
         let ack = self.ack.to_string();
         self.reader.send(&request(&["SESSION.NEXT", &self.session, &ack, "60000"]));

@@ -108,7 +108,7 @@ impl Talk {
         request(&[keys.as_slice(), &["1", LEASE_MS, owner, "PUBLISH", "13500"]].concat())
     }
 
-    /// Returns whether that reply is a grant.
+    /// Returns whether a reply is a grant.
     fn granted(&self, reply: &Reply) -> bool {
         match self {
             Self::Native => matches!(reply, Reply::Array(_)),

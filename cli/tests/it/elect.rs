@@ -59,13 +59,14 @@ fn the_next_candidate_follows_a_leader_that_is_killed_stopped_forced_out_or_resi
         programs.remove(at).1
     };
     let (first, command) = next(&stage, &observer, 0);
-    // Killed: its command ends too.
+    // The program is killed: its command ends too.
     let program = take(&mut programs, &first);
     program.signal(Signal::SIGKILL);
     program.done().assert_signal(Signal::SIGKILL);
     let (second, next_command) = next(&stage, &observer, 1);
     assert!(!command.is_alive() && next_command.is_alive() && first != second);
-    // Stopped: its command ends before another candidate leads. Continued, it is a candidate again.
+    // The program is stopped: its command ends before another candidate leads. When it is continued, it is
+    // a candidate again.
     let program = take(&mut programs, &second);
     program.signal(Signal::SIGSTOP);
     let (third, last_command) = next(&stage, &observer, 2);
@@ -74,13 +75,13 @@ fn the_next_candidate_follows_a_leader_that_is_killed_stopped_forced_out_or_resi
     program.signal(Signal::SIGCONT);
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     programs.push((second.clone(), program));
-    // Its lock is released by force: its command ends, and it is a candidate again.
+    // The lock is released by force: the command ends, and the program is a candidate again.
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
     let (fourth, command) = next(&stage, &observer, 3);
     assert_eq!(fourth, second);
     last_command.wait_until_gone();
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    // Its command ends: it resigns, and is no longer a candidate.
+    // The command ends by itself: the program resigns, and is no longer a candidate.
     command.signal(Signal::SIGUSR1);
     let done = take(&mut programs, &fourth).done();
     done.assert_code(7);
@@ -89,7 +90,7 @@ fn the_next_candidate_follows_a_leader_that_is_killed_stopped_forced_out_or_resi
     let (fifth, _command) = next(&stage, &observer, 4);
     assert_eq!(fifth, third);
     assert_eq!(stage.control.run("LOCK.INFO k").field("waiters"), &Value::Integer(0));
-    // The last one ends, and the office is vacant.
+    // The last program ends, and there is no leader.
     let program = take(&mut programs, &fifth);
     program.signal(Signal::SIGTERM);
     program.done().assert_code(143);
@@ -261,7 +262,7 @@ fn a_candidate_reports_why_it_cannot_campaign() {
     assert_eq!(waits.count(), 1, "{done:?}");
 }
 
-/// A server that runs a long script answers `BUSY` to everything else.
+/// A server that runs a long script answers `BUSY` to almost every other command.
 #[test]
 fn a_script_that_takes_longer_than_the_lease_ends_the_term_and_not_the_candidate() {
     let mut stage = Stage::of(Server::options().config("busy-reply-threshold", 50).start());

@@ -90,7 +90,7 @@ fn a_command_that_ends_before_the_loss_is_known_ends_with_the_code_for_it() {
     let mut stage = Stage::set();
     let run = stage.run(&[], "trap 'exit 0' USR1; ready; idle");
     let command = stage.process("pid");
-    // The next renewal is ten seconds away.
+    // The next renewal may be ten seconds away.
     assert_eq!(stage.control.run("LOCK.FORCERELEASE k"), Value::Integer(1));
     run.signal(Signal::SIGUSR1);
     let done = run.done();
@@ -129,7 +129,7 @@ fn the_command_ends_when_the_program_and_its_keeper_are_killed() {
     let stage = Stage::set();
     let run = stage.run(&[], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
-    // Stopped, so that it does not start another keeper.
+    // The program is stopped, so that it does not start another keeper.
     run.signal(Signal::SIGSTOP);
     run.keeper().end();
     assert!(command.is_alive() && grandchild.is_alive());
@@ -184,7 +184,7 @@ fn assert_keeper_is_replaced_after(signal: Signal) {
     assert_eq!(done.err.lines().count(), 1, "{done:?}");
 }
 
-/// Stopped between the system call that lets the command run and the next one.
+/// The program is stopped between the system call that lets the command run and the next one.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_group_ends_when_the_program_is_stopped_right_after_the_start() {

@@ -159,7 +159,7 @@ fn a_cluster_and_sentinels_are_refused() {
     }
 }
 
-/// Prometheus waits for ten seconds. Only a page that arrives before can report that the server is down.
+/// Prometheus waits for ten seconds by default. A page that arrives later cannot report that the server is down.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(8);
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 const FIGURES: &str =
     "redis_version:7.0.0\r\nrole:master\r\nkvlock_granted:7\r\nkvlock_waiters:0\r\n";
 
-/// Answers until the test binary ends.
+/// A fake server, which answers until the test binary ends.
 pub(crate) struct Older(SocketAddr);
 
 impl Older {

@@ -1,4 +1,4 @@
-//! Processes that end with the test, however it ends.
+//! Processes of a test. Those that it has started are killed when their handles are dropped.
 
 use super::SOON;
 use harness::wait;
@@ -104,7 +104,6 @@ impl Started {
         read(&self.err)
     }
 
-    /// The keeper of the program.
     pub(crate) fn keeper(&self) -> Process {
         let keepers = self.called("lock-keeper");
         keepers.into_iter().next().expect("there is a keeper")
@@ -121,7 +120,6 @@ impl Started {
     }
 }
 
-/// The children of a process.
 pub(crate) fn children_of(parent: i32) -> impl Iterator<Item = (i32, Stat)> {
     let ids = fs::read_dir("/proc").unwrap();
     let ids = ids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -131,7 +129,6 @@ pub(crate) fn children_of(parent: i32) -> impl Iterator<Item = (i32, Stat)> {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // An error means that the child has ended already.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }

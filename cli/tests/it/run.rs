@@ -37,7 +37,7 @@ fn no_session_is_left_after_a_wait_or_a_bound_lock() {
     assert!(closed.is_some(), "there was none");
 }
 
-/// The lock of the stage is `k`.
+/// [`Stage::run`] acquires `k`.
 #[test]
 fn several_locks_are_acquired_in_one_command() {
     let mut stage = Stage::set();
@@ -146,7 +146,7 @@ fn hold_at_least_keeps_the_lock_after_a_command_that_ends_early() {
     stage.run(&["--hold-at-least", "1m", "--permits", "1/2"], "true").done().assert_code(2);
 }
 
-/// Ten seconds after the program was killed, not after the lease of ten minutes.
+/// The server frees the lock about ten seconds after the program was killed, not after the lease of ten minutes.
 #[test]
 fn a_bound_lock_is_handed_on_soon_after_the_program_is_killed() {
     let mut stage = Stage::set();

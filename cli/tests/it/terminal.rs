@@ -1,4 +1,4 @@
-//! The program on a terminal. `script(1)` makes the terminal, and its input is the keys.
+//! The program on a terminal. `script(1)` creates the terminal, and reads the keys from its own stdin.
 
 use super::{SOON, Stage, Started};
 use harness::wait;

@@ -166,7 +166,7 @@ fn a_failed_start_of_a_process_leaves_no_lock_behind() {
     }
     assert!(refused > 0);
     let me = std::process::id().try_into().unwrap();
-    // The name of a starter that has not executed the command.
+    // A starter process that has not executed the command is named `exe`.
     let left: Vec<_> = children_of(me).filter(|(_, stat)| stat.name == "exe").collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -1,4 +1,4 @@
-//! Bound locks: released as soon as their client has ended, and kept by one heartbeat.
+//! Bound locks: released when their client's session ends, and kept by its heartbeat.
 
 use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
 use harness::proxy::Moment;
@@ -42,10 +42,10 @@ async fn a_bound_lock_is_kept_without_renewals_while_its_client_lives() {
     assert_eq!(stage.bound(), 0);
 }
 
-/// A late heartbeat, over an old connection, takes over the session from the current reader.
+/// The control connection takes over the session, as a late heartbeat over an old connection would.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_another_reader_reads_is_not_replaced() {
-    // No heartbeat is answered during the test, so there is always a reader to take over from.
+    // With this ttl each heartbeat waits for seconds, so there is a reader to take over from.
     let mut stage = Stage::with(ttl(60_000)).await;
     let mut monitor = stage.server.connect();
     assert!(!monitor.run("MONITOR").is_error());
@@ -67,7 +67,7 @@ async fn a_session_that_another_reader_reads_is_not_replaced() {
     assert_eq!((stage.bound_to("k"), guard.is_lost()), (session, false));
 }
 
-/// A restarted server has no sessions. The client binds the lock to a new one.
+/// A restarted server has no sessions. The client binds its locks to a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_of_the_server_locks_are_bound_again() {
     let server = Server::options().append_only("always").start();
@@ -134,7 +134,6 @@ async fn a_lock_that_cannot_be_bound_because_its_key_was_changed_is_released() {
     assert!(first.is_lost());
 }
 
-/// A request to bind that arrives late takes nothing for an owner that has released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binding_that_arrives_after_the_release_acquires_nothing() {
     let (mut stage, proxy) = Stage::behind(ttl(20_000)).await;
@@ -156,8 +155,7 @@ async fn a_binding_that_arrives_after_the_release_acquires_nothing() {
     stage.control.run("DEL s");
 }
 
-/// If they expired, the server would treat them as sessions of a dead client. It would free locks
-/// that another session of the client still uses.
+/// If an unused session expired, the server would treat its client as dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_sessions_are_closed_with_their_bound_locks() {
     let mut stage = Stage::with(ttl(3_000).session_idle(Duration::ZERO)).await;

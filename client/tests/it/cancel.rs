@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// Longest time in which a call makes progress without help.
+/// Time after which a polled call is dropped.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Polls a future at most `polls` times while it makes progress. Then drops it, or its result. Returns
+/// Polls a future at most `polls` times, for at most [`MOMENT`]. Then drops it, or its result. Returns
 /// whether it was done.
 async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T, Error>>) -> bool {
     let mut call = pin!(call);
@@ -29,7 +29,7 @@ async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T,
     timeout(MOMENT, outcome).await.ok().flatten().map(Result::unwrap).is_some()
 }
 
-/// Calls that wait: in a queue, or for other calls.
+/// Calls that can wait for other clients.
 const WAITS: [&str; 8] =
     ["acquire", "share", "all of two", "permits", "latch", "campaign", "lead", "majority"];
 
@@ -71,7 +71,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
         "try" => polled(polls, lock.try_acquire()).await,
         "hand-off" => {
             let (holder, next) = (hold().await, client.lock("k"));
-            // The waiter is queued before the holder releases, which does not wait for the waiter.
+            // The acquire is polled first. The release does not wait for it.
             let (done, released) = tokio::join!(polled(polls, next.acquire()), holder.release());
             released.unwrap();
             done
@@ -203,7 +203,7 @@ fn acquires_dropped_by_the_end_of_the_runtime_are_harmless() {
     observe::wait_for_waiters(&mut control, "k", 2);
     observe::wait_for_waiters(&mut control, "other", 1);
     drop(runtime);
-    // Their places are skipped, and removed when their session has expired.
+    // The waiters are removed when their session has expired.
     wait::until_is("the session is gone", SOON, 0, || {
         observe::info_number(&mut control, "kvlock_sessions")
     });

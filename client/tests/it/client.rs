@@ -141,7 +141,6 @@ impl Stage {
         waiter
     }
 
-    /// Owner of the lock.
     fn owner_of(&mut self, key: &str) -> Option<String> {
         let info = self.control.call(cmd!["LOCK.INFO", key]);
         let owner = info.field("owner");
@@ -164,7 +163,7 @@ impl Stage {
         self.control = self.server.connect();
     }
 
-    /// The connection that reads the first session.
+    /// Waits until the first session has a reader. Returns the id of the reader's connection.
     fn reader(&mut self) -> i64 {
         wait::until("it is read", SOON, || {
             let list = self.control.run("SESSION.LIST");
@@ -185,7 +184,7 @@ impl Stage {
         });
     }
 
-    /// Asserts that no client waits, that all locks left belong to other owners, and that only readers of
+    /// Asserts that no client waits, that all locks left belong to `somebody`, and that only readers of
     /// sessions are blocked.
     fn assert_nothing_is_left(&mut self) {
         let control = &mut self.control;

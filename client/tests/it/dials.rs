@@ -1,5 +1,5 @@
-//! How connections are opened: addresses that lead nowhere, servers that refuse, and crowds that wait for
-//! one.
+//! Opening connections: dead addresses, servers that refuse or do not answer, and many tasks that wait for
+//! a connection.
 
 use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon, visit, waits};
 use harness::proxy::Moment;
@@ -49,7 +49,7 @@ impl Liar {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Connections that are opened in two seconds from now on.
+    /// Number of connections that are opened in the next two seconds.
     async fn connects_in_two_seconds(&self) -> usize {
         let before = self.connects.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -162,7 +162,7 @@ async fn a_session_survives_a_short_network_failure() {
     assert_eq!(calls(&mut stage.control, "session.open"), before);
 }
 
-/// Resolves every name to these addresses, with any port.
+/// Resolves every name and port to these addresses.
 struct Addresses([SocketAddr; 2]);
 
 impl AsyncDNSResolver for Addresses {
@@ -209,7 +209,7 @@ async fn a_connection_that_was_closed_while_idle_is_no_error() {
     let latch = stage.client.latch("l");
     for call in 0..5 {
         stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
-        // The connection is idle from here on.
+        // No call is made for a while.
         tokio::time::sleep(MOMENT / 2).await;
         match call {
             0 => ok(stage.client.ready()).await,
@@ -270,7 +270,7 @@ async fn the_timeouts_of_three_silent_sentinels_do_not_add_up() {
     assert!(begun.elapsed() < 6 * second, "{:?}", begun.elapsed());
 }
 
-/// A resolver that takes longer than any test.
+/// A resolver that takes longer than its test.
 struct Slow;
 
 impl AsyncDNSResolver for Slow {

@@ -60,7 +60,7 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
     stage.assert_nothing_is_left();
     let mut guard = ok(stage.client.lock("k").acquire()).await;
     assert!(is_invalid(guard.extend(Duration::from_secs(61)).await, "lease-ms"));
-    // It is kept with the lease that it had: one renewal is refused, and one is not.
+    // The lock keeps its earlier lease: the extension is refused, and the next renewal is not.
     wait_for_more(1, || calls(&mut stage.control, "lock.renew"));
     assert!(!guard.is_lost());
     assert!(stage.control.run("PTTL k").integer() <= 30_000);
@@ -98,7 +98,7 @@ async fn the_error_for_a_useless_address_says_what_is_wrong() {
     assert_matches!(told, Err(Error::Authentication(_)));
     let right = ok(Client::connect(sentinels(sentinel.port(), site::NAME, "secret"))).await;
     visit(&right.lock("k")).await;
-    // Reported at the first call, if the client has not checked before.
+    // A client that was built without connecting reports it at its first call.
     let client = Client::from_redis(&redis::Client::open(without.url()).unwrap()).unwrap();
     assert_matches!(soon(client.lock("k").acquire()).await, Err(Error::ModuleMissing(_)));
 }

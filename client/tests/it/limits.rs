@@ -1,4 +1,4 @@
-//! A caller's limit holds during any trouble below it, and little state is left behind.
+//! A caller's time limit holds even if the server does not answer, and little state is left behind.
 
 use super::{SOON, Stage, assert_matches, calls, soon, visit, wait_for_more};
 use harness::proxy::Proxy;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Longer than some callers' limits, and shorter than the limit of a reply.
+/// Longer than some callers' limits, and shorter than the reply timeout.
 const SLOW: Duration = Duration::from_millis(100);
 
 const REPLY: Duration = Duration::from_millis(500);
 
-/// Much more than a limit with the reply timeout, much less than several of them one after the
-/// other.
+/// More than a caller's limit and the reply timeout together, less than the reply timeouts of all
+/// requests one after the other.
 const IN_TIME: Duration = Duration::from_secs(3);
 
-/// A stage whose client has a short reply limit, and no connection yet.
+/// A stage whose client has a short reply timeout, and no connection yet.
 fn set() -> Stage {
     let server = Server::start();
     let client = unconnected(&server.url(), REPLY);
@@ -38,7 +38,7 @@ async fn all_requests_to_a_stopped_server_fail_in_time() {
     let lock = stage.client.lock("k");
     tries.spawn(async move { lock.acquire_within(REPLY).await.unwrap_err() });
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    // Calls that need a separate connection end in time too.
+    // Calls that need a new connection end in time too.
     let other = unconnected(&stage.server.url(), REPLY);
     stage.server.stand_still();
     let began = Instant::now();

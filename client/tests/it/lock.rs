@@ -1,4 +1,4 @@
-//! A lock: its leases, its holds, and its hand-off from one process to another.
+//! A lock: its leases, its holds, and its adoption by another client.
 
 use super::{MOMENT, SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals, waits};
 use harness::{Server, Value, observe, port, wait};
@@ -12,7 +12,7 @@ async fn concurrent_acquires_of_one_owner_all_succeed() {
     let lock = stage.client.lock("k").owner(&stage.client.owner());
     let waiters: Vec<_> = (0..8).map(|_| waits(&lock)).collect();
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    // The owner waits already, and a try must not.
+    // The owner waits already, but these calls end within their own limits.
     assert!(ok(lock.try_acquire()).await.is_none());
     assert!(ok(lock.acquire_within(MOMENT)).await.is_none());
     stage.control.run("LOCK.RELEASE k somebody");
@@ -32,7 +32,7 @@ async fn re_entering_a_lost_lock_is_an_error() {
     stage.control.run("DEL k");
     let trouble = soon(lock.acquire()).await.unwrap_err();
     assert!(trouble.is_lost() && outer.is_lost());
-    // Also when another owner has it already, and for the life of the outer guard.
+    // Until the outer guard ends, this is so even if another owner has the lock.
     stage.taken("k");
     assert_matches!(soon(lock.try_acquire()).await, Err(Error::Lost(_)));
     assert!(soon(outer.release()).await.unwrap_err().is_lost());
@@ -108,7 +108,7 @@ async fn a_detached_lock_is_renewed_and_released_by_its_adopter() {
 
     let guard = ok(other.lock("k").lease(lease).adopt(&owner, token)).await;
     assert_eq!((guard.token(), guard.owner(), guard.holds()), (token, &*owner, 1));
-    // In one lease, one client renews three times, and two clients renew six times.
+    // Three renewals of one client take about one lease.
     wait_for_renewals(&mut stage.control, 3);
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_ref(), Some(&owner));
@@ -116,7 +116,7 @@ async fn a_detached_lock_is_renewed_and_released_by_its_adopter() {
     assert!(stage.is_free("k"));
 }
 
-/// The second acquisition is in flight when the first guard is handed over, and its reply arrives first.
+/// The second acquire is in flight when the first guard is detached or released with a delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_being_acquired_again_is_neither_detached_nor_given_a_short_lease() {
     let mut stage = Stage::set().await;

@@ -35,7 +35,7 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_the_work_continues() 
     assert_matches!(ok(worker).await, Err(Error::Lost(_)));
     assert!(!wrote.load(Ordering::SeqCst));
     assert_eq!(ok(waits).await, Loss::Expired);
-    // The owner still has it on the server, and the guard sends a release.
+    // On the server, the owner still has the lock.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
 }
 
@@ -49,7 +49,7 @@ async fn every_kind_of_loss_is_noticed_with_the_next_renewal() {
         stage.control.run(how);
         clock.suspend(LONG / 2);
         let why = soon(guard.lost()).await;
-        // The new content of the key is not guessed.
+        // Without observing the lock, the client knows a reason only if the key holds something else.
         let expected = if how.starts_with("SET") { Loss::Deleted } else { Loss::Forgotten };
         assert_eq!((why, guard.why_lost()), (expected, Some(expected)), "{how}");
         assert!(guard.lease_left().is_zero(), "{how}");
@@ -69,7 +69,7 @@ async fn an_abandoned_lock_stays_held_until_its_lease_ends() {
     let asked = Instant::now();
     let next = ok(stage.client.lock("k").acquire()).await;
     assert!(asked.elapsed() > Duration::from_secs(1), "after {:?}", asked.elapsed());
-    // A delay of zero is none, and a lost guard has nothing to release.
+    // A delay of zero releases the lock at once. A lost guard has nothing to release.
     next.release_in(Duration::ZERO).await.unwrap();
     assert!(stage.is_free("k"));
     let lost = stage.client.lock("k").acquire().await.unwrap();

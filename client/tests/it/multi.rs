@@ -38,7 +38,7 @@ async fn the_locks_of_a_server_are_acquired_in_one_command() {
     for key in ["a", "b", "c"] {
         observe::wait_for_waiters(&mut stage.control, key, 1);
     }
-    // It holds nothing while it waits.
+    // The waiter holds nothing while it waits.
     assert_eq!(stage.control.run("EXISTS a c"), Value::Integer(0));
     stage.control.run("LOCK.FORCERELEASE b");
     let guard = ok(waiter).await.unwrap();
@@ -152,7 +152,7 @@ async fn an_owner_can_hold_several_locks_under_one_parent() {
     let file = |name: &str| stage.client.lock(name).owner(&me).under(["dir"]);
     let (a, b) = (ok(file("a").acquire()).await, ok(file("b").acquire()).await);
     let again = ok(file("a").acquire()).await;
-    // It re-enters only what it holds.
+    // Without its parent, the lock cannot be re-entered.
     let wrong = stage.client.lock("a").owner(&me);
     assert_matches!(wrong.try_acquire().await, Err(Error::Invalid(_)));
     ok(a.release()).await;
@@ -197,7 +197,8 @@ async fn the_loss_of_one_lock_is_the_loss_of_all() {
     assert!(guard.is_lost());
     assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
     assert!(stage.is_free("a") && stage.is_free("c"));
-    // Also during the wait for locks of another server. The server with the smaller address is first.
+    // The client also reports a loss while it waits for a lock of another server. It acquires the locks of
+    // the server with the smaller address first.
     let elsewhere = Server::start();
     let other = Client::connect(elsewhere.url()).await.unwrap();
     let mut control = elsewhere.connect();

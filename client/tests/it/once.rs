@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 const LOCK: &str = "{report}:lock";
 
-/// A client that wants the result, and counts its work.
+/// Spawns a task that gets the result. If the task computes it, it increments `works`.
 fn wants(once: &OnceKey, works: &Arc<AtomicU32>) -> JoinHandle<(bool, Vec<u8>)> {
     let (once, works) = (once.clone(), works.clone());
     tokio::spawn(async move {
@@ -25,7 +25,7 @@ fn wants(once: &OnceKey, works: &Arc<AtomicU32>) -> JoinHandle<(bool, Vec<u8>)> 
     })
 }
 
-/// Takes the lock, and queues these clients for it.
+/// Acquires the lock for another owner, and queues `count` tasks for it.
 fn in_line(
     stage: &mut Stage,
     once: &OnceKey,
@@ -81,7 +81,7 @@ async fn the_result_is_stored_with_its_ttl_and_may_be_empty() {
     let found = ok(once.get_or(async |_: &Guard| "other")).await;
     assert!(!found.computed() && found.into_value().is_empty());
     forget(&mut stage);
-    // Without a ttl it stays.
+    // Without a ttl, the result does not expire.
     ok(stage.client.once("report").get_or(async |_: &Guard| "x")).await;
     assert_eq!(stage.control.run("PTTL report"), Value::Integer(-1));
     forget(&mut stage);
@@ -246,7 +246,7 @@ async fn a_call_dropped_at_any_point_leaves_nothing() {
     waiter.abort();
     observe::wait_for_waiters(&mut stage.control, LOCK, 0);
     stage.control.call(cmd!["LOCK.RELEASE", LOCK, "somebody"]);
-    // At work.
+    // Cancels a call during its work.
     let works = once.get_or(async |_: &Guard| std::future::pending::<Vec<u8>>().await);
     assert!(tokio::time::timeout(MOMENT, works).await.is_err());
     soon(stage.client.settled()).await;

@@ -36,7 +36,7 @@ async fn a_grant_that_no_replica_confirms_is_released_and_reported() {
     assert!(stage.is_free("k"), "undone by the time that it is told");
     assert_short(soon(stage.client.lock("k").try_acquire()).await, 0, 1);
     assert_short(soon(stage.client.lock("k").acquire_within(SOON)).await, 0, 1);
-    // Also after a wait.
+    // A grant after a wait is released too.
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
     stage.control.run("LOCK.RELEASE k somebody");
@@ -54,7 +54,7 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     let guard = ok(stage.client.lock("k").acquire()).await;
     replica.signal(Signal::SIGSTOP);
     assert_eq!(soon(guard.lost()).await, kvlock::Loss::NotReplicated);
-    // The primary has nevertheless renewed it, so the lock is not free before the client reports its loss.
+    // The primary has nevertheless renewed the lock, so it is not free before the client reports its loss.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     replica.signal(Signal::SIGCONT);
     settle(&stage.server, &replica);
@@ -73,7 +73,7 @@ async fn a_deleted_lock_is_lost_at_once_even_without_confirming_replicas() {
     let all = strict(&stage.server, 1, Duration::from_secs(12), PATIENCE).await;
     for client in [stage.client.clone(), all] {
         let gone = ok(client.lock("k").acquire()).await;
-        // Its renewals share a batch with the renewals of the other lock.
+        // The renewals of both locks are sent in one batch.
         let stays = ok(client.lock("stays").acquire()).await;
         replica.signal(Signal::SIGSTOP);
         stage.control.run("LOCK.FORCERELEASE k");
@@ -121,7 +121,7 @@ async fn all_replicas_are_the_configured_and_the_connected_ones() {
     let named = strict(&server, 2, SOON, PATIENCE).await;
     assert_short(soon(named.lock("k").acquire()).await, 1, 2);
 
-    // One more replica, which the client does not know.
+    // One more replica, which the client's configuration does not count.
     let second = add_replica(&server);
     wait_until_told_of(&server, 2);
     for number in 0..50 {
@@ -137,7 +137,7 @@ async fn all_replicas_are_the_configured_and_the_connected_ones() {
     second.signal(Signal::SIGSTOP);
     assert_short(soon(seen.lock("k").acquire()).await, 1, 2);
 
-    // When it has died and the primary lists only one replica, that is not enough either.
+    // When the second replica has died and the primary lists only the first, this client still requires both.
     second.kill9();
     wait_until_told_of(&server, 1);
     assert_short(soon(seen.lock("k").try_acquire()).await, 1, 2);
@@ -180,7 +180,7 @@ async fn a_demoted_primary_returns_the_error_for_its_role() {
         let told = soon(guard.extend(Duration::from_secs(50))).await.unwrap_err();
         assert_eq!(told.code(), Some("READONLY"), "{told:?}");
         assert!(told.is_retryable());
-        // And back again.
+        // Restores the roles.
         stage.control.run("REPLICAOF NO ONE");
         replica.connect().call(cmd!["REPLICAOF", "127.0.0.1", stage.server.port()]);
         settle(&stage.server, &replica);

@@ -1,4 +1,4 @@
-//! A client whose runtimes end while other runtimes use it, and a client without a runtime.
+//! A client that several runtimes use, of which one ends or stops, and a blocking client.
 
 use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, wait};
@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A runtime without other threads: it runs only while a future is awaited on it.
+/// A runtime without worker threads: its tasks run only during `block_on`.
 fn quiet() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -47,7 +47,7 @@ fn a_guard_on_another_runtime_than_the_watchdog_is_renewed_and_notified() {
     });
     let guard = second.block_on(client.lock("k").acquire()).unwrap();
     drop(first);
-    // For longer than one lease.
+    // Four renewals take longer than one lease.
     wait_for_renewals(&mut control, 4);
     assert!(!guard.is_lost());
     control.run("LOCK.FORCERELEASE k");
@@ -73,7 +73,7 @@ fn a_runtime_that_stops_during_a_renewal_does_not_block_a_release() {
         server.signal(Signal::SIGCONT);
         second.block_on(async {
             if detaches {
-                // A renewal of ours may still change the lease.
+                // A renewal in flight may still change the lease.
                 assert_matches!(soon(guard.detach()).await, Err(Error::Timeout));
             } else {
                 let released = soon(guard.release_in(Duration::from_secs(1))).await;
@@ -113,7 +113,7 @@ fn a_blocking_lock_is_kept_while_its_thread_works_and_released_on_drop() {
     let dropped = client.lock("k").acquire().unwrap();
     client.wait_for(client.semaphore("s").set(2)).unwrap();
     drop((client, lock));
-    // Where a program may end.
+    // The program may end after this drop.
     drop(dropped);
     assert_eq!(control.call(cmd!["EXISTS", "k"]), Value::Integer(0));
 }

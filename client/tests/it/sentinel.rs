@@ -84,7 +84,7 @@ async fn many_waiters_share_one_connection_to_a_sentinel() {
     }
     // In this time, the client queries Sentinels repeatedly.
     observe::let_pass(&mut eye, Duration::from_secs(4));
-    // One subscription, and requests from just after the client connected.
+    // Expected are one subscription, and queries from just after the client connected.
     let more = connections() - before;
     assert!(more <= 4, "{more} more");
     waiters.abort_all();

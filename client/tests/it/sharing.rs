@@ -35,7 +35,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_a_failed_one_leaves_no_hold() {
     let again = ok(lock.clone().shared().acquire()).await;
     assert_eq!((again.token(), again.holds()), (reader.token(), 2));
     assert_matches!(soon(lock.acquire()).await, Err(Error::Upgrade));
-    // For longer than one lease.
+    // The clock advances by more than one lease.
     for _ in 0..3 {
         clock.suspend(LONG / 2);
         wait_for_more(LONG * 3 / 4, || reader.lease_left());
@@ -46,7 +46,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_a_failed_one_leaves_no_hold() {
 
     let (one, two) = (ok(lock.acquire()).await, ok(lock.acquire()).await);
     assert_matches!(soon(one.downgrade()).await, Err(Error::Invalid(_)));
-    // It is released in the background.
+    // The hold whose downgrade failed is released in the background.
     soon(client.settled()).await;
     stage.control.run("LOCK.FORCERELEASE k");
     assert_matches!(soon(two.downgrade()).await, Err(Error::Lost(_)));
@@ -100,8 +100,8 @@ async fn the_methods_for_locks_send_the_right_commands() {
     assert_eq!(con.lock_profile(10, false).await.unwrap(), []);
 }
 
-/// The longest wait is nil while the sessions of all waiters are away, and so is a key that the user may not
-/// read.
+/// The longest wait is nil while the sessions of all waiters are away. A key that the user may not read is
+/// always nil.
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_about_waiters_may_contain_nil() {
     let server = Server::start();
@@ -185,7 +185,7 @@ async fn permits_are_kept_while_held_and_freed_when_their_holder_dies() {
     let next = tokio::spawn(async move { next.acquire().await });
     soon(dead.lost()).await;
     let next = ok(next).await.unwrap();
-    // The offer becomes the full lease.
+    // The first renewal extends the short lease of a hand-off to the full lease.
     wait_for_more(LONG / 2, || next.lease_left());
     for _ in 0..3 {
         clock.suspend(LONG / 2);

@@ -1,4 +1,4 @@
-//! Servers and connections that are silent for less time than a lease lasts: nothing is lost.
+//! Servers and connections that do not answer for a while: no lock is lost.
 
 use super::{LONG, SOON, Stage, ok, soon, wait_for_more};
 use harness::{cmd, observe, wait};
@@ -6,7 +6,7 @@ use kvlock::{Client, Held};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
-/// A lock that was waited for is held for two seconds first, and renewed after a third of that.
+/// After a wait, a lock has a lease of two seconds at first, and is renewed after a third of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stall_at_the_first_renewal_of_an_offer_loses_nothing() {
     let mut stage = Stage::set().await;
@@ -22,7 +22,7 @@ async fn a_stall_at_the_first_renewal_of_an_offer_loses_nothing() {
         stage.server.signal(Signal::SIGSTOP);
         at(stalls_after + 450).await;
         stage.server.signal(Signal::SIGCONT);
-        // On a busy machine a stall may be longer than an offer. Then it is repeated.
+        // On a busy machine a stall may last too long. Then it is repeated.
         if granted.elapsed() < Duration::from_millis(1_150) {
             wait_for_more(Duration::from_secs(20), || guard.lease_left());
             assert!(!guard.is_lost(), "{stalls_after}");
@@ -86,7 +86,7 @@ async fn bound_locks_survive_a_stall_of_half_their_sessions_time() {
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(10));
     let mut stage = Stage::with(builder.margin(Duration::from_millis(2_500))).await;
     let guard = ok(stage.client.lock("k").bound().acquire()).await;
-    // At different times of a heartbeat.
+    // Each stall begins at a different time between two heartbeats.
     for phase in [0, 1_100, 2_300] {
         observe::let_pass(&mut stage.control, Duration::from_millis(3_500 + phase));
         stage.server.signal(Signal::SIGSTOP);
@@ -105,7 +105,7 @@ fn script(ms: u64) -> String {
     )
 }
 
-/// The server answers `BUSY` to every command while a script runs for too long.
+/// The server answers `BUSY` to almost every command while a script runs for too long.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_script_is_waited_for_and_nothing_is_left_behind() {
     let mut stage = Stage::with(Client::builder().lease(LONG)).await;
@@ -168,7 +168,7 @@ async fn a_connection_after_a_short_silence_is_used_if_there_is_no_other() {
     ok(guard.release()).await;
 }
 
-/// Each stall replaces the connection on which the previous waiter was queued.
+/// After a stall, the client replaces the connection over which the waiter was queued.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_connection_is_closed_even_during_long_waits() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_millis(1_500))).await;
@@ -187,7 +187,7 @@ async fn a_replaced_connection_is_closed_even_during_long_waits() {
     let count = |field, control: &mut _| observe::info_number(control, field);
     let more = count("total_connections_received", &mut stage.control) - opened;
     assert!(more > 2, "{more} connections: too few were replaced to show anything");
-    // Commands, and outcomes; this test has one.
+    // The client has one for commands and one for outcomes; this test has one.
     wait::until("replaced connections are closed", SOON, || {
         match observe::info_number(&mut stage.control, "connected_clients") {
             0..=4 => Ok(()),

@@ -1,5 +1,5 @@
-//! All operations of a client on a lock, a semaphore, a latch and an election, step by step. The result is
-//! the same for all ways to reach the server, and after resets of any connection.
+//! Operations of a client on a lock, a semaphore, a latch and an election, step by step. The result is the
+//! same for all ways to reach the server, and after resets of any connection.
 
 use super::{MOMENT, SOON, Waiter, assert_matches, ok, soon, waits};
 use harness::{Connection, Value, cmd, wait};
@@ -9,14 +9,13 @@ use tokio::task::JoinHandle;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// The chapters.
 pub(super) const ALONE: &str = "a lock that is held alone";
 pub(super) const SHARED: &str = "a lock that is shared";
 pub(super) const PERMITS: &str = "permits";
 const LATCH: &str = "a latch";
 pub(super) const ELECTION: &str = "an election";
 
-/// A client, and a connection to the server that has its keys: all of them are in one slot.
+/// A client, and a connection to the server that has the story's keys, which are all in one slot.
 pub(super) struct Story {
     pub(super) client: Client,
     pub(super) there: Connection,
@@ -44,7 +43,7 @@ impl Story {
         }
     }
 
-    /// A key that the user in the documents may use.
+    /// A key that the ACL user of the documentation may use.
     fn name(&self, name: &str) -> String {
         format!("orders:{{{}}}{name}", self.slot)
     }
@@ -58,7 +57,7 @@ impl Story {
         tokio::task::block_in_place(|| wait::until("the server shows it", SOON, &mut look));
     }
 
-    /// Waits until `count` clients are queued.
+    /// Waits until the info command reports `count` waiters.
     fn in_line(&mut self, question: &str, name: &str, count: i64) {
         let question = cmd![question, self.name(name)];
         self.shows(question, |info| info.field("waiters").integer() == count);
@@ -76,7 +75,7 @@ impl Story {
         let lock = client.lock(&name).lease(LEASE).owner(&me);
         assert!(!ok(lock.is_locked()).await);
         assert_eq!(ok(lock.remaining()).await, None);
-        // Another owner has it.
+        // Another owner holds the lock.
         self.there.call(cmd!["LOCK.ACQUIRE", &name, "somebody", 600_000]);
         assert!(ok(others.try_acquire()).await.is_none());
         assert!(ok(others.acquire_within(Duration::ZERO)).await.is_none());
@@ -97,7 +96,6 @@ impl Story {
         assert_matches!(soon(inner.detach()).await, Err(Error::Invalid(_)));
         self.shows(cmd!["LOCK.INFO", &name], |info| info.field("holds").integer() == 1);
         assert_eq!((middle.holds(), ok(lock.hold_count(&me)).await), (1, 1));
-        // The guard and the handle report the same key.
         assert_eq!((middle.key(), lock.key()), (name.as_bytes(), name.as_bytes()));
         let other = client.owner();
         assert!(ok(lock.is_locked()).await && ok(lock.is_held_by(&me)).await);
@@ -111,7 +109,7 @@ impl Story {
         let before = (middle.owner().to_owned(), middle.token());
         ok(middle.release()).await;
         assert!(!ok(lock.is_held_by(&me)).await);
-        // Every tenure has a new owner on the wire, and a larger token.
+        // The next grant has a new owner name on the server, and a larger token.
         let next = ok(lock.acquire()).await;
         assert!(next.owner() != before.0 && next.token() > before.1);
         ok(next.release()).await;
@@ -125,7 +123,7 @@ impl Story {
         let inner = ok(lock.clone().shared().acquire()).await;
         assert_eq!((inner.token(), inner.holds()), (outer.token(), 2));
         assert_eq!(ok(lock.hold_count(&me)).await, 2);
-        // It does not wait for itself.
+        // An owner that shares the lock cannot acquire it exclusively: it would wait for itself.
         for refused in
             [soon(lock.acquire()).await, soon(lock.try_acquire()).await.map(Option::unwrap)]
         {
@@ -135,7 +133,7 @@ impl Story {
         assert!(ok(others.try_acquire()).await.is_none());
         ok(inner.release()).await;
 
-        // An exclusive holder may read too, and keeps its exclusive hold.
+        // An exclusive holder may share too. The lock stays exclusive until both guards are released.
         let writer = ok(lock.acquire()).await;
         let reader = ok(lock.clone().shared().acquire()).await;
         assert_eq!(writer.token(), reader.token());
@@ -143,7 +141,7 @@ impl Story {
         assert!(ok(others.clone().shared().try_acquire()).await.is_none());
         ok(reader.release()).await;
 
-        // It becomes a reader without releasing in between.
+        // The writer becomes a reader without releasing in between.
         let writer = ok(lock.acquire()).await;
         let reader = self.waits(&others.clone().shared(), 1);
         let next = self.waits(&others, 2);
@@ -162,7 +160,7 @@ impl Story {
     }
 
     async fn permits(&mut self) {
-        // Before any reset, because a repeated call would not be the first.
+        // Called before any reset: a repetition would find the permits already set.
         assert!(ok(self.client.semaphore(self.name("once")).set_once(1)).await);
         let pool = self.client.semaphore(self.name("pool")).lease(LEASE);
         for told in [
@@ -186,7 +184,7 @@ impl Story {
         ] {
             assert!(refused.unwrap().is_none());
         }
-        // There are more permits now, and all can be acquired.
+        // Two permits are added, and can be acquired.
         ok(pool.set(5)).await;
         let more = ok(pool.try_drain()).await.expect("two were added");
         assert_eq!(more.count(), 2);
@@ -240,7 +238,7 @@ impl Story {
         let next = ok(campaigns).await.unwrap();
         assert!(next.term() > term && second.is_leader() && !first.is_leader());
         let mut observer = ok(first.observe()).await;
-        // It may be a moment behind.
+        // The observer may be behind at first.
         let mut seen = observer.leader();
         while seen.as_ref().is_none_or(|leader| leader.term < next.term()) {
             seen = soon(observer.changed()).await;

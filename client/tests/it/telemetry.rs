@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use std::time::{Duration, Instant};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Runs `work` on this thread alone, so that other tests are not recorded.
+/// Runs `work` on this thread alone, because the recorder and the subscriber are local to it.
 fn here<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(work)
@@ -54,7 +54,7 @@ fn wait_and_hold_times_are_recorded_in_histograms() {
             assert_matches!(&*times(&snapshotter), [(name, held)]
                 if name == "kvlock_client_hold_seconds" && (0.04..=most).contains(held));
 
-            // A lost lock no longer counts as held, and is counted once.
+            // The hold time of a lost lock is recorded once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
             assert_matches!(guard.release().await, Err(Error::Lost(_)));
@@ -91,7 +91,7 @@ fn open_telemetry_nests_acquires_and_releases_in_the_programs_spans() {
                 permits.set(3).await.unwrap();
                 let permits = permits.acquire().await.unwrap();
                 permits.release().await.unwrap();
-                // Also counts a guard that was dropped.
+                // A dropped guard has spans too.
                 drop(stage.client.lock("k").acquire().await.unwrap());
                 stage.client.settled().await;
             };

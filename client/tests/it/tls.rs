@@ -1,4 +1,4 @@
-//! TLS with real certificates, and the user that the documents give an application.
+//! TLS with real certificates, and the ACL user from `docs/operations.md`.
 
 use super::{assert_matches, ok, soon, visit, wait_for_renewals};
 use crate::story::{ALONE, ELECTION, SHARED, Story};
@@ -10,7 +10,7 @@ use std::fs;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A certificate that vouches for itself, and its key.
+/// A self-signed certificate, and its key.
 type Identity = [String; 2];
 
 fn identity(name: &str) -> Identity {
@@ -18,7 +18,7 @@ fn identity(name: &str) -> Identity {
     [made.cert.pem(), made.signing_key.serialize_pem()]
 }
 
-/// A server with the identity `own` that trusts clients with the identity `trusted`.
+/// Options of a server with the identity `own` that trusts clients with the identity `trusted`.
 fn talks_to(mut options: Options, own: &Identity, trusted: &Identity, files: &TempDir) -> Options {
     for (option, text) in
         [("tls-cert-file", &own[0]), ("tls-key-file", &own[1]), ("tls-ca-cert-file", &trusted[0])]
@@ -40,7 +40,7 @@ fn login(address: &str, own: &Identity, trusted: &Identity) -> redis::Client {
     redis::Client::build_with_tls(address, certificates).unwrap()
 }
 
-/// A server that talks TLS to the shop.
+/// A server with TLS, its identity, and the identity of its client, the shop.
 struct Stage {
     server: Server,
     address: String,
@@ -86,7 +86,7 @@ async fn the_documented_acl_allows_everything_a_client_does() {
         story.tell(chapter).await;
     }
 
-    // Other keys are refused.
+    // Other keys and commands are refused.
     assert!(matches!(soon(client.lock("other").acquire()).await, Err(Error::Denied(_))));
     assert_matches!(soon(lock.force_release()).await, Err(Error::Denied(_)));
     assert_matches!(soon(client.list(10)).await, Err(Error::Denied(_)));
@@ -117,7 +117,7 @@ async fn a_client_that_trusts_another_authority_does_not_connect() {
 async fn all_nodes_of_a_cluster_use_tls() {
     let (own, shop) = (identity("127.0.0.1"), identity("shop"));
     let files = TempDir::with_prefix("kvlock-tls-").unwrap();
-    // Redis 7.0 names one port only.
+    // Redis 7.0 reports only one port of each node.
     let chosen = Kind::chosen();
     let kind = if chosen.is_redis_7_0() { Kind::named("redis-8.0") } else { chosen };
     let ports = [port::free(), port::free(), port::free()];

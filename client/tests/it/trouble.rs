@@ -1,4 +1,4 @@
-//! Connections that break and servers that stop: a held lock stays held once, and no state is left.
+//! Connections that break and servers that stop: no hold is counted twice, and no state is left.
 
 use super::{
     LONG, SOON, Stage, Suspended, assert_matches, is_served, ok, soon, visit, wait_for_more,
@@ -19,7 +19,7 @@ const EVERY: [Moment; 4] =
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Commands that a client repeats after any failure, each with a chapter of the story that sends it.
+/// Commands that a client repeats after a reset, each with a chapter of the story that sends it.
 const REPEATED: [(&str, &str); 10] = [
     ("LOCK.ACQUIRE", ALONE),
     ("LOCK.ACQUIRE", SHARED),
@@ -183,7 +183,7 @@ async fn validity_never_exceeds_what_a_late_shorter_renewal_leaves() {
     ok(guard.extend(2 * LEASE)).await;
     assert!(guard.lease_left() < short, "{guard:?}");
     assert_eq!(proxy.deliver(), Value::Integer(2000));
-    // Long before a renewal of the longer lease would be due.
+    // The client renews the lock long before a renewal of the longer lease would be due.
     let lock = stage.client.lock("k");
     assert!(ok(lock.acquire_within(2 * short)).await.is_none());
     assert!(!guard.is_lost());
@@ -208,7 +208,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
     ok(guard.release()).await;
 }
 
-/// The holder is cut off, or the server sleeps for longer than the lease, with the renewals in its socket.
+/// The holder is disconnected, or the server is stopped, with the renewals in its socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnected_holder_is_notified_before_the_server_frees_the_lock() {
     let builder = Client::builder().lease(Duration::from_secs(8)).margin(Duration::from_secs(2));

@@ -73,7 +73,7 @@ async fn a_hand_off_costs_three_commands() {
         let next = stage.in_line(stage.client.lock("k"));
         ok(held.release()).await;
         held = ok(next).await.unwrap();
-        // The first wait opens the session, and asks twice.
+        // The first round opens the session, and is not counted.
         if [0, ROUNDS].contains(&round) {
             let commands = ["acquire", "wait", "renew", "release", "cancel"];
             let count = |command: &&str| calls(&mut stage.control, &format!("lock.{command}"));
@@ -102,7 +102,7 @@ async fn an_offer_is_renewed_to_the_full_lease_before_it_ends() {
         let mut stage = Stage::with(builder).await;
         stage.taken("k");
         let waiter = stage.in_line(stage.client.lock("k"));
-        // In a transaction, so that we see the offer before the client does.
+        // A transaction shows the offer before the client can renew it.
         for command in ["MULTI", "LOCK.RELEASE k somebody", "PTTL k"] {
             stage.control.run(command);
         }
@@ -170,7 +170,7 @@ async fn waiters_keep_no_connection_that_was_replaced() {
         stage.server.stand_still();
         assert!(soon(stage.client.lock("other").try_acquire()).await.is_err());
         stage.server.signal(Signal::SIGCONT);
-        // Over another connection.
+        // The client connects again.
         visit(&stage.client.lock("other")).await;
     }
     // Two connections of the test, the command connection, and the reader.

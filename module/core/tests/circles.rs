@@ -43,7 +43,7 @@ impl World {
         Self { table: Table::new(limits), keys: Held::default() }
     }
 
-    /// Lets an owner wait for a lock. Returns the circle if the wait is refused.
+    /// Lets an owner wait for a lock. Returns the circle of waits if the wait is refused.
     fn wait(
         &mut self,
         owner: usize,

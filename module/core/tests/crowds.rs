@@ -1,4 +1,4 @@
-//! Crowds: the number of pieces of work that are done before a live waiter behind a crowd is served.
+//! Crowds: the number of pieces of work that the table does for a crowd before it works for another client.
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
@@ -7,7 +7,7 @@ use kvlock_core::{
 };
 
 const MANY: usize = 30_000;
-/// Largest number of pieces of work for which a crowd of one session may delay another waiter.
+/// Largest number of pieces of work by which a crowd may delay another client.
 const FEW: usize = 60;
 const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 
@@ -46,7 +46,7 @@ fn crowd(table: &mut Table<u32>, timeout: u64) -> SessionId {
     session
 }
 
-/// Works until a piece of work has the wanted result. Returns the number of pieces.
+/// Works until `is_it` accepts a piece of work. Returns the number of pieces.
 fn pieces(
     table: &mut Table<u32>,
     now: Now,

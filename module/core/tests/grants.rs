@@ -1,5 +1,5 @@
-//! Grants in flight: each has its own identifier. It is settled when its own reply is written or its
-//! own owner uses it, and not by other keys, owners or grants.
+//! Grants in flight: each has its own identifier. A grant is settled when its own reply is written or
+//! its own owner uses it, and not by other keys, owners or grants.
 
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,5 @@
-//! Times and causes of looks at locks, latches and semaphores with waiters.
+//! Times and causes of looks: in a look, the table checks whether it can serve the waiters of a lock,
+//! a latch or a semaphore.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //! length of the queue.
 //!
 //! These tests measure no time. With 100,000 waiters, an operation that walks along the queue would
-//! take billions of steps in total, and the test would not end.
+//! take billions of steps in total, and the test would take far too long.
 
 use kvlock_core::{
     Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed,

@@ -74,7 +74,8 @@ impl World {
         granted(change)
     }
 
-    /// Does all remaining work on groups. Returns the clients that received `ready`.
+    /// Does all remaining work on groups of waiters with the same ready key. Returns the clients that
+    /// received `ready`.
     fn told(&mut self) -> Vec<u32> {
         while let Some(group) = self.table.next_group() {
             let exists = self.keys.exists(&group.ready_key);
@@ -242,7 +243,7 @@ fn a_waiter_behind_any_number_of_ready_ones_gets_the_lock() {
             world.keys.there.insert(b"r".to_vec());
             let mut granted = if by_release { world.release() } else { world.look() };
             let mut told = world.told();
-            // All due work, as the server does it: looks, and groups between them.
+            // Does all due work as the module does: looks, and groups between them.
             while granted.is_empty() && world.table.next_look(NOW).is_some() {
                 granted = world.look();
                 told.extend(world.told());

@@ -1,5 +1,5 @@
-//! Searches for expired holders of a shared key. Each search ends, its result is used only while it
-//! must be true, and all searches together keep to their share of the time.
+//! Searches for expired holders among the fields of a key. Each search ends, its result is used only
+//! until it may have changed, and all searches together keep to their share of the time.
 
 use kvlock_core::{Found, Go, KeyRef, MonoMillis, Now, Searches, Share, UnixMillis, Wanted};
 
@@ -52,7 +52,7 @@ impl Hash {
         searches.go(key(name), go, now, |cursor, visit| self.scan(cursor, visit))
     }
 
-    /// Runs one go of a search for a command. Then removes the expired owners that it found; the
+    /// Runs one part of a search for a command. Then removes the expired owners that it found; the
     /// other fields keep their positions.
     fn find(&mut self, searches: &mut Searches<usize>, name: &str, now: Now) -> Found {
         let found = self.go(searches, name, self.asked(), now);
@@ -229,7 +229,7 @@ fn unused_results_are_dropped_when_there_is_no_room() {
         hash.find(&mut searches, &format!("k-{n}"), later(n));
     }
     assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
-    // Searches for waiters are all remembered. They are forgotten when they were not used for a while.
+    // The results of searches for waiters are all kept, until they were not used for a while.
     let go = Go { unasked: true, ..hash.asked() };
     for n in 0..5_000 {
         hash.go(&mut searches, &format!("w-{n}"), go, later(10_000));

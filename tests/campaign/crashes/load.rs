@@ -37,13 +37,13 @@ impl Load<'_> {
         format!("{}:wanted:{number}", self.life)
     }
 
-    /// Runs the clients. Calls `end` when they have received `grants` grants and the server has handed off at
-    /// least one lock. Returns when all clients have noticed that the server has ended.
+    /// Runs the clients. Calls `end`, which ends the server, when they have received `grants` grants and the
+    /// server has handed off at least one lock. Returns when all clients have stopped.
     pub(super) fn run(&self, grants: u64, end: impl FnOnce()) {
         let (known, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         let mut admin = self.server.connect();
         thread::scope(|scope| {
-            // Stops the other threads if this one panics.
+            // Stops the other threads when this one is done, and also if it panics.
             let _over = Raise(over);
             let wanted: Vec<String> = (0..WANTED).map(|number| self.wanted(number)).collect();
             let looking = self.server.connect();

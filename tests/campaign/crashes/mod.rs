@@ -13,7 +13,7 @@ use harness::evidence::TWICE;
 use harness::random::Random;
 use std::time::Duration;
 
-/// A lease that outlasts the trial.
+/// A lease that outlasts a load and the restart after it.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A lease that is long enough for a load and a start on a busy machine, and short enough to wait for its
@@ -35,7 +35,7 @@ const LOST: &str = "lost";
 /// request.
 const TOKENS_BACK: &str = "tokens back";
 
-/// A row of the table.
+/// A way to persist grants, and the way in which the server dies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durability {
     /// Whether a loss of power ends the server, which loses all unsynced data. Otherwise `kill -9` ends it.
@@ -85,8 +85,8 @@ impl Durability {
         options
     }
 
-    /// Returns the lease of the requests. With a quarantine, leases must end before the next load. Otherwise
-    /// no lease may end during a load.
+    /// Returns the lease of the requests. With a quarantine, another owner waits until the leases end.
+    /// Otherwise no lease may end during a load.
     fn lease(self) -> Duration {
         if self.quarantine { SHORT } else { LONG }
     }
@@ -113,7 +113,7 @@ impl Durability {
         let random = Random::new(options.seed.number);
         let grants = options.grants.unwrap_or(750);
         Trial::new(self, random, report).run(options.times(20), grants);
-        // Counters that show that the server has died, and that the trial detects losses.
+        // Without grants at stake, or without losses where they must occur, the trial shows nothing.
         let [standing, lost, twice] = [STANDING, LOST, TWICE].map(|what| report.count(what));
         let all = self.fsync.is_none();
         let some = all || (self.power && !self.is_safe());

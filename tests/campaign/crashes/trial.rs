@@ -37,8 +37,8 @@ impl<'a> Trial<'a> {
         Self { durability, server, disk, slow: false, random, history: Recorder::new(), report }
     }
 
-    /// Repeats `times` times: a load, a crash after about `grants` grants, and a start. Ends at the first
-    /// violation.
+    /// Repeats `times` times: a load, a crash after about `grants` grants, and a start. Ends after
+    /// the first repetition with a violation.
     pub(super) fn run(mut self, times: u64, grants: u64) {
         for life in 0..times {
             let before = self.history.calls().len();
@@ -55,7 +55,7 @@ impl<'a> Trial<'a> {
     }
 
     fn live_and_die(&mut self, life: u64, grants: u64) {
-        // A start begins a quarantine. End it, so that the load does not have to wait.
+        // A start may begin a quarantine. End it, so that the load does not have to wait.
         let done = self.server.connect().run("CONFIG SET kvlock.quarantine-ms 0");
         assert_eq!(done, Value::Status("OK".into()));
         let Durability { power, .. } = self.durability;
@@ -122,7 +122,7 @@ impl<'a> Trial<'a> {
         for grant in calls {
             let Some((_, Outcome::Granted { token, .. })) = grant.answer else { continue };
             self.report.add(GRANTED, 1);
-            // The lease began after the request was sent, so it has not ended yet.
+            // The lease began after the request was sent, so it does not end before this time.
             let stands = self.history.now() < grant.sent + self.durability.lease();
             if !stands || released.contains(&(&grant.key, &grant.owner)) {
                 continue;

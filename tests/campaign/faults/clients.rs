@@ -47,8 +47,8 @@ impl Stranger<'_> {
         self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
     }
 
-    /// Releases a lock by force, and disconnects the client that would receive the first waiter's grant
-    /// before it can read the grant. Does nothing if there is no such client.
+    /// Releases a lock by force, and in the same turn disconnects the client that would receive the first
+    /// waiter's grant. Does nothing if there is no such client.
     fn strike_while_granted(
         &mut self,
         strike: fn(i64) -> Vec<Vec<Vec<u8>>>,

@@ -1,4 +1,4 @@
-//! Faults of servers or of their links, repaired after a while. Until the repair, clients wait, use the other
+//! Faults of servers or of their links, and their repairs. Until the repair, clients can wait, use the other
 //! servers of a quorum, or use the server that replaces the primary.
 
 use super::{
@@ -122,8 +122,7 @@ fn limit(server: &Server, bytes: u64) {
     server.connect().call(cmd!["CONFIG", "SET", "maxmemory", bytes]);
 }
 
-/// A fault of `servers` servers at once. If `servers` is one, it is a primary, or in a
-/// quorum any server.
+/// A fault of `servers` servers at once. A single server is a primary, or in a quorum any server.
 const fn harm(
     name: &'static str,
     weight: u64,

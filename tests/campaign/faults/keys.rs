@@ -38,8 +38,8 @@ const POLICIES: [&str; 8] = [
 
 /// Longest time, in milliseconds, for which the second crowd holds a key.
 const CROWD_MS: u64 = 30;
-/// Longest time, with a margin, for which a server may use the result of an earlier search of a key for expired
-/// owners, although the key was replaced or one of its fields has expired.
+/// Time, with a margin, after which a server reads the owners of a key again, even if it did not notice that
+/// the key was replaced or that one of its fields has expired.
 const BELIEVED: Duration = Duration::from_millis(1_100);
 
 impl Stranger<'_> {
@@ -105,7 +105,7 @@ impl Stranger<'_> {
             Ok(())
         })?;
         for db in dbs {
-            // The floor was deleted too. A grant writes it again, so that tokens also grow after a failover.
+            // The floor may be deleted too. A grant writes it again, so that tokens also grow after a failover.
             self.say(cmd!["SELECT", db])?;
             self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
         }

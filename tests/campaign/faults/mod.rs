@@ -1,8 +1,8 @@
-//! Faults of servers under load, one file for each kind.
+//! Faults that happen under load, one file for each kind.
 //!
 //! Each fault states on which topologies it can happen. To add a fault, add a line to the table of its file.
-//! A suite draws each fault of the usual class that fits its topology and that the suite does not exclude. A
-//! suite must ask for faults of other classes.
+//! A suite draws from the faults of the usual class that fit its topology and that the suite does not exclude.
+//! A suite must ask for faults of other classes.
 
 mod beside;
 mod clients;
@@ -33,7 +33,7 @@ use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Wa
 use harness::random::Random;
 use harness::resp::ReceiveError;
 
-/// All faults.
+/// All faults except those of [`BESIDE`].
 pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
     let tables = [
         clients::FAULTS,
@@ -69,7 +69,7 @@ pub(crate) struct Fault {
 /// Class of a fault. A suite must ask for each class except the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Drawn by each suite with a fitting topology that does not exclude the fault.
+    /// Drawn by each suite that does not exclude the fault, if it fits the topology.
     Usual,
     /// A primary restarts without its data. Then grants may be lost even if replicas had confirmed them.
     Empty,
@@ -82,9 +82,9 @@ type On = fn(&dyn Topology) -> bool;
 
 /// The action of a fault.
 enum Act {
-    /// A fault of some servers, and their number. Repaired after a time.
+    /// A fault of the given number of servers, repaired after a time.
     Harm(Harm, usize, harms::Time),
-    /// A fault of a primary, repaired when another server has replaced it.
+    /// A fault of a primary, repaired some time after another server has replaced it.
     Replaced(Harm),
     /// An action of a stranger.
     Stranger(fn(&mut Stranger<'_>) -> Result<(), ReceiveError>),

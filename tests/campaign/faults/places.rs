@@ -16,7 +16,7 @@ const USUAL: i64 = 10_000;
 /// Number of waits that are sent; larger than the limit.
 const WAITS: usize = 1_000;
 
-/// Commands sent before their replies are read.
+/// Number of commands that are sent before their replies are read.
 const AT_ONCE: usize = 100;
 
 impl Stranger<'_> {

@@ -1,5 +1,5 @@
-//! Two failovers in a row, there and back. The first primary must not use what it remembered before it was a
-//! replica: a grant that is valid at the second failover must not end early because of it.
+//! Two failovers in a row, there and back. The first primary must not use what it knew before it became a
+//! replica: a grant that is valid at the second failover must not end early.
 
 use super::{Fault, fails_over, fault, on};
 use crate::round::{Moment, Round};

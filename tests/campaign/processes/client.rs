@@ -1,4 +1,4 @@
-//! A client process: acquires locks with the crate `kvlock`, and works while it holds them. For each lock, it
+//! A client process: acquires locks with the crate `kvlock`, and works while it holds them. For each grant, it
 //! reports the time in which it believes that it holds the lock.
 
 use super::said::{Role, Said, Tenure, now};
@@ -169,8 +169,8 @@ impl Worker {
         }
     }
 
-    /// Works while it holds the lock, for the planned time or until the lock is lost. Returns whether it was
-    /// lost, and the numbers last written to the store.
+    /// Works under the guard for the planned time, or until the lock is lost. Returns whether the lock was
+    /// lost, and the numbers last sent to the store.
     async fn work_under(&mut self, guard: &Guard, tenure: &mut Tenure) -> (bool, Option<Numbers>) {
         let end = now() + self.time_to_hold(tenure.watched);
         let mut block = self.role.block_ms > 0 && self.random.percent(50);

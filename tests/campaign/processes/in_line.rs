@@ -3,8 +3,8 @@
 //! lock when the lease ends, not earlier, and no other client may have it then.
 //!
 //! The next waiters are plain connections that only wait for the reply. A request could make the server
-//! notice the end of the lease. A token is the server's date of the grant in microseconds, so it gives the
-//! time of the grant.
+//! notice the end of the lease. A token is about the server's date of the grant in microseconds, so it gives
+//! the time of the grant.
 
 use super::process::Process;
 use super::said::{Role, now};

@@ -46,7 +46,7 @@ fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut
     }
 }
 
-/// The date of the clients jumps by an hour, a minute or a second, ahead and back.
+/// The date of the clients jumps: it is right, or wrong by a second, a minute or an hour.
 pub(super) fn dates(scene: &Scene, options: &Options, report: &Report) {
     const JUMPS_MS: [i64; 7] = [0, 1000, -1000, 60_000, -60_000, 3_600_000, -3_600_000];
     let (clock, mut random) = (Clock::new(), Random::new(options.seed.number));
@@ -71,7 +71,7 @@ pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
     for _ in 0..CLIENTS {
         scene.enter_by(&role, nice(19, &this_program()));
     }
-    // Their priority is higher than the clients' and lower than the server's.
+    // The busy processes have a higher priority than the clients, and a lower one than the server.
     let burn = |_| {
         let mut command = nice(5, Path::new("sh"));
         command.args(["-c", "while :; do :; done"]);

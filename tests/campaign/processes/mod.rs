@@ -1,9 +1,9 @@
-//! Effects of client faults on other clients' locks: client processes are killed, stopped, blocked, starved or
-//! cut off, or their dates jump.
+//! Effects of client faults on locks: client processes are killed, stopped, blocked, starved or cut off, or
+//! their dates jump.
 //!
-//! The clients are separate processes on one real server, and use the crate `kvlock`. Each client reports the
-//! times in which it believes that it holds a lock. All clients read the same clock. At the end the judge
-//! checks these beliefs.
+//! The clients are separate processes that use the crate `kvlock` with one real server. Each client reports
+//! the times in which it believes that it holds a lock. All clients read the same clock for these reports. At
+//! the end the beliefs are checked.
 
 mod client;
 mod in_line;

@@ -88,7 +88,6 @@ impl Process {
         latest.filter(|tenure| tenure.released.or(tenure.lost).is_none())
     }
 
-    /// Sends a signal to the process.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = locked(&self.child).id().try_into().expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("signal a client");

@@ -22,7 +22,7 @@ pub(super) struct Role {
     pub(super) address: String,
     /// The locks that it acquires: a random one each time.
     pub(super) keys: Vec<String>,
-    /// The lease of the locks that it holds, which is renewed.
+    /// The lease of the grants that are renewed.
     pub(super) lease_ms: u64,
     /// Percentage of grants with a shorter lease that is not renewed: the lock is held until it has
     /// expired.

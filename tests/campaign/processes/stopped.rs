@@ -1,5 +1,5 @@
-//! A holder is stopped for three times its lease while it writes to a store, and resumes after another
-//! process has written. Careful holders check their guard before each write. Careless ones continue to write
+//! A holder is stopped for three times its lease while it uses a store, and resumes after another process has
+//! used the store. Careful holders check their guard before each write. Careless ones continue to write
 //! after they have lost the lock.
 
 use super::process::{Process, SOON};
@@ -98,7 +98,7 @@ fn at_work(scene: &Scene, role: &Role, stops: u64, mut random: Random, report: &
     }
 }
 
-/// Waits until one of the two processes holds the lock and has written to the store.
+/// Waits until one of the two processes holds the lock and has read or written its counters.
 fn at_a_write<'a>(
     both: &'a [Arc<Process>; 2],
     store: &mut Counters,

@@ -8,7 +8,7 @@ use super::said::Tenure;
 use harness::{Connection, Value, cmd};
 
 /// `KEYS[1]` is the hash with a lock's counters. The arguments are a token and, for a write, the new values
-/// of both counters. Returns both values, and whether the checking counter accepted the write.
+/// of both counters. Returns both values, and whether the checking counter accepted the token.
 const STEP: &str = "\
     local token, sheet = tonumber(ARGV[1]), KEYS[1] \
     local add = function(field) redis.call('HINCRBY', sheet, field, 1) end \
@@ -25,7 +25,6 @@ const STEP: &str = "\
 /// The values of the counter that checks tokens, and of the other one.
 pub(super) type Numbers = [i64; 2];
 
-/// Both values incremented by one.
 pub(super) fn next(numbers: Numbers) -> Numbers {
     numbers.map(|number| number + 1)
 }
@@ -35,12 +34,11 @@ pub(super) fn next(numbers: Numbers) -> Numbers {
 pub(super) struct Counters(Connection);
 
 impl Counters {
-    /// Connects to the store at the given port.
     pub(super) fn open(port: u16) -> Self {
         Self(Connection::open(port).expect("the store is there"))
     }
 
-    /// Reads both counters.
+    /// Reads both counters. After that, the checking counter refuses tokens smaller than this tenure's.
     pub(super) fn read(&mut self, by: &Tenure) -> Numbers {
         let reply = self.0.call(cmd!["EVAL", STEP, 1, by.key, by.token]);
         [0, 1].map(|counter| reply[counter].integer())

@@ -1,5 +1,5 @@
-//! A lock that two primaries may grant. The primary that is about to be replaced grants it to one client, and
-//! the next primary may grant it to another client.
+//! A lock that two clients may be granted: one by the first primary, and another by the primary that the
+//! Sentinels name after a failover or a restart.
 
 use super::Seen;
 use crate::setting::Setting;
@@ -46,7 +46,7 @@ impl Stage {
         let before = site.primary();
         let stage = Self { site, setting, before, runtime: Runtime::new().expect("a runtime") };
         stage.wait_for_replicas();
-        // End the quarantine that began when the primary started.
+        // End the quarantine that may have begun when the primary started.
         observe::end_quarantine(&mut stage.site.server(before).connect());
         stage
     }
@@ -90,8 +90,8 @@ impl Stage {
     }
 }
 
-/// One lock, the guard that the first primary granted (`inside`), and the guard of the client that follows
-/// the Sentinels (`outside`).
+/// One lock, the guard that the first primary granted (`inside`), and the guard of another client, which
+/// follows the Sentinels (`outside`).
 #[derive(Debug)]
 pub(super) struct Contest {
     key: &'static str,
@@ -128,7 +128,8 @@ impl Contest {
         self.inside.get().is_some()
     }
 
-    /// Requests the lock from the replaced primary until it is granted or the try ends. The lease is renewed.
+    /// Requests the lock from the first primary until it is granted or [`give_up`](Self::give_up) is called.
+    /// The lease is renewed.
     pub(super) async fn insist(self: Arc<Self>, client: Client) {
         while !self.over.load(Ordering::SeqCst) {
             match client.lock(self.key).try_acquire().await {

@@ -1,8 +1,7 @@
-//! Failovers and restarts of a primary, with fixed steps. One client holds a lock of that primary, or
-//! requests one there, in some scripts while other clients cannot reach it. Another client follows the
-//! Sentinels.
+//! Failovers and restarts of a primary, with fixed steps. One client holds or requests locks of that primary.
+//! Another client, which follows the Sentinels, requests the same locks.
 //!
-//! Real servers and Sentinels, each server behind a proxy that can cut it off.
+//! The servers and Sentinels are real. Each server is behind a proxy that can cut it off.
 
 mod contest;
 mod steps;
@@ -13,26 +12,26 @@ use crate::setting::Setting;
 use harness::evidence::{DOUBLED, PROMISED, TRIES};
 use std::collections::BTreeSet;
 
-/// Number of tries in which two clients may both believe in holding a lock.
+/// Tries in which two clients may believe at the same time that they hold the same lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// In none: this is promised.
+    /// None: this is promised.
     Never,
-    /// In each: the script is designed for that. Failovers must be faster than a lease.
+    /// Each one: the script is designed for that. Failovers must be faster than a lease.
     Each,
-    /// In any number of tries.
+    /// Any number.
     Any,
-    /// Not run.
+    /// The script is not run with the setting.
     Untried,
 }
 
-/// The events on the servers in a try.
+/// The events on the servers in a try, and the expected results.
 #[derive(Clone, Copy)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     /// The rows of the scoreboard.
     pub(crate) evidence: &'static str,
-    /// Runs a try with a setting. The number of the try selects variants.
+    /// Runs a try with a setting. The number of the try may select a variant.
     act: fn(Setting, u64) -> Seen,
     /// Expected overlaps, for each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
@@ -45,8 +44,8 @@ pub(crate) struct Script {
 
 use Expected::{Any, Each, Never, Untried};
 
-/// The columns are those of [`Setting::ALL`]: nothing, `min_replicas`, `all_replicas`,
-/// `min-replicas-to-write`, quarantine.
+/// The columns of `expected` and `granted` are those of [`Setting::ALL`]: no safeguard, `min_replicas`,
+/// `all_replicas`, `min-replicas-to-write`, quarantine.
 pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "lost-link",
@@ -109,14 +108,13 @@ pub(crate) const ALL: [Script; 7] = [
 /// Result of one try.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Whether two clients believed at the same time that they held a lock.
+    /// Whether two clients believed at the same time that they held the same lock.
     doubled: bool,
     /// Number of locks that the old primary granted.
     granted: u64,
-    /// Number of grants that a client received and the servers lost, although the client had not released the
-    /// lock.
+    /// Number of grants that were lost, although the client had not released the lock.
     lost: u64,
-    /// Tokens that were not larger than an earlier one.
+    /// Number of tokens that were not larger than an earlier one.
     tokens_back: u64,
     /// An additional remark.
     note: Option<String>,
@@ -145,7 +143,7 @@ impl Script {
         let [lost, tokens_back] = [count(|one| one.lost), count(|one| one.tokens_back)];
         let notes: BTreeSet<&str> = tries.iter().filter_map(|one| one.note.as_deref()).collect();
         let tries = tries.len() as u64;
-        // A try without grants tests nothing, so it shows no overlap.
+        // A try in which the old primary grants nothing cannot show an overlap.
         let g = self.granted[setting as usize];
         let l = if setting == Setting::Default { self.lost } else { 0 };
         report.add(TRIES, tries);

@@ -1,5 +1,5 @@
-//! The steps of a try. In some tries, grants are lost with their primary, because the promoted replica does
-//! not have them. In others, two servers act as primary, with clients at each, or a killed primary restarts
+//! The steps of each script. In some scripts, grants are lost with their primary, because the promoted replica
+//! does not have them. In others, two servers act as primary, each with a client, or a killed primary restarts
 //! at once. In one, the clocks of the servers differ by five seconds at a failover.
 
 use super::Seen;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest partition. It ends earlier if the clients outside are granted their locks.
+/// Longest wait for the grants of the next primary, before the old one is reconnected or resumed.
 const APART: Duration = Duration::from_secs(40);
 
-/// Difference between the clocks.
+/// Difference between the clocks of the first primary and its replicas.
 const CLOCKS_MS: i64 = 5000;
 
-/// The replicas are cut off from the primary, which grants one more lock and is killed.
+/// The replicas are cut off from the primary. Then a client requests a lock, and the primary is killed.
 pub(super) fn lost_link(setting: Setting, _number: u64) -> Seen {
     forgotten(setting, |stage| stage.site.proxy(stage.before).cut())
 }
@@ -85,8 +85,8 @@ fn comes_back(setting: Setting, options: Options) -> Seen {
     Seen { lost: is_lost.into(), note, ..stage.end(&[lock]) }
 }
 
-/// Pauses the primary until another has replaced it, then resumes it. One client keeps sending requests to
-/// that primary. The last request waits there until the primary resumes.
+/// Pauses the primary, and resumes it after another has replaced it. A client's request to the paused primary
+/// waits there until the primary resumes.
 pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
     let signal = |stage: &Stage, signal| stage.site.server(stage.before).signal(signal);
     apart(&["k"], setting, |it| signal(it, Signal::SIGSTOP), |it| signal(it, Signal::SIGCONT))
@@ -129,7 +129,7 @@ fn apart(
     stage.end(&locks)
 }
 
-/// Waits until all clients outside have their locks, at most for the longest partition.
+/// Waits until the client that follows the Sentinels has been granted all locks, for at most [`APART`].
 fn wait_for(locks: &[Arc<Contest>]) {
     let end = Instant::now() + APART;
     while locks.iter().any(|lock| lock.outside.get().is_none()) && Instant::now() < end {
@@ -137,8 +137,8 @@ fn wait_for(locks: &[Arc<Contest>]) {
     }
 }
 
-/// A client holds one lock with a lease that is not renewed, and another that is renewed. The clock of the
-/// next primary is ahead in one try and behind in the next.
+/// A client holds two locks, and renews only one of the leases. The clock of the next primary is ahead in one try
+/// and behind in the next.
 pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
     let ahead = if number.is_multiple_of(2) { CLOCKS_MS } else { -CLOCKS_MS };
     let clock = Clock::new();

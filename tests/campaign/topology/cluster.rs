@@ -1,4 +1,4 @@
-//! A cluster of three masters with a replica each. Some of the locks are in slots that move.
+//! A cluster of three masters with a replica each. Some of the locks are in slots that a fault moves.
 
 use super::{Topology, kept, longest};
 use crate::round::Moment;

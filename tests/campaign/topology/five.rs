@@ -1,5 +1,5 @@
-//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. They store
-//! nothing on disk: a killed server restarts empty.
+//! Five independent servers, each with a proxy and a clock, and locks on a quorum of them. The servers
+//! store nothing on disk: a killed server restarts empty.
 
 use super::Topology;
 use super::single::Behind;
@@ -23,7 +23,7 @@ const QUARANTINE_MS: u64 = 3500;
 /// How far the clocks are ahead, in milliseconds, in the topology with differing clocks.
 const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 
-/// Longest wait for one server.
+/// Longest time that a quorum waits for one server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Five {
@@ -98,7 +98,7 @@ impl Topology for Five {
         &random.pick(&self.nodes).server
     }
 
-    /// Restarts a killed server, with its normal clock.
+    /// Restarts the server with its normal clock.
     fn restart(&self, server: &Server) {
         self.set_clock(self.number_of(server), 0);
         server.restart();

@@ -34,10 +34,10 @@ pub(crate) trait Topology: Any + Sync {
     /// All servers.
     fn servers(&self) -> Vec<&Server>;
 
-    /// The ways in which the workload acquires locks, each with its own connections.
+    /// The ways in which the workload reaches the servers, each with its own connections.
     fn ways(&self, runtime: &Runtime) -> Vec<Way>;
 
-    /// The locks of a round.
+    /// The keys of a round.
     fn keys(&self, round: u64) -> Vec<String> {
         (0..6).map(|number| format!("r{round}-k{number}")).collect()
     }
@@ -48,7 +48,7 @@ pub(crate) trait Topology: Any + Sync {
     /// The primary of some lock.
     fn primary(&self, random: &mut Random) -> &Server;
 
-    /// The replicas; empty if no server has one.
+    /// The replicas that faults may stop; empty if there are none.
     fn replicas(&self) -> Vec<&Server> {
         Vec::new()
     }
@@ -71,7 +71,7 @@ pub(crate) trait Topology: Any + Sync {
     /// Waits until the servers have recovered.
     fn recover(&self) {}
 
-    /// Restarts a killed server.
+    /// Restarts a server, which may have been killed before.
     fn restart(&self, server: &Server) {
         server.restart();
     }
@@ -93,7 +93,7 @@ pub(crate) trait Topology: Any + Sync {
     }
 
     /// Returns a function that waits until another server has replaced that primary. Call the method before
-    /// the fault, and the function after it. `None` in a topology that does not fail over.
+    /// the fault, and the function after it. `None` in a topology that does not fail over by itself.
     fn replacement<'a>(&'a self, _primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
         None
     }
@@ -110,7 +110,7 @@ pub(crate) trait Topology: Any + Sync {
     /// Makes another server the primary on demand, where there is another.
     fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
 
-    /// The figure at the end of all rounds, if it is not the usual one.
+    /// The figure at the end of all rounds; `None` selects the usual one.
     fn sum_up(&self, _report: &Report) -> Option<String> {
         None
     }

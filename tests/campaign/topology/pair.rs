@@ -1,4 +1,4 @@
-//! A primary and its replica. The clients use one address, which always leads to the primary.
+//! A primary and its replica. The clients use one address: a proxy that leads to the primary.
 
 use super::{Topology, kept, longest};
 use crate::round::Moment;
@@ -40,7 +40,8 @@ impl Pair {
         Box::new(Self { keeps_data: false, ..pair })
     }
 
-    /// A pair whose servers start with these options. A quarantine needs longer leases than the given ones.
+    /// A pair whose servers start with the options that `how` returns. With a quarantine, longer leases replace
+    /// the given ones.
     pub(super) fn with(
         setting: Setting,
         leases_ms: &'static [u64],

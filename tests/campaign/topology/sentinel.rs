@@ -122,7 +122,7 @@ impl Topology for Watched {
     }
 
     fn apart(&self) -> Duration {
-        // The quarantine covers this time and no more.
+        // A quarantine may not cover a longer time.
         Duration::from_millis(if self.setting == Setting::Quarantine { 1500 } else { 3000 })
     }
 

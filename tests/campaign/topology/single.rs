@@ -14,10 +14,10 @@ use tokio::runtime::Runtime;
 
 const LEASES_MS: [u64; 4] = [100, 300, 1000, 3000];
 
-/// A name with two addresses: the first one never answers, the second one leads to the proxy.
+/// URL of a host with two addresses: the first one never answers, the second one leads to the proxy.
 const NAME: &str = "redis://locks.test/";
 
-/// A server behind a proxy, with a clock that tests set.
+/// A server behind a proxy, with a clock that faults set.
 pub(crate) struct Behind {
     pub(crate) server: Server,
     pub(crate) proxy: Proxy,

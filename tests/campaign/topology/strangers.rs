@@ -1,5 +1,5 @@
-//! A primary and its replica, with strangers: clients that use any command on keys and other clients.
-//! Clients ask both servers for their role.
+//! A primary and its replica, with strangers: clients that interfere with the locks and with other clients.
+//! Clients find the primary by asking the servers for their roles.
 
 use super::{Pair, Topology};
 use crate::faults::settle;
@@ -26,7 +26,7 @@ const WAYS: usize = 5;
 /// The user of the load. Strangers can delete it, which closes all its connections.
 pub(crate) const GUEST: &str = "guest";
 
-/// Fields that must be zero when all clients have disconnected.
+/// Fields of `INFO` that must be zero when all clients have disconnected.
 const LEFT: [&str; 5] = [
     "kvlock_sessions",
     "kvlock_session_waits",
@@ -101,8 +101,8 @@ impl Strangers {
     }
 
     /// Difference between the data of the primary and the replica. No client may write during the comparison.
-    /// Unless writes are paused, the primary may delete an expired key during the comparison, which then
-    /// counts as a difference.
+    /// Unless writes are paused, the primary may delete an expired key during the comparison, which may then
+    /// count as a difference.
     pub(crate) fn difference(&self) -> Option<String> {
         let (primary, replica) = self.roles();
         observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
@@ -138,7 +138,7 @@ impl Topology for Strangers {
         self.pair.recover();
     }
 
-    /// State that is left after all clients have stopped using these locks.
+    /// Releases all locks by force, and returns the state that is left after all clients have disconnected.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let mut left = Vec::new();
         let mut primary = self.pair.roles().0.connect();
@@ -191,7 +191,7 @@ fn permits_are_out(server: &mut Connection, key: &str) -> Option<String> {
     Some(format!("the permits of {key} do not come back: {info}"))
 }
 
-/// A folder on a file system in memory, if there is one. A slow disk would look like a slow server.
+/// A temporary folder, on a file system in memory if possible: a slow disk would look like a slow server.
 fn in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

@@ -112,7 +112,7 @@ impl Target {
         Ok(())
     }
 
-    /// Checks that a lock is handed from one client to another.
+    /// Checks that a lock is handed from one client to another, and that the module is idle while one waits.
     fn works(&self, admin: &mut Connection) -> Result<(), String> {
         let mut other = self.server.connect();
         let got = admin.call(cmd!["LOCK.ACQUIRE", "k1", "ann", 60_000]);
@@ -162,7 +162,7 @@ impl Topology for Target {
         self.settle().err().into_iter().collect()
     }
 
-    /// The numbers of executed commands, from the server's counters.
+    /// The numbers of executed commands, and the memory in use.
     fn sum_up(&self, report: &Report) -> Option<String> {
         let info = self.server.connect().run("INFO commandstats").text();
         let (mut all, mut of_ours, mut different) = (0, 0, 0);

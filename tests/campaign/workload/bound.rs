@@ -34,7 +34,7 @@ async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
     });
 }
 
-/// A client that holds a lock for the given time, then ends with all its tasks, without a release.
+/// Holds a lock with a new client for the given time. Then ends all tasks of the client without a release.
 fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = match runtime.block_on(again.connect()) {

@@ -1,5 +1,5 @@
-//! A lock that a client acquires while its server grants alone, and that another client acquires at the next
-//! server. If the grant was lost and the first client still believes in it, the judge finds an overlap.
+//! A lock that a client requests from a master whose replica is cut off, and that another client requests from
+//! the next master. If the grant was lost and the first client still believes in it, the judge finds an overlap.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
@@ -36,12 +36,12 @@ impl<'a> Contested<'a> {
         First(self.acquire(&self.ways[0], "first", WITHIN))
     }
 
-    /// Tries to acquire the lock for another client, for as long as the first lease lasts. Then both release.
+    /// Tries to acquire the lock for another client, for at most the time of a lease. Then both release it.
     pub(crate) fn acquire_next(self, first: First) {
         let next = self.acquire(&self.ways[1], "next", self.lease);
         if let First(Some((held, call))) = first {
             if held.is_lost() {
-                // It is unknown when the client noticed, so its belief is not judged.
+                // It is unknown when the client noticed the loss, so its belief is not judged.
                 self.round.recorder.believed(call, Duration::ZERO);
             }
             self.release("first", held);

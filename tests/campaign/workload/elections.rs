@@ -20,7 +20,7 @@ pub(crate) const ELECTIONS: Work =
     Work { name: "elections", tasks: Tasks::Turns(|turn| Box::pin(lead_or_observe(turn))) };
 
 async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
-    // Tasks are dealt to the ways in turn. No number of ways is a multiple of seven, so the observers are on
+    // Tasks are assigned to the ways in turn. No number of ways is a multiple of seven, so the observers are on
     // different ways.
     if number % (ONE_OF + 1) != 0 {
         return take_turn(round, way, owner, random, |_| Sort::Leader).await;

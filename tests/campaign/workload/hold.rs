@@ -1,6 +1,6 @@
 //! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. The holder of an exclusive
-//! lock writes to a store while it believes in its hold. Sometimes it also writes after it has released or
-//! lost the lock.
+//! lock writes to a store while it believes that it holds the lock. Sometimes it also writes after it has
+//! released or lost the lock.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
@@ -94,7 +94,6 @@ impl Task<'_> {
             Ok(None) => {
                 round.recorder.answered(call, Outcome::Refused);
                 if timeout.is_none() {
-                    // Pause before the next request.
                     sleep(ms(random.below(10))).await;
                 }
             }
@@ -169,8 +168,8 @@ impl Task<'_> {
             self.release(held, &tenure, random.percent(80)).await;
         } else {
             self.is_lost(&tenure, term.watched);
-            // A dropped guard releases the lock that the server may still have, so this release is recorded
-            // as unknown.
+            // The server may not have ended the hold yet, and the drop releases it. The outcome of this release
+            // is unknown.
             let call = round.recorder.sent(key, &self.owner, self.sort.release());
             round.recorder.answered(call, Outcome::Unknown);
             drop(held);
@@ -218,7 +217,7 @@ impl Task<'_> {
         match written {
             Written::Accepted => notes.add("writes", 1),
             Written::Stale(what) => self.is_stale(tenure, &what),
-            // The lock was lost just now, and another owner has it.
+            // The lock was lost just now, and another owner has written.
             Written::Refused if held.is_lost() => {}
             Written::Refused => {
                 let Tenure { key, writer, until, .. } = tenure;

@@ -52,7 +52,8 @@ enum Tasks {
     Hold(fn(&mut Random) -> Sort),
     /// Turns in sequence, each with a new owner.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
-    /// The task with the given number, on a separate thread; it counts its turns in [`Round::turns`].
+    /// All work of a task, on a separate thread. The function gets the task's number, and counts its turns in
+    /// [`Round::turns`].
     Thread(fn(&Arc<Round>, Way, usize, Random)),
 }
 
@@ -92,7 +93,7 @@ impl Work {
         }
     }
 
-    /// The task with the given number.
+    /// Does the work of the task with the given number, until the round is over.
     pub(crate) async fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) {
         if let Tasks::Thread(work) = self.tasks {
             let thread = spawn_blocking(move || work(&round, way, number, random));
@@ -116,7 +117,7 @@ impl Work {
     }
 }
 
-/// A way to acquire locks.
+/// A way to reach the servers.
 #[derive(Clone)]
 pub(crate) enum Way {
     One(Client, Box<Again>),
@@ -175,8 +176,7 @@ impl Sort {
         (self == Self::Bound).then_some(BOUND_LEASE)
     }
 
-    /// Whether holds of this kind are always renewed or kept by heartbeats, and never left to expire on
-    /// purpose.
+    /// Whether holds of this kind are always renewed or kept by heartbeats.
     fn is_watched(self) -> bool {
         matches!(self, Self::Bound | Self::Leader)
     }
@@ -210,7 +210,7 @@ pub(crate) enum Held {
     Leads(Leadership),
 }
 
-/// The wanted kind and duration of a hold.
+/// The requested kind and lease of a hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     pub(crate) sort: Sort,
@@ -258,7 +258,7 @@ impl Way {
         }
     }
 
-    /// Waits until all background work is done.
+    /// Waits until all background work of the clients is done.
     pub(crate) async fn settled(&self) {
         match self {
             Self::One(client, _) => client.settled().await,

@@ -1,5 +1,5 @@
-//! Results that one client computes for all. Checks that each value was made by successful work,
-//! and that no client waits for long without a fault.
+//! Results that one client computes for all. Each value that a client finds must come from successful work, and
+//! no client may wait too long without a fault.
 
 use super::{Tasks, Turn, Work};
 use crate::notes::{Seen, Shown};
@@ -18,7 +18,7 @@ const EFFECT: Duration = Duration::from_secs(3);
 pub(crate) const RESULTS: Work =
     Work { name: "results", tasks: Tasks::Turns(|turn| Box::pin(turn.want_result())) };
 
-/// Why there is no result: the work failed on purpose, or the client failed.
+/// Error of a turn: the work failed on purpose, or the client failed.
 #[derive(Debug)]
 enum Failed {
     Work,
@@ -32,7 +32,8 @@ impl From<Error> for Failed {
 }
 
 impl Turn<'_> {
-    /// Gets a result, and computes it if no other client does. The value is the name of the turn's owner.
+    /// Finds a result, or computes it if no other client does. The value is the name of the owner that computes
+    /// it.
     async fn want_result(self) {
         let Self { round, way, owner, random, .. } = self;
         let (recorder, notes) = (&round.recorder, &round.notes);
@@ -56,7 +57,7 @@ impl Turn<'_> {
                     recorder.believed(call, recorder.now() + guard.lease_left());
                     sleep(Duration::from_millis(2)).await;
                 }
-                // Recorded before it is stored, because other tasks may read it at once.
+                // Recorded before the value is stored, because other tasks may read it at once.
                 notes.show(&key, &owner, if fails { Shown::Failed } else { Shown::Made });
                 release = Some(recorder.sent(&lock, &owner, Request::Release));
                 if fails { Err(Failed::Work) } else { Ok(owner.clone()) }
@@ -95,7 +96,7 @@ impl Turn<'_> {
     }
 }
 
-/// Values that no successful work has made, and clients that waited too long without a fault.
+/// Values that were found but not made by successful work, and calls that waited too long without a fault.
 pub(crate) fn wrong_results(seen: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     for ((key, value), shown) in &seen.results {

@@ -1,16 +1,16 @@
-//! Sets of locks that are acquired all or none, named in any order. Some sets are a single lock. Each lock of
-//! a set is judged like a single lock.
+//! Sets of locks, each acquired as a whole or not at all. A set names its locks in any order. Some sets are a
+//! single lock. Each lock of a set is judged like a single lock.
 
 use super::{Tasks, Turn, Work};
 use harness::history::{CallId, Outcome, Request};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Suffixes of the names of locks that sets consist of. The prefix is the round's key. A key that begins with
-/// a hash tag keeps this tag. Otherwise the whole key becomes the tag.
+/// Suffixes of the names of the locks. The prefix is a key of the round. If this key does not begin with a hash
+/// tag, the whole key becomes the tag.
 const BESIDE: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Returns the names of the locks for a key of the round. All are in one slot, that of the key.
+/// Returns the names of the locks for a key of the round. All are in the slot of the key.
 fn names(key: &str) -> [String; 4] {
     let tagged = if key.starts_with('{') { key.to_owned() } else { format!("{{{key}}}") };
     BESIDE.map(|name| format!("{tagged}:{name}"))

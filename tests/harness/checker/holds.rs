@@ -1,8 +1,8 @@
 //! Groups the calls on one key into holds. A hold lasts from a grant until something ends it.
 //!
 //! Permits of a semaphore are like shares of a lock that is never held exclusively. All their holds have the
-//! token 0. After a reply, the owner certainly has the number of permits in it, until it may have released or
-//! lost some.
+//! token 0. After a reply, the owner certainly has the number of permits in that reply, until the owner may
+//! have released or lost some.
 
 use super::{Limits, Report, Rule};
 use crate::history::{Call, Outcome, Request};
@@ -30,8 +30,8 @@ pub(super) struct Hold<'a> {
     pub grant: &'a Call,
     /// Time of the reply to that call.
     pub granted: Duration,
-    /// Numbers of units of the lock or the semaphore that the owner certainly has, each after the time from
-    /// which it applies.
+    /// Numbers of units of the lock or the semaphore that the owner certainly has, each with the time from
+    /// which the number applies.
     pub units: Vec<(Duration, u64)>,
     /// Re-entries and renewals after the grant, in order of sending. A renewal may have an unknown outcome.
     pub sets: Vec<Touch<'a>>,
@@ -184,10 +184,10 @@ pub(super) fn holds<'a>(
     holds.into_values().collect()
 }
 
-/// For each hold, a later one, if there is any.
+/// For each hold, a later hold, if there is any.
 pub(super) type Later<'h, 'a> = Vec<Option<&'h Hold<'a>>>;
 
-/// For each hold, the hold with a larger token whose grant was answered first.
+/// Returns for each hold the hold with a larger token whose grant was answered first.
 pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a> {
     let mut first: Option<&Hold<'a>> = None;
     let mut result = Vec::with_capacity(holds.len());
@@ -205,8 +205,8 @@ pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a
 #[derive(Default)]
 struct Owner<'a> {
     hold: Option<Id<'a>>,
-    /// The owner's number of holds. `None` before the first grant, and after a call that ended the hold or
-    /// may have.
+    /// The owner's number of holds of a lock. `None` before the first grant, and after a release that ended
+    /// the hold or may have.
     count: Option<u64>,
     /// Whether an acquire had an unknown outcome. Then later calls may apply to a hold that no reply has
     /// shown, and are checked less. So a client should continue under the name of another owner.

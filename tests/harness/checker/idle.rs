@@ -2,8 +2,8 @@
 //! share it. Also finds requests that were refused although the lock was free.
 //!
 //! Each hold, also one that a request with an unknown outcome may have got, is assumed to end as late as the
-//! calls allow. For waiters, a hold begins with the reply to its grant, so a late reply counts as time in
-//! which the lock was free. For refusals, it begins when the request was sent.
+//! calls allow. For waiters, a granted hold begins with the reply, so a late reply counts as time in which the
+//! lock was free. For refusals, a hold begins when its request was sent.
 
 use super::holds::{Hold, Later, Span, answered, is_unknown, lease};
 use super::{Limits, Report, Rule};
@@ -15,8 +15,8 @@ use std::time::Duration;
 /// listening process, and more on a busy machine.
 const LEFT_FREE: Duration = Duration::from_millis(50);
 
-/// Reports requests that were queued for long while the lock was free. Reports requests to share that were
-/// queued for long while no owner held the lock exclusively, and no exclusive request was in flight. Also
+/// Reports requests that were queued for too long while the lock was free. Reports requests to share that were
+/// queued for too long while no owner held the lock exclusively, and no exclusive request was in flight. Also
 /// reports wrong refusals: see [`check_tries`].
 pub(super) fn check(
     calls: &[&Call],
@@ -80,8 +80,8 @@ fn check_waiting(
     }
 }
 
-/// Reports requests without a wait that were refused although nothing was `taken`, and no other call can have
-/// had an effect then. Other refused requests without a wait have no effect.
+/// Reports requests without a wait that were refused outside the spans in `taken`, at a time when no other
+/// call can have had an effect. Refused requests without a wait count as calls without an effect.
 fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &mut Report<'_>) {
     for call in calls {
         let until = match call.answer {

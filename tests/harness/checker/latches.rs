@@ -20,7 +20,7 @@ fn is_done(call: &Call) -> bool {
     matches!(call.answer, Some((_, Outcome::Done)))
 }
 
-/// No waiter is released before the latch's whole count has been counted.
+/// Reports each waiter that was released before enough participants had counted the latch down.
 fn check_not_before(calls: &[&Call], report: &mut Report<'_>) {
     let mut sets: Vec<(&Call, u64)> = calls
         .iter()
@@ -52,7 +52,7 @@ fn check_not_before(calls: &[&Call], report: &mut Report<'_>) {
     }
 }
 
-/// Waiters that are queued when the latch opens are released soon.
+/// Reports each waiter that was queued when the latch opened, and was not released soon.
 fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     let opened = |call: &&&Call| {
         call.request == Request::CountDown
@@ -69,8 +69,7 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
         let at = answered(opening);
         let timed_out = matches!(wait.answer, Some((_, Outcome::Refused)))
             && at + limits.slack < wait.sent + *timeout;
-        // The reply of a session that has ended may be missing, so the time at which the client gave up
-        // proves nothing.
+        // If the outcome is unknown, `told` is the time at which the client gave up, which proves nothing.
         let is_late = wait.answer.is_none_or(|(told, outcome)| {
             outcome != Outcome::Unknown && told > at.saturating_add(limits.prompt)
         });
@@ -80,8 +79,8 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     }
 }
 
-/// Each participant counts by one: the first replies to two participants of one latch never have the same
-/// number.
+/// Checks that each participant counts by one: the first replies to two participants of one latch never have
+/// the same number.
 fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut told: BTreeMap<u64, &Call> = BTreeMap::new();
@@ -100,7 +99,7 @@ fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
             continue;
         };
         if let Some(other) = told.insert(left, call) {
-            // The call that was sent first may have counted last: it was sent again after a cut.
+            // The call that was sent first may have counted last.
             let until = at.max(answered(other));
             let between = |(sent, end): &(Duration, Duration)| *end >= other.sent && *sent <= until;
             if !begins.iter().any(between) {

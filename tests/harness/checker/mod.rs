@@ -3,8 +3,8 @@
 //! The checker knows only the calls. It reports a violation only if no order of execution explains the calls.
 //! It assumes that a call takes effect at one moment between its sending and its reply. A lease does not end
 //! before its length has passed since the *sending* of the call that set it. A call with an unknown outcome
-//! may have taken effect or not. So the checker reports nothing for a correct server, even if the machine
-//! delays the threads of a test. Only the limits of promptness depend on the machine, and the test sets them.
+//! may have taken effect or not. So if the machine delays the threads of a test, the checker reports nothing
+//! for a correct server. Only the limits of promptness depend on the machine, and the test sets them.
 //!
 //! | rule | meaning |
 //! |---|---|
@@ -75,10 +75,10 @@ impl fmt::Display for Violation {
 /// Tolerance for clocks, and the required speed of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time by which a lease may end earlier than the calls show: the server counts whole milliseconds of
-    /// a clock that it reads once per turn of its event loop.
+    /// Tolerance for the ends of leases and timeouts: the server counts whole milliseconds of a clock that it
+    /// reads once per turn of its event loop.
     pub slack: Duration,
-    /// Longest delay of a reply after a lock became free or a timeout passed.
+    /// Longest delay of a reply after a lock became free, a latch opened or a timeout passed.
     pub prompt: Duration,
 }
 
@@ -114,7 +114,7 @@ pub fn check(calls: &[Call], limits: &Limits) -> Vec<Violation> {
     violations
 }
 
-/// Panics with all violations, if there are any.
+/// Panics if there are violations, and shows the first 20.
 pub fn assert_correct(calls: &[Call], limits: &Limits) {
     let violations = check(calls, limits);
     let text: Vec<String> = violations.iter().take(20).map(Violation::to_string).collect();

@@ -25,20 +25,20 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
     }
 }
 
-/// If a wait was seen in the queue, no request that is sent later is granted first, even if it wants fewer
-/// permits. A wait that was away may be overtaken.
+/// Reports each wait that was overtaken: after the wait was queued, a request was sent and granted first, even
+/// if that request wants fewer permits. A wait whose session was away may be overtaken.
 pub(super) fn check_fifo(
     calls: &[&Call],
     holds: &[Hold<'_>],
     limits: &Limits,
     report: &mut Report<'_>,
 ) {
-    // A re-entry keeps its old place, and a client that does not use the queue may overtake.
+    // An owner that may have the lock already, and a client that does not use the queue, may overtake.
     let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
     let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
-    // For each grant: the grants with the smallest token and with the earliest reply, among those requested
-    // at this time or later.
+    // For each grant: the grant with the smallest token, and the one with the earliest reply, among this grant
+    // and all that were requested later.
     let lowest = best_from(&grants, |hold| hold.token);
     let earliest = best_from(&grants, |hold| hold.granted);
     for call in calls {

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// Longest wait for a reply, if the caller does not pass a time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why there is no reply.
+/// Reason why no reply was received.
 #[derive(Debug)]
 pub enum ReceiveError {
     /// The reply did not arrive in time, or only a part of it. The rest may still arrive.
     Timeout,
     /// The server has closed the connection, or reset it.
     Closed,
-    /// What arrived is not RESP.
+    /// The bytes that arrived are no valid reply in the connection's protocol.
     Malformed(String),
 }
 
@@ -63,17 +63,17 @@ impl Connection {
         assert!(!reply.is_error(), "HELLO {protocol}: {reply}");
     }
 
-    /// Parses all further replies in that protocol, 2 or 3, without sending `HELLO`.
+    /// Parses all further replies in the given protocol, 2 or 3, without sending `HELLO`.
     pub fn expect_protocol(&mut self, protocol: u8) {
         self.protocol = protocol;
     }
 
-    /// Sends a command, as `cmd!` makes it, and does not wait.
+    /// Sends a command, as `cmd!` makes it, without waiting for the reply.
     pub fn send(&mut self, command: impl AsRef<[Vec<u8>]>) {
         self.send_raw(&encode(command.as_ref()));
     }
 
-    /// Sends commands in one packet, and does not wait.
+    /// Sends commands in one write, without waiting for the replies.
     pub fn send_all(&mut self, commands: &[Vec<Vec<u8>>]) {
         let bytes: Vec<u8> = commands.iter().flat_map(|command| encode(command)).collect();
         self.send_raw(&bytes);
@@ -151,15 +151,15 @@ impl Connection {
         self.run("CLIENT ID").integer()
     }
 
-    /// Whether a reply has arrived that was not received.
+    /// Whether bytes have arrived that no call has returned yet.
     pub fn has_unread(&mut self) -> bool {
         !self.received.is_empty() || self.peek().is_ok_and(|length| length > 0)
     }
 
-    /// Closes the connection in order (FIN).
+    /// Closes the connection (FIN).
     pub fn close(self) {}
 
-    /// Resets the connection (RST), as a crashed host or a firewall would.
+    /// Resets the connection (RST).
     pub fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("SO_LINGER");
     }

@@ -1,4 +1,4 @@
-//! A small synchronous client that shows every byte of RESP2 and RESP3.
+//! A small, strict, synchronous client for RESP2 and RESP3.
 //!
 //! It does not use redis-rs, because it has to be strict where redis-rs is lenient: a stray CR or LF in an
 //! error line fails the test. It can also send bytes that are no command, and stop in the middle of a
@@ -49,7 +49,7 @@ impl<T: Argument + ?Sized> Argument for &T {
     }
 }
 
-/// A command out of text, bytes and numbers: `cmd!["LOCK.RENEW", key, b"\xff", 1000]`.
+/// Makes a command from text, bytes and numbers: `cmd!["LOCK.RENEW", key, b"\xff", 1000]`.
 #[macro_export]
 macro_rules! cmd {
     ($($argument:expr),+ $(,)?) => {

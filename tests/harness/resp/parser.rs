@@ -1,10 +1,10 @@
-//! A strict parser. It rejects a stray CR or LF, numbers in an unusual form, and types of the other protocol.
-//! It does not know attributes and long errors of RESP3.
+//! A strict parser. It rejects a stray CR or LF in a line, `+` before an integer, and types of the other
+//! protocol. It does not know the attributes and long errors of RESP3.
 
 use super::value::Value;
 use std::fmt;
 
-/// Bytes that are no RESP, and why.
+/// A description of bytes that are no valid reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 

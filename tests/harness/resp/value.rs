@@ -63,7 +63,7 @@ impl Value {
         }
     }
 
-    /// The bytes of a string of any type. Any other reply fails the test.
+    /// The bytes of a string of any type, or the digits of a big number. Any other reply fails the test.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Bulk(bytes) | Self::Verbatim(bytes) => bytes,

@@ -59,14 +59,14 @@
 //! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be
 //! equal. `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
 //! `{900..1000}` a number in that range, and `{...}` anything. `{hex s}` is the name of a session, a node or
-//! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. Braces
-//! in the middle of a word have no meaning. In a command these names are replaced by their values. So are
-//! `{port}`, `{replica}`, `{away}` and the like, the servers' ports, and `{module}` and `{provoke}`, the
-//! files of the module and of the build that panics on request. `{1000 x}` is a word of 1000 letters, and
-//! `{1000 words}` are 1000 words.
+//! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. In the
+//! middle of a word, braces around an unknown name are text, except after the `t` of a stored token. In a
+//! command, known names are replaced by their values. So are `{port}`, `{replica}`, `{away}` and the like, the
+//! servers' ports, and `{module}` and `{provoke}`, the files of the module and of the build that panics on
+//! request. `{1000 x}` is a word of 1000 letters, and `{1000 words}` are 1000 words.
 //!
 //! At the end the server must be alive, no client blocked, and no data unread on any connection. Without
-//! `provoke`, the server must also be unharmed.
+//! `provoke`, all servers must also be unharmed.
 
 mod parse;
 mod pattern;
@@ -86,8 +86,8 @@ use crate::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// Plays the file on servers of the given kind with the module, in the protocols that it names. If a reply
-/// differs, panics with the place and the difference.
+/// Plays the file on servers of the given kind with the module, in the protocols that the file names. If a
+/// reply differs, panics with the place and the difference.
 pub fn run_file(path: &Path, kind: &Kind) {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     for scene in 0..Transcript::count(&text) {
@@ -161,8 +161,8 @@ fn options(transcript: &Transcript, plain: &Options) -> Options {
     if transcript.has("provoke") { options.provoke() } else { options }
 }
 
-/// Checks that the server has reported no internal error. Checks nothing for the build that panics on
-/// request.
+/// Checks that the server is alive and has reported no internal error. Checks nothing for the build that
+/// panics on request.
 fn check_the_end(transcript: &Transcript, server: &Server) {
     if transcript.has("provoke") {
         return;

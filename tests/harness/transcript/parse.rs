@@ -30,12 +30,12 @@ pub struct Transcript {
     more_at: usize,
 }
 
-/// An action of a client, a message to a client, or an action on the server.
+/// An action of a client, a message to a client, an action on a server, or the start of a repetition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
     /// Number of its line, counted from 0.
     pub line: usize,
-    /// That line, with all names replaced.
+    /// That line, with its `$` names replaced.
     pub shown: String,
     /// Empty for steps without a client.
     pub client: String,
@@ -45,7 +45,7 @@ pub(super) struct Step {
     pub word: String,
     /// The command, or the arguments of that word.
     pub text: String,
-    /// The lines of the reply, without their indentation.
+    /// The lines of the expected reply. For a message, they are without the indentation by `b< `.
     pub expected: Vec<String>,
 }
 
@@ -53,10 +53,10 @@ pub(super) struct Step {
 type Row = Vec<(String, String)>;
 
 impl Transcript {
-    /// Reads a transcript, or its first scene. Messages call it `name`.
+    /// Reads a transcript, or its first scene. Error messages contain `name`.
     ///
     /// # Errors
-    /// If a line has none of the known forms.
+    /// If a line is not valid, or a block has no end.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         Self::scene(name, text, 0)
     }
@@ -86,7 +86,7 @@ impl Transcript {
         Ok(scene)
     }
 
-    /// Whether the transcript asks for that: `replica`, `provoke`, ….
+    /// Whether the transcript has that directive: `replica`, `provoke`, ….
     pub(super) fn has(&self, word: &str) -> bool {
         self.with.contains(word) || self.steps.iter().any(|step| step.word == word)
     }
@@ -253,8 +253,8 @@ impl Transcript {
     }
 
     /// `line k alice bob`: alice has the lock, and bob waits for it. `served k bob carol`: only bob has the
-    /// lock, and after its release only carol. A client is named by the first letter of its owner, and a
-    /// token by its key.
+    /// lock, and after its release only carol. Client `a` acquires and releases. The client of a waiter is
+    /// named by the first letter of its owner, and a token by its key and a number.
     fn in_line(&mut self, number: usize, word: &str, text: &str) -> Result<(), String> {
         let mut owners = text.split(' ');
         let key = owners.next().unwrap_or_default();
@@ -320,7 +320,7 @@ fn addressed(line: &str) -> Option<(&str, &'static str, &str)> {
 mod tests {
     use super::*;
 
-    /// Each step as mark, word, text and expected reply.
+    /// Each step as client, mark, word, text and expected reply.
     fn steps(text: &str, scene: usize) -> Vec<String> {
         let steps = Transcript::scene("t", text, scene).unwrap().steps;
         let shown = |it: &Step| {

@@ -6,15 +6,15 @@ use regex::{Captures, Regex};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Values that have a name so far: numbers and ports; as `id a` the number of a client; as `hex s` the name
-/// of a session, a node of a cluster or a thread of Redisson.
+/// Values by name: numbers and ports; for `id a` the number of a client; for `hex s` the name of a session, a
+/// node of a cluster or a thread of Redisson.
 pub(super) type Names = HashMap<String, String>;
 
 /// Marks a grant that has ended by the time its reply is read.
 pub(super) const NO_MORE: &str = " (no more)";
 
-/// Returns whether a reply is the expected one, in one line or as redis-cli prints it: one of the
-/// alternatives between `||`, or with `_` any reply except an error. If so, binds the names.
+/// Whether a reply is the expected one, in one line or as redis-cli prints it. In one line, `||` separates
+/// alternatives, and `_` is any reply except an error. If the reply fits, binds the names.
 pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool {
     let line = in_one_line(expected);
     match seen {
@@ -73,8 +73,8 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
     fit
 }
 
-/// Whether braces are a placeholder. In the middle of a word they belong to the word, except after the `t` of
-/// a stored token.
+/// Whether braces are a placeholder. In the middle of a word they belong to the word, except `{...}`, and
+/// except after the `t` of a stored token.
 fn is_placeholder(before: &str, inside: &str) -> bool {
     let in_a_word = before.ends_with(|c: char| c.is_alphanumeric() || c == ':');
     inside == "..." || !in_a_word || before.ends_with("\"t")
@@ -122,7 +122,8 @@ fn accepts(inside: &str, text: &str, names: &mut Names) -> bool {
     }
 }
 
-/// Replaces the known names in a command. Other braces do not change.
+/// Replaces known names, `{module}`, `{provoke}`, `{1000 x}` and `{1000 words}` in a command. Other braces do
+/// not change.
 pub(super) fn fill_in(command: &str, names: &Names) -> String {
     static BRACES: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\{([^{}]*)\}").expect("it is one"));

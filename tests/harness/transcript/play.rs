@@ -1,4 +1,4 @@
-//! Plays a transcript on a server.
+//! Plays a transcript on servers.
 
 use super::parse::{Step, Transcript};
 use super::pattern::fits;

@@ -11,22 +11,22 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Longest time for a reply.
+/// Longest time for a reply or another expected effect.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Time between two checks whether a client is blocked.
+/// Longest time between two checks whether a client is blocked.
 const TURN: Duration = Duration::from_millis(5);
 
 /// The lock with which [`Stage::settle`] finds out whether everything due is done. Its slot is at the first
 /// node of a cluster.
 const CANARY: &str = "finch";
 
-/// A reply, or a text in place of one; empty if there is nothing.
+/// A reply, or a text in place of one. The text is empty if the step succeeded and has no reply.
 pub(super) type Seen = Result<Value, String>;
 
-/// The scene of a transcript.
+/// The servers and clients of a transcript that is being played.
 pub(super) struct Stage<'a> {
-    /// The servers with the prefix of their clients' names. The first serves all other clients.
+    /// The servers, each with the prefix of its clients' names. Clients without such a prefix use the first.
     servers: &'a [(&'a str, &'a Server)],
     clock: Option<&'a Clock>,
     protocol: u8,
@@ -34,8 +34,7 @@ pub(super) struct Stage<'a> {
     controls: Vec<Connection>,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,
-    /// The loops around the current step: the line of each loop, and the names that were known before the
-    /// loop.
+    /// The loops that have begun: the line of each loop, and the names that were known before the loop.
     loops: Vec<(usize, Names)>,
     counters: BTreeMap<String, i64>,
     /// Number of lines of the [`trail`] that were compared.
@@ -148,7 +147,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Starts a repetition of the loop at that line. Forgets the names that the previous repetition bound.
+    /// Starts a repetition of the loop at the given line. Forgets the names that the previous repetition bound.
     fn begin(&mut self, line: usize) {
         match self.loops.iter().position(|(at, _)| *at == line) {
             Some(at) => self.loops.truncate(at + 1),
@@ -236,7 +235,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Sends commands of one client in one write, which arrives in one read.
+    /// Sends commands of one client in one write.
     pub(super) fn send_together(&mut self, steps: &[&Step]) {
         let name = &*steps[0].client;
         self.enter(name);

@@ -1,5 +1,5 @@
-//! Short runs of `scripts/campaign`. They check that promises hold under faults, that the program finds
-//! violations where nothing is promised, and that the documents name suites that exist.
+//! Short runs of `scripts/campaign`. They check that promises hold under faults, and that the program finds
+//! violations where nothing is promised. Other tests check that the suites and tests in documents exist.
 
 use harness::kind::workspace;
 use harness::resp::split;
@@ -60,7 +60,7 @@ runs! {
     connections_of_a_cluster_are_cut_under_load: meets("cluster/all_replicas", "CLIENT KILL at all");
     a_quarantine_and_all_replicas_and_no_two_hold_a_lock: holds_on("sentinel/quarantine");
     threads_of_the_server_and_no_two_hold_a_lock: holds_on("single/io-threads");
-    /// Locks are deleted, flushed and evicted: two clients hold one, and nothing stale is written.
+    /// Locks are deleted, flushed and evicted: two clients may hold one, but nothing stale is written.
     administrators_delete_locks_and_nothing_stale_is_written: holds_on("strangers/single");
     clients_with_slow_clocks_are_found: finds_without("single/default");
     clients_with_slow_clocks_are_found_on_a_pair: finds_without("pair/default");
@@ -135,7 +135,7 @@ fn holds_on(suite: &str) {
     assert!(count(&text, "grants") > 0, "{text}");
 }
 
-/// Without the safeguard of a suite, the judge must find a violation.
+/// Runs the control of a suite, which lacks the suite's safeguard. It must find two holders of a lock.
 fn finds_without(suite: &str) {
     let control = format!("{suite}/control");
     let text = right(&[&control, "--seconds", "5", "--some"]);
@@ -158,7 +158,7 @@ fn zeros(scripts: &str) {
     assert!(text.contains(" --zeros "), "{text}");
 }
 
-/// Each suite must count crashes, and lost grants where nothing is promised.
+/// A suite fails if no grant is there after a crash, or if a crash that must lose grants loses none.
 fn dies(suites: &str) {
     right(&[suites, "--times", "2", "--grants", "500", "--seed", "1", "--jobs", "3"]);
 }
@@ -178,8 +178,8 @@ fn a_server_that_is_stopped_past_the_end_of_leases() {
     assert!(count(&text, "leases that ended") > 0, "{text}");
 }
 
-/// Without a safeguard, these faults must make two clients believe in a lock. This shows that the tests above
-/// do not pass for lack of checks.
+/// Without a safeguard, these faults must make two clients believe that they hold a lock. This shows that the
+/// tests above can find violations.
 #[test]
 fn two_holders_are_found_without_a_setting_and_no_stale_write() {
     let two = "two believed to hold a lock";
@@ -208,7 +208,7 @@ fn holders_that_were_stopped_write_nothing_stale() {
     let text = holders("stopped --times 4");
     let of = |what: &str| count(&text, &format!("careless holders, store that {what}"));
     assert_eq!(of("looks at tokens: stale writes taken"), 0, "{text}");
-    // The same writes at the other store show that they were stale.
+    // Both stores get the same writes. The store that does not look takes stale ones.
     assert!(of("looks at tokens: stale writes refused") >= 1000, "{text}");
     assert!(of("does not look: stale writes taken") >= 1000, "{text}");
 }
@@ -271,7 +271,7 @@ fn documents_name_existing_suites_and_suites_name_existing_rows() {
         "CHANGELOG.md",
     ] {
         let text = fs::read_to_string(workspace().join(file)).unwrap();
-        // Lines about other programs, or about none, are skipped.
+        // Skips mentions of other programs, and mentions without arguments.
         let is_ours = |line: &&str| {
             !line.starts_with("simulation") && line.starts_with(|c: char| c.is_lowercase())
         };
@@ -306,8 +306,8 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a name is a prefix of tests of the client, or a folder of them. These tests are in another binary,
-/// so this function reads their source.
+/// Whether a name is a module of the client's tests, or a prefix of their names. These tests are in another
+/// binary, so this function reads their source.
 fn is_of_the_client(name: &str) -> bool {
     let Some(name) = name.strip_prefix("client::") else { return false };
     let (module, test) = name.rsplit_once("::").unwrap_or(("client", name));

@@ -9,7 +9,7 @@ use harness::commit::is_ancestor;
 use harness::kind::workspace;
 use std::collections::BTreeSet;
 
-/// Pages, and the numbers with units that their prose may contain: none of them is measured.
+/// Pages, and the numbers with units that their prose may contain: none of them is a measurement of kvlock.
 const PAGES: [(&str, &[&str]); 5] = [
     ("README.md", &["10,000 ms", "5,000 ms"]),
     (
@@ -117,7 +117,7 @@ const RENDERED: [&str; 5] =
 /// Characters around a word that do not belong to it.
 const AROUND: [char; 11] = ['(', ')', '[', ']', '.', ',', ';', ':', '*', '|', '–'];
 
-/// The lines of a page that a person writes, without code.
+/// The lines of a page that are written by hand, without code.
 fn prose(page: &str) -> Vec<(usize, String)> {
     let (mut is_code, mut is_rendered) = (false, false);
     let mut lines = Vec::new();
@@ -194,7 +194,7 @@ fn commits(text: &str) -> impl Iterator<Item = &str> {
     pairs.filter(|it| it.len() >= 7 && it.chars().all(|c| c.is_ascii_hexdigit()))
 }
 
-/// The commits in a table: words of seven or eight hexadecimal digits, with a letter and a number among them.
+/// The commits in a table: words of seven or eight hexadecimal digits, with a letter and a decimal digit.
 fn in_table(page: &str) -> BTreeSet<&str> {
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let words = rows.flat_map(|row| row.split(|c: char| !c.is_ascii_alphanumeric()));

@@ -1,5 +1,5 @@
-//! Checks documents against the server: each example is played, and each command, option
-//! and `INFO` field is described.
+//! Checks the documents: each example matches a server, each command, option and `INFO` field is described,
+//! links have targets, and tables are rendered from existing runs.
 
 mod figures;
 
@@ -64,7 +64,7 @@ fn every_example_matches_a_real_server() {
     }
 }
 
-/// `scripts/test languages` runs the examples: it needs those languages and their registries.
+/// `scripts/test languages` runs these examples, because that needs the languages and their registries.
 #[test]
 fn the_page_of_other_languages_contains_every_example() {
     let folder = workspace().join("docs/languages");
@@ -141,7 +141,7 @@ fn every_command_has_a_page_with_its_syntax() {
     let all = read(&workspace().join("docs/commands.md"));
     for command in &commands {
         let name = &command.name;
-        // The server rejects a number of arguments below the minimum or above the maximum.
+        // The arity counts the required words. It is negative if more are allowed.
         let required = command.arguments.iter().filter(|it| !it.optional);
         let words = 1 + required.map(|it| 1 + i64::from(it.token.is_some())).sum::<i64>();
         let fixed = command.arguments.iter().all(|it| !it.optional);

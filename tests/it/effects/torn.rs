@@ -1,5 +1,5 @@
-//! An append-only file that is cut at any byte. A server loads the state after the last command
-//! that is complete in the file.
+//! A server that starts with a cut append-only file loads the state after the last command that is complete
+//! in the file.
 
 use crate::asking::{LONG, acquire, arrival, token, wait_in_queue};
 use harness::agree::data;
@@ -24,7 +24,7 @@ struct Moment {
     data: Vec<String>,
 }
 
-/// A server that executes various commands, with the state after each.
+/// A server that executes various commands, with the state after each change.
 struct Past {
     server: Server,
     connection: Connection,
@@ -56,7 +56,7 @@ impl Past {
         self.moments.push(Moment { end: usize::try_from(end).unwrap(), data });
     }
 
-    /// Grants, re-entries, renewals, hand-offs and releases of exclusive and shared locks.
+    /// Acquires, renews, hands off and releases an exclusive lock, and acquires and releases a shared lock.
     fn do_a_bit_of_everything(&mut self, number: usize) {
         let (k, s) = (format!("k{number}"), format!("s{number}"));
         self.run(&format!("LOCK.ACQUIRE {k} alice {LONG}"));

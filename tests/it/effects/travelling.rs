@@ -96,7 +96,7 @@ fn a_replica_and_the_files_have_the_same_locks(kind: Kind) {
         }
         assert_eq!(all(&replica, &keys), ours, "{preamble} {end}");
         let mut eye = server.connect();
-        // Wait for the child process of the full synchronisation: no file is written before it ends.
+        // While the full synchronisation has a child process, `SAVE` fails and `BGREWRITEAOF` is delayed.
         observe::wait_for_info(&mut eye, "rdb_bgsave_in_progress", 0);
         let reply = eye.run(end);
         assert!(!reply.is_error(), "{end}: {reply}");
@@ -123,8 +123,8 @@ fn a_replica_of_a_newer_version_has_the_same_locks(kind: Kind) {
     }
 }
 
-/// Effects are replicated as the server's own commands. If one of these is renamed, replication would fail,
-/// so the module must refuse to load.
+/// Effects are replicated as the server's own commands. If one of these is renamed, the module cannot
+/// replicate, so it must refuse to load.
 fn a_server_that_renamed_a_replicated_command_refuses_the_module(kind: Kind) {
     let path = harness::module_file::path();
     for name in

@@ -1,5 +1,5 @@
-//! Thousands of clients share a lock or wait for one: removal of expired holders, the number of grants in a
-//! turn, and the death of all but the last waiter. Hundreds of clients do so in `transcripts/crowds.txt`.
+//! Thousands of owners share a lock or wait for one. Tests expired holders, the number of grants in a turn of
+//! the event loop, and the end of all waiters but the last. More cases are in `transcripts/crowds.txt`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;
@@ -61,8 +61,8 @@ fn many_waiting_sharers_are_granted_in_batches(kind: Kind) {
 
 const DEAD: i64 = 50_000;
 
-/// Highest number of dead readers that may be removed between two commands of another client. It covers
-/// several turns, too.
+/// Highest number of dead readers that may be removed between two commands of another client. It also covers
+/// several turns.
 const REMOVED: i64 = 8_192;
 
 /// All leases but one end at the same moment, and the live reader releases. The server removes the dead readers
@@ -98,8 +98,8 @@ fn a_writer_is_granted_behind_a_crowd_of_dead_readers(kind: Kind) {
 
 const MANY: i64 = 3000;
 
-/// Raises the limit of open files of this process to the machine's maximum. The servers that it starts
-/// inherit the limit.
+/// Raises this process's limit of open files to the hard limit. The servers that the process starts inherit
+/// the limit.
 fn raise_the_limit_of_files() {
     let own = std::process::id().to_string();
     let limits = std::fs::read_to_string("/proc/self/limits").expect("the limits of this process");

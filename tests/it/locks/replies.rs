@@ -1,4 +1,4 @@
-//! Types of replies, and the server's information about the commands.
+//! Types of replies, and the commands in `COMMAND INFO` and in ACL rules.
 
 use crate::asking::{acquire, arrival, token};
 use harness::agree::expect_unharmed;
@@ -179,7 +179,7 @@ fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
     expect_unharmed(&server);
 }
 
-/// In RESP3 a reply with names is a map. The transcripts do not distinguish a map from an array.
+/// In RESP3 a reply with field names is a map. The transcripts do not distinguish a map from an array.
 #[test]
 fn replies_with_field_names_are_maps_in_resp3() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! The date of the server is set while clients wait. Leases follow the date, as all expiry times do. Waits do
-//! not, and tokens never go back.
+//! The date of the server jumps. Leases follow the date, as all expiry times do. Waits do not, and tokens
+//! never go back.
 
 use crate::asking::{SOON, acquire, release, token};
 use harness::agree::{expect_unharmed, hash};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The server may not have read the new date yet. The lease must not count as ended.
+/// When the lease is set, the server may not have read the new date yet. The lease must not count as ended.
 fn a_lease_set_while_the_clock_goes_back_has_not_ended(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();

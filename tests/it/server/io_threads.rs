@@ -1,5 +1,5 @@
-//! Servers that read and write with I/O threads. Commands and the module still run in the main thread, but
-//! other threads write the replies.
+//! Tests servers with I/O threads. Commands and the module still run in the main thread, but other threads may
+//! read the commands and write the replies.
 
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,7 +18,7 @@ const BUSY: usize = 16;
 /// Least number of grants to the waiters.
 const GRANTS: i64 = 200;
 
-/// Number of pairs of commands that a busy client sends at once.
+/// Number of pairs of commands that a busy client sends before it reads the replies.
 const DEPTH: usize = 8;
 
 /// The holders' view of the lock.

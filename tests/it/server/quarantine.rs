@@ -6,7 +6,7 @@ use harness::cluster::Cluster;
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
 use std::time::Duration;
 
-/// Longest time for a change of role or a start.
+/// Longest wait for an effect of a failover.
 const CHANGE: Duration = Duration::from_secs(30);
 
 fn set(control: &mut Connection, ms: u64) {
@@ -18,7 +18,7 @@ fn left(control: &mut Connection) -> i64 {
     observe::info_number(control, "kvlock_quarantine_left_ms")
 }
 
-/// A server with a long quarantine, which a test ends itself.
+/// Options for a server with a long quarantine. The test ends the quarantine.
 fn options(kind: &Kind) -> Options {
     Server::options().kind(kind).module_config("quarantine-ms", LONG)
 }

@@ -12,7 +12,7 @@ use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 /// Share of keys that are refused, in percent.
 const REFUSED: &str = "80";
 
-/// Number of keys, and number of waiters for each.
+/// Number of keys, and number of waiters for each key.
 const KEYS: usize = 8;
 const WAITERS: usize = 12;
 
@@ -27,8 +27,8 @@ fn expect_refusals(server: &Server) {
     expect_unharmed(server);
 }
 
-/// A token is the time of the grant in microseconds. If a waiter were told of a grant that was not written,
-/// the module would grant the lock again at once.
+/// A token is at least the time of its grant in microseconds. If the module answered a waiter although the
+/// grant was not written, it would grant the lock again at once.
 fn each_lease_ends_before_the_next_grant(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();
@@ -84,8 +84,8 @@ fn permits_of_dead_holders_go_to_the_next_waiter(kind: Kind) {
     expect_refusals(&server);
 }
 
-/// A waiter is killed in the turn of its grant. The next waiter gets the lock at once, and not only when the
-/// lease of the killed one ends.
+/// A waiter is killed in the transaction of its grant. The next waiter gets the lock at once, before the lease
+/// of the killed waiter ends.
 fn a_grant_to_a_killed_waiter_is_revoked(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();

@@ -67,8 +67,7 @@ impl Model for Mutex {
 }
 
 impl Lock {
-    /// Applies a call. Returns false if its reply is impossible in this state. Each acquire of the holder
-    /// adds one hold, each release removes one.
+    /// Applies a call. Returns false if its reply is impossible in this state.
     fn take(&mut self, op: &Op) -> bool {
         let end = |lease: Duration| (self.now + lease).saturating_sub(SLACK);
         let own = self.holder.as_mut().filter(|holder| holder.owner == op.owner);
@@ -115,7 +114,7 @@ impl Lock {
         true
     }
 
-    /// Ends the hold at the earliest possible end of its lease.
+    /// Removes the holder, if there is one, at the earliest possible end of its lease.
     fn ends(&mut self) {
         let end = self.holder.take().map(|holder| holder.end);
         self.now = self.now.max(end.unwrap_or_default());

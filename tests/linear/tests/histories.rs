@@ -1,4 +1,4 @@
-//! Histories of a real server, and the same histories with planted errors.
+//! Histories of a real server, without and with planted errors.
 
 #![allow(
     missing_docs,
@@ -90,7 +90,7 @@ fn explains(calls: &[Call]) {
 
 #[test]
 fn real_histories_are_explained_although_some_replies_are_lost() {
-    // Few breaks, because calls with unknown outcomes make the search long.
+    // Few breaks, because the check of calls with unknown outcomes takes long.
     let calls = history(7, 40, 1);
     let unknown = |call: &&Call| matches!(call.answer, Some((_, Outcome::Unknown)));
     let unknown = calls.iter().filter(unknown).count();
@@ -106,8 +106,8 @@ const fn granted(token: u64) -> Outcome {
     Outcome::Granted { token, holds: 1 }
 }
 
-/// A planted error: calls that are appended to a history, of which the last has an impossible reply, with
-/// tokens above all issued ones; and the rule of `harness::checker` that it breaks.
+/// A planted error: its description, the rule of `harness::checker` that it breaks, and calls to append to a
+/// history. The last of these calls has an impossible reply. Tokens are added to the history's largest token.
 type Planted = (&'static str, Rule, &'static [(&'static str, Request, Outcome)]);
 
 const PLANTED: &[Planted] = &[

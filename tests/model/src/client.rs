@@ -12,7 +12,7 @@ const NEVER: u8 = u8::MAX;
 pub enum Asks {
     /// To acquire the lock, with a wait.
     Lock,
-    /// To renew the grant with that token, by a lease of that length.
+    /// To renew the grant with this token, with a lease of this length.
     Renewal(u64, u8),
     /// To release the lock.
     Release,
@@ -24,11 +24,11 @@ pub enum Asks {
     Downgrade,
     /// To open a session with this number.
     Session(u8),
-    /// To read this session.
+    /// To read the session with this number.
     Reading(u8),
 }
 
-/// Largest number of requests of a client in flight: one for the lock, and one for a session.
+/// Largest number of requests whose replies a client awaits: one for the lock, and one for a session.
 pub(crate) const LINES: usize = 2;
 
 impl Asks {
@@ -64,8 +64,8 @@ pub(crate) enum Stage {
 /// A request that the client has given up and that may still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Late {
-    /// The connection of a renewal, which arrives after earlier renewals on the same connection. `None` for any
-    /// other request, which may arrive at any time.
+    /// The connection of a renewal. Renewals on one connection arrive in order. `None` for any other request,
+    /// which may arrive at any time.
     pub(crate) connection: Option<u8>,
     pub(crate) server: usize,
     pub(crate) asks: Asks,
@@ -84,14 +84,14 @@ pub(crate) struct Heart {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Guard {
     pub(crate) token: u64,
-    /// The first tick at which the client no longer believes in the lock, bound or not.
+    /// The first tick after the lease, as the client counts it.
     pub(crate) until: u8,
     pub(crate) shared: bool,
     /// The sessions to which the lock is or may be bound.
     to: Vec<u8>,
-    /// Whether the server has bound the lock to the last of these sessions.
+    /// Whether the server has confirmed the binding to the last of these sessions.
     settled: bool,
-    /// Whether the guard was returned to the program.
+    /// Whether the program has the guard.
     shown: bool,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Client {
     pub(crate) hearts: Vec<Heart>,
     /// The token of a write in flight to the resource.
     pub(crate) write: Option<u64>,
-    /// The number of the client's connection. Requests on one connection arrive in order.
+    /// The number of the client's connection. A request arrives after earlier renewals on the same connection.
     pub(crate) connection: u8,
     /// A connection, and the shortest renewal that was sent over it since the last reply to a renewal.
     pub(crate) unanswered: Option<(u8, u8)>,
@@ -137,8 +137,7 @@ impl Client {
         self.has_it(now) && self.guard.as_ref().is_some_and(|guard| guard.shown)
     }
 
-    /// The session to which the client may bind its guard: the session that it keeps alive. `None` if the
-    /// guard is already bound to that session.
+    /// The session to which the client may bind its guard now: the session that it keeps alive.
     pub(crate) fn may_bind(&self, now: u8) -> Option<u8> {
         let (guard, number) = (self.guard.as_ref()?, self.heart()?);
         let is_bound = guard.settled && guard.to.last() == Some(&number);
@@ -155,7 +154,7 @@ impl Client {
         (0..self.late.len()).filter(first)
     }
 
-    /// Whether a request that the client sends now arrives after an earlier request that is still in flight.
+    /// Whether an abandoned renewal on the client's connection has not arrived yet. Requests arrive after it.
     pub(crate) fn is_behind(&self) -> bool {
         self.late.iter().any(|late| late.connection == Some(self.connection))
     }
@@ -166,7 +165,7 @@ impl Client {
         match asks {
             Asks::Lock => {
                 left.asks -= 1;
-                // Each acquisition has a new owner.
+                // Each acquisition has a new owner in the crate: earlier requests do not affect it.
                 (self.unanswered, self.lasting) = (None, None);
                 self.late.clear();
             }
@@ -311,7 +310,7 @@ impl Client {
         }
     }
 
-    /// A session has ended, or the server no longer knows it.
+    /// Handles the end of a session: the server does not have it (`unknown`), or the client gives it up.
     fn ends(&mut self, number: u8, unknown: bool, now: u8) {
         for heart in self.hearts.iter_mut().filter(|heart| heart.number == number) {
             heart.over = true;

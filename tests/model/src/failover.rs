@@ -67,7 +67,7 @@ impl State {
         node.primary = true;
         node.server.takes_over(world.keeps(Rule::Floor));
         if world.quarantine {
-            // The time in which the previous primary may still grant, and a lease.
+            // The previous primary stops granting (with `min_replicas`), and then its leases end.
             let window = u8::from(world.min_replicas) * 2;
             let lease = world.clients.iter().map(|plan| plan.lease).max().unwrap_or_default();
             node.server.quarantine = self.now + lease + window + 1;
@@ -80,7 +80,7 @@ impl State {
                 (node.server.lock, node.server.result) = (lock, result);
             }
         }
-        // Unconfirmed replies will never be confirmed.
+        // A replica that has not confirmed a reply never will.
         for call in self.clients.iter_mut().filter_map(|client| client.calls[0].as_mut()) {
             if let Stage::Answered(_, behind) = &mut call.stage {
                 behind.iter_mut().for_each(|left| *left = left.filter(|left| *left == 0));

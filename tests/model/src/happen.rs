@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Runs a step of a server, and sends the replies that it causes.
+    /// Runs a step of a server, and sends its replies to blocked clients. Returns the reply to the request.
     fn serve(&mut self, world: &World, at: usize, step: Step) -> Option<Reply> {
         let server = &mut self.nodes[at].server;
         let before = server.lock;

@@ -1,5 +1,5 @@
-//! A small world of clients and servers, explored exhaustively: for all events in all
-//! orders, within the limits of the world, can two clients believe at once that they hold the same lock?
+//! Explores all orders of events in small worlds of clients and servers. Checks, for example, that two clients
+//! never believe at once that they hold the same lock.
 //!
 //! ```text
 //!   client ── request, heartbeat ──►  primary ── copies, late ──►  replica(s)
@@ -9,17 +9,17 @@
 //!     └── write, late ──► resource    may restart, with its keyspace
 //! ```
 //!
-//! A client believes that it holds the lock until its lease ends, or until the session ends to which the lock
-//! is bound. Each safeguard can be switched off: it is a [`Rule`] that may be broken, or a setting of a
+//! A client believes that it holds the lock at most until its lease ends, or until the session ends to which
+//! the lock is bound. Each safeguard can be switched off: it is a [`Rule`] that may be broken, or a setting of a
 //! [`World`]. With all safeguards for a kind of failure, no bad state is reachable. With one of them off, the
 //! checker must find the known violation, which shows that the checker works. [`worlds`] is the table of
 //! worlds.
 //!
-//! In some worlds clients want a result, and the lock only while there is none (`UNLESS`). The holder stores
-//! the result when it releases the lock (`STORE`). When the holder knows that the result is stored, all
-//! clients read this result until it expires, and no client repeats the work.
+//! In some worlds a client wants the lock only while there is no result (`UNLESS`). The holder can store a
+//! result when it releases the lock (`STORE`). Once it knows that the result is stored, clients read this
+//! result until it expires, and no client repeats the work.
 //!
-//! A tick is a millisecond of every clock. Requests, replies, copies and writes take any time.
+//! A tick is a millisecond of every clock. Requests, replies, copies and writes may take any time.
 
 #![allow(
     clippy::indexing_slicing,
@@ -65,7 +65,7 @@ impl Model for World {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("one believes", |_, state: &State| state.believers().count() <= 1),
-            // With a quarantine, a promoted replica may lack the lock of a holder.
+            // Without confirmation, a promoted replica may lack the lock of a holder.
             Property::always("believed is held", |world: &Self, state: &State| {
                 world.confirmed == 0 || state.believed_is_held()
             }),

@@ -15,7 +15,7 @@ use kvlock_core::{
 pub(crate) const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 pub(crate) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// Ticks for which a reader is blocked.
+/// Longest time for which a reader is blocked, in ticks.
 pub(crate) const PARKED: u8 = 1;
 
 /// Number of tokens that are reserved ahead.
@@ -55,7 +55,7 @@ pub(crate) struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
     pub(crate) number: u8,
-    /// End of its reader's call, or of its own time to live.
+    /// Tick at which its reader's call ends, or, without a reader, the session.
     pub(crate) due: u8,
     pub(crate) is_read: bool,
 }
@@ -103,7 +103,7 @@ pub(crate) enum Reply {
     Refused,
     /// The result exists.
     Ready,
-    /// The result is stored, and the lock is free.
+    /// The result is stored.
     Stored(Stored),
     /// The session is open.
     Lives,
@@ -116,7 +116,7 @@ pub(crate) enum Reply {
 /// A step of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// A client's request with a lease. The second lease applies if the request has to wait.
+    /// A client's request, and the lease of an immediate grant and of a grant after a wait.
     Request(usize, Asks, [u8; 2]),
     /// The connection of a session's reader is lost.
     LoseReader(u8),
@@ -177,8 +177,7 @@ impl Server {
         due || self.bindings.iter().any(|binding| self.orphaned(binding.owner))
     }
 
-    /// Whether a lock exists whose session has ended, although the server has no binding left by which to
-    /// release it.
+    /// Whether the server still has a lock whose session has ended, and no binding by which to release it.
     pub(crate) fn outlives_its_session(&self, now: u8) -> bool {
         let Some(lock) = self.seen(now) else { return false };
         lock.goes_with.is_some_and(|number| !self.is_open(number)) && !self.orphaned(lock.owner)
@@ -219,7 +218,7 @@ impl Server {
     }
 }
 
-/// There is only one ready-key, and it exists.
+/// Whether a key exists: the only key that is asked for is the result, which exists.
 fn any_key(_: &[u8]) -> bool {
     true
 }

@@ -20,7 +20,7 @@ pub struct State {
     pub(crate) issued: u64,
     /// The largest token under which a result was stored.
     pub(crate) stored: u64,
-    /// The last result whose client knows that it is stored.
+    /// The result in the last [`Reply::Stored`] that a client received.
     pub(crate) kept: Option<Stored>,
     /// The largest token whose write has reached the resource.
     pub(crate) landed: u64,
@@ -43,8 +43,7 @@ pub enum Action {
     /// The reply reaches a client, with all necessary confirmations.
     Hear(usize, usize),
     /// A client gives up its request. With `None`, the request or its reply is lost. Otherwise the request
-    /// may still arrive. The client then continues on another connection (`true`) or on the same one
-    /// (`false`).
+    /// may still arrive, and the client continues on another connection (`true`) or on the same one (`false`).
     Leave(usize, usize, Option<bool>),
     /// A client's abandoned request with the given index arrives.
     Late(usize, usize),
@@ -54,9 +53,9 @@ pub enum Action {
     Write(usize),
     /// A client's write reaches the resource.
     Land(usize),
-    /// The replica of the given number gets the next copy.
+    /// The replica with the given number receives the next copy.
     Copy(usize),
-    /// The replica of the given number becomes the primary.
+    /// The replica with the given number becomes the primary.
     Promote(usize),
     /// The latest primary dies.
     Crash,
@@ -95,7 +94,7 @@ impl State {
         (0..self.clients.len()).filter(|at| self.clients[*at].believes(self.now))
     }
 
-    /// Whether a client does the work although a client knows that the result is stored and has not expired.
+    /// Whether a client believes that it holds the lock although the result `kept` has not expired.
     pub(crate) fn works_beside_result(&self) -> bool {
         let kept = self.kept.is_some_and(|kept| kept.until >= self.now);
         kept && self.believers().next().is_some()
@@ -111,8 +110,7 @@ impl State {
         })
     }
 
-    /// Whether a lock exists whose session has ended, although no binding is left by which its server
-    /// releases it.
+    /// Whether a server still has a lock whose session has ended, and no binding by which to release it.
     pub(crate) fn outlives_its_session(&self) -> bool {
         self.nodes.iter().any(|node| node.server.outlives_its_session(self.now))
     }

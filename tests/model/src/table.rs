@@ -12,15 +12,14 @@ pub(crate) const SESSIONS: u8 = 4;
 const USER: &[u8] = b"u";
 const READY_KEY: &[u8] = b"r";
 
-/// A waiting client and its request.
+/// A blocked client and its request.
 pub(crate) type Parked = (usize, Asks);
 
-/// The name of a session.
 fn name(number: u8) -> SessionName {
     [number; 32]
 }
 
-/// A table, and the calls that read sessions there.
+/// A table, and the blocked reads of its sessions.
 pub(crate) struct Tabled {
     pub(crate) table: Table<Parked>,
     readings: Vec<(u8, Reading)>,
@@ -86,7 +85,7 @@ impl Server {
         made
     }
 
-    /// Reads the state back from a table. Advances the table's time to find out when its work is due.
+    /// Reads sessions and bindings back from a table. Advances the table's time to find out when sessions are due.
     pub(crate) fn read_back(&mut self, mut table: Table<Parked>, now: u8) {
         let before = std::mem::take(&mut self.bindings);
         for (owner, owner_name) in OWNERS.iter().enumerate() {

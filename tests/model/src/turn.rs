@@ -32,7 +32,7 @@ impl Turn<'_> {
         let (lock, owner) = (self.server.seen(self.now), OWNERS[by]);
         match asks {
             Asks::Lock => return self.wait(by, lease, offered),
-            // Each grant has a new owner, so another token means that the request is of an earlier owner.
+            // Each grant has its own owner in the crate, and its own token here.
             Asks::Renewal(of, _) if lock.is_none_or(|lock| lock.token != of) => {
                 return Some(Reply::Refused);
             }
@@ -58,7 +58,7 @@ impl Turn<'_> {
                 let seen = Situation { seen: beside, ..seen };
                 let (_, change) = table.release(&seen, owner, Want::Exclusive, Release::All);
                 if self.server.orphaned(by) {
-                    // The lock is used without its session, so its lease counts.
+                    // The owner uses the lock after the end of its session: only the lease ends the hold now.
                     self.server.lock = Some(Lock { goes_with: None, ..lock });
                 }
                 self.write(by, change);
@@ -81,7 +81,7 @@ impl Turn<'_> {
     /// Like `LOCK.RELEASE … STORE`: the result exists before the lock is free.
     fn store(&mut self, by: usize, token: u64, keeps: u8) -> Reply {
         let (owner, fenced) = (OWNERS[by], self.server.results.is_none_or(|it| it.fenced));
-        // Each grant has a new owner, so another token means that the request is of an earlier owner.
+        // Each grant has its own owner in the crate, and its own token here.
         let lock = self.server.seen(self.now);
         let is_its_own = lock.is_none_or(|lock| lock.owner != by || lock.token == token);
         let left = self.situation(by).left_after(owner, Want::Exclusive, Release::One);
@@ -146,7 +146,6 @@ impl Turn<'_> {
         Reply::Has(token.value())
     }
 
-    /// Does due work.
     fn work(&mut self, releases: bool) {
         let now = at(self.now);
         while self.made.table.session_due(now) {}

@@ -8,7 +8,7 @@ pub(crate) const TTL: u8 = 2;
 pub struct Plan {
     /// Length of the client's leases, in ticks.
     pub lease: u8,
-    /// Whether the client binds its lock to a session, and believes in the lock only when it is bound.
+    /// Whether the client binds its lock to a session, and believes in the lock only after that.
     pub bound: bool,
     /// Number of requests for the lock.
     pub asks: u8,
@@ -26,8 +26,8 @@ pub struct Plan {
     pub reads: u8,
     /// Number of bindings or heartbeats whose reply the client does not await.
     pub gives_up: u8,
-    /// Lifetime of a result in ticks. The client wants the lock only while there is no result, and stores one
-    /// when it releases the lock. If this is 0, the client wants no result.
+    /// Lifetime of a result in ticks. The client wants the lock only while there is no result, and may store
+    /// one when it releases the lock. If this is 0, the client wants no result.
     pub keeps: u8,
 }
 
@@ -53,7 +53,7 @@ impl Plan {
         Self { lease: 5, bound: true, opens: 1, reads: 1, gives_up: 1, ..Self::ASKS };
 }
 
-/// Rules that clients and servers follow, and the consequence of breaking each.
+/// Rules that clients and servers follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// A client counts a lease from before it sends the command that sets the lease. A lease counted from a
@@ -65,8 +65,8 @@ pub enum Rule {
     CountsLate,
     /// Renewals count only when they are confirmed, because a primary that is cut off still renews.
     RenewalsConfirmed,
-    /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise a token of the
-    /// new primary may not be larger than all earlier tokens.
+    /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise the new primary
+    /// could issue a token that is not larger than all earlier tokens.
     Floor,
     /// The resource refuses tokens that are too small, because a late write may arrive after a write of the
     /// next holder.
@@ -77,8 +77,8 @@ pub enum Rule {
     Ttl,
     /// A heartbeat extends only the session that was read, not locks bound to an earlier session.
     OwnBeats,
-    /// From the sending of a binding on, the client's belief in the lock also ends with the session. The
-    /// server may have bound the lock already, and would release it with the session.
+    /// Once a client has sent a binding, its belief in the lock also ends with the session. The server may
+    /// have bound the lock already, and would release it with the session.
     BindsBefore,
     /// Until the reply to a new binding, the belief also ends with the previous session. The lock may still
     /// be bound to that session.
@@ -117,11 +117,11 @@ pub struct World {
     /// Whether a primary is replaced only when it is dead. Otherwise a primary that is cut off is replaced
     /// too.
     pub only_when_dead: bool,
-    /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants are lost with the
+    /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants may be lost with the
     /// primary.
     pub confirmed: usize,
-    /// Whether only the most recent replica is promoted. Otherwise a replica that has not confirmed grants
-    /// may be promoted.
+    /// Whether only the replica that has received the most copies is promoted. Otherwise a replica that has
+    /// not confirmed grants may be promoted.
     pub freshest: bool,
     /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
     /// grants.

@@ -61,7 +61,7 @@ const REPLACED: World = World { servers: 2, failovers: 1, ..LONGER };
 const OF_TWO: World =
     World { clients: &[Plan { lease: 2, ..Plan::ASKS }; 2], servers: 3, ..REPLACED };
 
-/// A client that binds the lock, and a client that requests it next.
+/// A client that binds the lock, and a client that requests the same lock.
 const BOUND: World = World { clients: &[Plan::BOUND, Plan::ASKS], ..CALM };
 /// Another client has a session without bindings.
 const BESIDE: World =
@@ -75,7 +75,7 @@ const LEFT: World = World {
     ..CALM
 };
 const MOVES: World = World { breaks: &[ReadsOn, KeepsTheOneBefore], ..LEFT };
-/// Heartbeats may be late: a late heartbeat may replace the reader that is being answered.
+/// Two heartbeats or bindings may be late. A late heartbeat may replace the current reader.
 const ANEW: World = World {
     clients: &[Plan { opens: 2, reads: 2, gives_up: 2, ..Plan::BOUND }, Plan::ASKS],
     ..CALM
@@ -83,10 +83,10 @@ const ANEW: World = World {
 const SHARES: World =
     World { clients: &[Plan { downgrades: 1, ..Plan::BOUND }, Plan::ASKS], ..CALM };
 
-/// Clients that want a result, and may produce it again when it has expired.
+/// A client that wants a result, and may produce it again when it has expired.
 const ONCE: Plan = Plan { keeps: 2, asks: 2, ..Plan::ASKS };
 const RESULTS: World = World { clients: &[ONCE; 2], ..CALM };
-/// The primary dies. One of the replicas takes over, and the other one has to confirm its grants.
+/// One of the replicas may take over from the primary. The other one then has to confirm its grants.
 const COPIED: World = World {
     clients: &[Plan { keeps: 2, ..Plan::ASKS }; 2],
     servers: 3,

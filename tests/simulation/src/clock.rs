@@ -1,4 +1,4 @@
-//! Time: one true time, in microseconds, and the clocks that run a little faster or slower.
+//! Time: one true time, in microseconds, and clocks that run a little faster or slower.
 
 use crate::redis::here;
 use kvlock_core::{MonoMillis, Now};
@@ -32,7 +32,7 @@ impl Truth {
 pub(crate) struct Rate(pub(crate) i64);
 
 impl Rate {
-    /// Time by which the clock advances in that true time.
+    /// Time by which the clock advances in the given true time.
     pub(crate) fn counts(self, time: u64) -> u64 {
         let more = i128::from(time) * i128::from(self.0) / 1_000_000;
         time.saturating_add_signed(i64::try_from(more).unwrap_or_default())
@@ -45,8 +45,8 @@ impl Rate {
     }
 }
 
-/// The clock of a client. It advances while the client is stopped and while a reply is awaited, unless a
-/// switched-off safeguard stops it.
+/// The clock of a client. It advances while the client is stopped too. Without the safeguard `FromSending`, it
+/// stands still while the client awaits a lease.
 #[derive(Debug)]
 pub(crate) struct ClientClock {
     begin: Instant,

@@ -98,7 +98,7 @@ impl Sim {
         if !self.is_stopped(who) {
             self.stop(who);
             let most = if self.percent(70) { 400 * MS } else { 3_000 * MS };
-            // A stopped client may never resume.
+            // A stopped client may be killed instead of resumed.
             let lost = matches!(who, Who::Client(_)) && self.percent(20);
             self.later(self.below(most), move |sim| match who {
                 Who::Client(client) if lost => sim.lose(client),
@@ -291,9 +291,9 @@ impl Sim {
         }
     }
 
-    /// Starts or promotes a server at least one second after the previous start or promotion, unless the
-    /// faults have ended. Growing tokens require that, because clocks differ a little. If it is too early,
-    /// tries again later.
+    /// Starts or promotes a server, at the earliest one second after the previous start or promotion. Does not
+    /// wait if the faults have ended. A server's first token depends on its clock, and must be larger than the
+    /// tokens of the previous server.
     fn begins(self: &Rc<Self>, begin: impl FnOnce(&Rc<Self>) + 'static) {
         let left = (self.began.get() + SECOND).saturating_sub(self.now());
         if left > 0 && !self.calm.get() {
@@ -360,7 +360,7 @@ impl Sim {
     }
 
     /// Longest time for which a replaced primary is cut off. If it still has a replica, it grants locks in
-    /// that time. Such grants do harm only after the quarantine of the successor. So the time is longer while
+    /// that time. These grants do harm only after the quarantine of the successor, so the time is longer while
     /// the safeguard is off.
     fn longest_part(&self) -> u64 {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
@@ -422,7 +422,7 @@ impl Sim {
             self.others(self.latest.get()).for_each(|server| self.follow(server));
         }
         if self.plan.scene == Scene::Dates {
-            // Leases set by a later date end when that date is reached.
+            // Leases that were set while the wall clock was ahead end too.
             self.servers.borrow_mut()[0].set_date(self, 24 * 3_600 * SECOND.cast_signed());
         }
     }

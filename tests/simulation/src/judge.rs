@@ -1,4 +1,4 @@
-//! Rules that must never be broken, checked after every step.
+//! The rules that a run must not break.
 
 use crate::wire::{ClientId, Key, Owner, ServerId};
 use std::collections::BTreeMap;
@@ -8,25 +8,24 @@ use std::rc::Rc;
 /// A rule that a run can break. S2, S3, S5 and L2 are promises of `docs/guarantees.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// S2: two owners that do not share a lock believed at the same moment that they hold it. Or an owner
-    /// believed in a grant of a quorum after a later grant.
+    /// S2: two owners that do not share a lock believed at the same moment that they hold it, or an owner
+    /// believed in a quorum's grant after a later grant.
     Belief,
-    /// S3: a token was not larger than the earlier tokens of the same lock, in the order of the primaries that
-    /// issued them. Or it changed during a hold.
+    /// S3: a token was not larger than the tokens that the same or an earlier primary issued for the lock, or
+    /// the token changed during a hold.
     Tokens,
     /// S5: a waiter was lost, had two places, or was answered twice.
     Waiters,
     /// L2: a later waiter was served first.
     Order,
-    /// An owner has another number of holds than it assumes.
+    /// An owner has another number of holds, or another token, than it assumes.
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
-    /// A write that the server forbids. An event handler must not write. During a pause of writes, a write
-    /// without a command crashes the server.
+    /// The module wrote in an event handler, or while writes were paused.
     Forbidden,
     /// A session received an outcome twice or never, was granted a lock while it was away, or received a grant
-    /// that was then taken back. Or a session, or a lock bound to it, outlived its time.
+    /// that was then revoked. A session, or a lock bound to it, existed for too long.
     Sessions,
     /// The lock table is inconsistent: see `Table::check`.
     Table,
@@ -115,8 +114,8 @@ pub(crate) struct Judge {
     pub(crate) promises_tokens: bool,
     pub(crate) promises_leases: bool,
     pub(crate) fence: bool,
-    /// Issued tokens, by line of servers and key. The servers that replace each other are one line. Each server of a quorum
-    /// is a line of its own.
+    /// Issued tokens, by line of servers and key. Servers that replace each other are one line. Each server of
+    /// a quorum is a line of its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
     /// The token of the latest grant of a quorum, for each lock.
     held: BTreeMap<Key, u64>,
@@ -130,7 +129,7 @@ impl Judge {
         self.beliefs.push(belief);
     }
 
-    /// Records that an owner releases its lock, and whether the owner still believes that it holds the lock.
+    /// Records that an owner gives up its lock, and whether the owner still believes that it holds the lock.
     pub(crate) fn gives_up(&mut self, owner: Owner, believes: bool) {
         self.counts.lost += u64::from(!believes);
         if !believes && self.promises_leases {
@@ -174,8 +173,7 @@ impl Judge {
         }
     }
 
-    /// Checks a write that arrives at the resource. Returns whether the resource accepts it. The order of
-    /// tokens is checked when they are granted.
+    /// Checks a write that arrives at the resource. Returns whether the resource accepts it.
     pub(crate) fn lands(&mut self, key: Key, owner: Owner, token: u64) -> bool {
         self.counts.writes += 1;
         let before = self.written.get(&key);

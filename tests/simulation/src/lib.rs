@@ -1,5 +1,5 @@
-//! Servers and clients in one thread, in virtual time. One seed decides everything except one choice of tokio
-//! (see below), so that a run can be repeated.
+//! Servers and clients in one thread, in virtual time. The settings and a seed decide everything except one
+//! choice of tokio (see below), so that a run can be repeated.
 //!
 //! ```text
 //!   clients                          network                     servers
@@ -117,7 +117,7 @@ pub struct Report {
     pub log: Vec<String>,
 }
 
-/// Runs `steps` steps, then ends all faults and waits until the system is at rest.
+/// Runs `steps` steps, then ends all faults and waits until the system is at rest. Stops at a violation.
 ///
 /// # Panics
 ///
@@ -136,7 +136,6 @@ pub fn run(seed: u64, steps: u64, settings: &Settings, logs: bool) -> Report {
     Report { violation, counts, log: sim.take_log() }
 }
 
-/// Populates the simulation, runs `steps` steps, then ends all faults and waits until the system is at rest.
 async fn whole(sim: &Rc<Sim>, steps: u64) {
     populate(sim);
     while sim.judge.borrow().counts.steps < steps && sim.judge.borrow().first.is_none() {
@@ -149,8 +148,8 @@ async fn whole(sim: &Rc<Sim>, steps: u64) {
     }
 }
 
-/// A number of steps, as small as a binary search finds, after which a seed shows a violation. Also returns
-/// the report of that run.
+/// Searches for the smallest number of steps after which a seed shows a violation. Returns the number that a
+/// binary search finds, and the report of that run.
 #[must_use]
 pub fn shrink(seed: u64, steps: u64, settings: &Settings) -> (u64, Report) {
     let fails = |steps| run(seed, steps, settings, false).violation;

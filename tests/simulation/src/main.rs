@@ -1,4 +1,4 @@
-//! Simulates many seeds. The exit status is 1 if one of them breaks a promise.
+//! Runs the simulation with many seeds, or with one. The exit status is 1 if a run breaks a rule.
 //!
 //! ```text
 //! cargo run --release -p kvlock-simulation -- --seeds 10000 --steps 1000
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints the log of one seed, up to its first violation.
+/// Prints the log of one seed. If the run breaks a rule, prints the log of a shorter run that breaks one.
 fn show(seed: u64, steps: u64, settings: &Settings) -> ExitCode {
     let report = run(seed, steps, settings, true);
     if report.violation.is_some() {

@@ -23,17 +23,17 @@ struct Conn {
     server: ServerId,
     client_open: bool,
     server_open: bool,
-    /// Messages that arrive at the server after this time are lost.
+    /// Requests that arrive at the server after this time are lost.
     lost_after: u64,
-    /// Arrival time of the last sent message, at the server and at the client.
+    /// Time after which the next message arrives: at the server, and at the client.
     next: [u64; 2],
     /// Requests without a reply.
     unanswered: BTreeSet<CallId>,
-    /// Requests without a reply that set a lease.
+    /// Acquires and renewals that the server has not answered.
     leases: BTreeSet<CallId>,
-    /// Requests that were answered in place of the server. The server's own reply is dropped.
+    /// Requests that the simulation answered in place of the server. The server's own reply is dropped.
     swallowed: BTreeSet<CallId>,
-    /// The crate's connection, which receives replies as bytes.
+    /// The network's end of the client's byte stream; `None` when it is closed.
     pipe: Option<Pipe>,
 }
 
@@ -76,8 +76,7 @@ impl Network {
         self.conns[conn].unanswered.is_empty()
     }
 
-    /// Whether a request of the client that sets a lease is unanswered, on a connection that the client has not
-    /// closed.
+    /// Whether the client awaits the reply to an acquire or a renewal, on a connection that it has not closed.
     pub(crate) fn awaits_lease(&self, client: ClientId) -> bool {
         self.conns.iter().any(|conn| conn.client == client && !conn.leases.is_empty())
     }
@@ -88,8 +87,8 @@ impl Network {
         all.for_each(|conn| conn.pipe = None);
     }
 
-    /// Takes the messages that clients have sent since the last call. A stopped client has not sent its
-    /// messages yet.
+    /// Takes the messages that clients have sent since the last call. Messages of a stopped client stay in its
+    /// pipes until it resumes.
     pub(crate) fn take_said(
         &mut self,
         is_stopped: impl Fn(ClientId) -> bool,
@@ -103,7 +102,6 @@ impl Network {
         said.flat_map(|(id, said)| said.into_iter().map(move |said| (id, said))).collect()
     }
 
-    /// Closes the server's end.
     pub(crate) fn server_closes(&mut self, conn: ConnId) {
         self.conns[conn].server_open = false;
     }
@@ -185,7 +183,7 @@ impl Sim {
         }
     }
 
-    /// Sends an answer.
+    /// Sends a reply, if the server's end is open.
     pub(crate) fn answer(&self, conn: ConnId, call: CallId, reply: Reply) {
         let mut net = self.net.borrow_mut();
         self.log(|| {
@@ -212,7 +210,7 @@ impl Sim {
         self.at(at, who, event);
     }
 
-    /// Receives a reply.
+    /// Delivers a reply to the client, unless the simulation has already answered the request.
     fn answered(&self, conn: ConnId, call: CallId, mut reply: Reply) {
         self.undo_in_answer(&mut reply);
         let mut net = self.net.borrow_mut();
@@ -230,7 +228,7 @@ impl Sim {
         bytes
     }
 
-    /// Closes the client's end, on its own decision or after a break was noticed.
+    /// Closes the client's end: the client closes the connection, or notices a break.
     pub(crate) fn client_closes(&self, conn: ConnId) {
         let mut net = self.net.borrow_mut();
         let open = std::mem::replace(&mut net.conns[conn].client_open, false);
@@ -259,8 +257,8 @@ impl Sim {
         self.client_notices_a_break(conn, now + self.delay());
     }
 
-    /// Breaks all connections of a client at once. Its last messages on these connections still arrive, but
-    /// late.
+    /// Breaks all connections of a client at once. Messages that the client sends before it notices this still
+    /// arrive, but late.
     pub(crate) fn all_fall_behind(&self, client: ClientId) {
         let conns = self.net.borrow().open_ones(Some(client), None);
         conns.into_iter().for_each(|conn| self.falls_behind(conn));
@@ -291,7 +289,7 @@ impl Sim {
         self.net.borrow_mut().cut.insert((client, server));
     }
 
-    /// Restores the link. Messages that were sent while it was cut are delivered now.
+    /// Restores the link. Messages that were sent while it was cut are in flight from now on.
     pub(crate) fn heal(&self, client: ClientId, server: ServerId) {
         let mut net = self.net.borrow_mut();
         if !net.cut.remove(&(client, server)) {

@@ -4,12 +4,12 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Servers and faults. Except in `Quorum`, clients wait through sessions, and bind some of their locks to
-/// them.
+/// Servers and faults. Except in `Quorum`, users of the crate wait through sessions, and bind some of their
+/// locks to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scene {
-    /// One server that keeps all data when it is killed. Connections break, clients and the server
-    /// pause, and writes are paused.
+    /// One server that keeps all data when it is killed. Connections break or are cut, clients are killed,
+    /// clients and the server pause, and writes are paused.
     Single,
     /// Like `Single`, with more crashes of the server. After a crash its data is empty, or the last state, or
     /// the state last written to disk. With [`Keeping::Replicas`], it is always the last state.
@@ -21,10 +21,10 @@ pub enum Scene {
     /// Three or five servers that share nothing.
     Quorum,
     /// One server, whose only fault is an occasional pause of up to 0.7 s. No lease may be lost: an offer of
-    /// 2 s that is renewed after a third of it leaves 0.8 s.
+    /// 2 s is renewed after a third of it, and a margin of 0.5 s leaves 0.8 s.
     Stalls,
-    /// As `Failovers`. Half of the users wait for several locks in one step, some of them only while there is
-    /// no result.
+    /// As `Failovers`. Half of the users acquire several locks with one command, in most cases. Some of these
+    /// commands wait only while there is no result.
     Sets,
 }
 
@@ -50,20 +50,19 @@ pub enum Keeping {
 /// switched off from outside: in its settings, its clock, its user, the network or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Safeguard {
-    /// A lease is counted from before its request was sent. Off, client clocks stand still while a reply is
-    /// awaited.
+    /// A lease is counted from before its request was sent. If off, client clocks stand still while the
+    /// reply to an acquire or a renewal is awaited.
     FromSending,
     /// A waiter counts its lease from the grant by the server, not from the reply.
     GrantedAt,
     /// A holder checks its clock, and not only notices of a loss.
     LooksAtClock,
-    /// A holder believes for 1 % less than the lease. Off, clocks of clients are slower by
-    /// that.
+    /// A holder believes for 1 % less than the lease. If off, clocks of clients are slower by 1 %.
     RateMargin,
-    /// A renewal without a reply does not count. Off, the network replies that it succeeded.
+    /// A renewal without a reply does not count. If off, the network replies that it succeeded.
     UnansweredIsNothing,
-    /// A client expects that a shorter renewal without a reply may arrive after a longer one. Off, the
-    /// network replies that it had no effect.
+    /// A client expects that a shorter renewal without a reply may arrive after a longer one. If off, the
+    /// network sometimes replies that it had no effect.
     CountsLate,
     /// Commands carry `HOLDS`, so that a repetition changes nothing.
     Holds,
@@ -71,7 +70,7 @@ pub enum Safeguard {
     Quarantine,
     /// A primary without replicas takes no writes.
     MinReplicas,
-    /// No primary is cut off together with a replica, which would be enough to keep granting.
+    /// No primary is cut off together with a replica: one replica is enough for it to keep granting.
     NoReplicaAlong,
     /// A grant counts only when the replicas have confirmed it.
     ReplicasConfirm,
@@ -84,8 +83,8 @@ pub enum Safeguard {
     /// If tokens are ahead of the clock, the reservation is only a little above them, not a minute. So
     /// normally the clock of the next primary decides where its tokens start.
     FloorsByClock,
-    /// No server loses all of its data while its tokens are ahead of its clock. Otherwise tokens
-    /// may decrease.
+    /// Tokens grow, unless a server loses all of its data while its tokens are ahead of its clock. If off,
+    /// they have to grow in that case, too.
     DataOutlivesTokens,
     /// A demoted primary answers its waiters.
     DismissDeposed,
@@ -120,7 +119,7 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) servers: usize,
     pub(crate) keys: usize,
-    /// Whether locks are shared, too.
+    /// Whether users of single locks share some of them.
     pub(crate) shared: bool,
     /// The longest lease.
     pub(crate) lease_ms: u64,
@@ -139,8 +138,8 @@ pub(crate) struct Plan {
     pub(crate) reply_timeout: Duration,
     /// Range of the ttl of sessions.
     pub(crate) session_ms: (u64, u64),
-    /// Longest ttl of a session for waits. If it is shorter than an offer, clients also die when
-    /// they receive grants, and the server revokes these grants.
+    /// Longest ttl of a session for waits. If it is short, clients also die just before a reply
+    /// reaches them, and the server revokes the grants in it.
     pub(crate) wait_session_ms: u64,
     /// Number of Redisson processes that listen for each lock, and hang.
     pub(crate) listeners: i32,
@@ -248,7 +247,7 @@ impl Plan {
             quarantine_ms,
             min_replicas: usize::from(replicated && guarded),
             replicas,
-            // A replaced primary continues to grant. Otherwise it could free an offered lock after two
+            // A replaced primary continues to grant. Without `confirm` it could free an offered lock after two
             // seconds, or a bound lock, although the holder renews it at the new primary.
             confirm: quarantined,
             reply_timeout: if stalls { Duration::from_secs(5) } else { Duration::from_millis(400) },

@@ -1,4 +1,4 @@
-//! The single thread, its agenda of events, and their execution.
+//! The state of a simulation, its agenda of events, and their execution.
 
 use crate::client::{Clients, Names};
 use crate::clock::{MS, Truth};
@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// An event at a certain time.
+/// What happens in an event.
 pub(crate) type Event = Box<dyn FnOnce(&Rc<Sim>)>;
 
 /// The process to which an event happens. Events of a stopped process are queued.
@@ -43,9 +43,9 @@ pub(crate) struct Sim {
     pub(crate) generations: Cell<u64>,
     /// Whether faults have ended, and users finish their work.
     pub(crate) calm: Cell<bool>,
-    /// Time at which a server last began to grant, after a start or a promotion.
+    /// Time at which a fault last tried to restart or promote a server.
     pub(crate) began: Cell<u64>,
-    /// Number of replacements of primaries in progress.
+    /// Number of `failover` faults in progress.
     pub(crate) changing: Cell<u32>,
     random: RefCell<Rng>,
     agenda: RefCell<Agenda>,
@@ -89,7 +89,7 @@ impl Sim {
         self.plan.has(safeguard)
     }
 
-    /// A number below `end`; zero if `end` is zero.
+    /// A random number below `end`; zero if `end` is zero.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.random.borrow_mut().u64(0..end.max(1))
     }
@@ -198,7 +198,7 @@ impl Sim {
         true
     }
 
-    /// Drops all references to this, so that it can be freed.
+    /// Drops beliefs and events, which may refer to the simulation, so that it can be freed.
     pub(crate) fn end(&self) {
         let beliefs = std::mem::take(&mut self.judge.borrow_mut().beliefs);
         drop(beliefs);

@@ -16,7 +16,7 @@ pub(crate) type ConnId = usize;
 /// Number of a request.
 pub(crate) type CallId = u64;
 
-/// The owner of one acquisition.
+/// An owner, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Owner(pub(crate) usize);
 
@@ -99,17 +99,17 @@ impl Request {
         &self.words[0]
     }
 
-    /// Whether the command is delayed while writes are paused.
+    /// Whether the server treats the command as a write.
     pub(crate) fn writes(&self) -> bool {
         self.name().starts_with(b"LOCK.")
     }
 
-    /// Whether a client derives a lease from the reply to the command.
+    /// Whether the command is an acquire or a renewal. Their leases count from before they were sent.
     pub(crate) fn sets_lease(&self) -> bool {
         [&b"LOCK.ACQUIRE"[..], b"LOCK.RENEW"].contains(&self.name())
     }
 
-    /// The first lock of the request, with its owner.
+    /// The first lock of the request, with the owner.
     pub(crate) fn place(&self) -> Option<Place> {
         let owner = Owner::read(self.words.get(2)?)?;
         Some((key_of(&self.words[1])?, owner))
@@ -144,7 +144,7 @@ impl Request {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is none, or it is not a number.
     pub(crate) fn number(&self, at: usize) -> u64 {
         decimal(&self.words[at]).expect("a number")
     }

@@ -1,4 +1,4 @@
-//! Masters die, and their replicas take over.
+//! Masters die or restart, with and without replicas that take over.
 
 use super::*;
 use crate::sentinel::replicated_locks_are_kept;
@@ -78,7 +78,7 @@ async fn a_cluster_that_is_down_is_retried_within_the_limit() {
     for waiter in waiters {
         is_served(waiter).await;
     }
-    // It kept nothing on disk.
+    // The master kept nothing on disk.
     assert_matches!(soon(gone.release()).await, Err(Error::Lost(_)));
     assert!(!kept.is_lost());
     ok(kept.release()).await;

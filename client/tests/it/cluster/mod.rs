@@ -23,7 +23,7 @@ async fn client(cluster: &Cluster) -> Client {
     client_with(cluster, LONG).await
 }
 
-/// Each grant gets its whole lease, even if a node is down right after it.
+/// A client that sets the whole lease before an acquire returns, since a node may be down right after it.
 async fn client_with(cluster: &Cluster, lease: Duration) -> Client {
     let builder = Client::builder().lease(lease).patience(FAILOVER).confirm(true);
     builder.connect(cluster.url()).await.unwrap()

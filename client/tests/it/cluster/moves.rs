@@ -17,7 +17,7 @@ pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<W
     waiters
 }
 
-/// Checks that each of them gets the lock, and a larger token than the one before.
+/// Releases the lock. Checks that each waiter gets it, with a larger token than the previous owner's.
 pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
     let mut last = holder.token();
     ok(holder.release()).await;
@@ -58,7 +58,7 @@ async fn a_held_lock_and_its_waiters_move_with_their_slot_and_back() {
         cluster.leave();
         goes(&cluster, 0, 1);
     });
-    // It is renewed there.
+    // The lock is renewed at the new node.
     cluster.nodes()[1].connect().call(cmd!["PEXPIRE", key, 10_000]);
     wait_for_lease(&cluster.nodes()[1], key.as_bytes(), 10_000);
     assert!(!holder.is_lost());
@@ -89,7 +89,7 @@ async fn a_bound_lock_is_bound_again_at_the_new_node_of_its_slot() {
     wait_until_free(&cluster, &key);
 }
 
-/// The session continues after a cut for the lock whose slot has not moved.
+/// The session still has the lock whose slot has not moved, so it continues after its connection is cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_continues_when_the_slot_of_one_of_its_locks_has_moved() {
     let cluster = Cluster::start(3, 0);
@@ -129,7 +129,7 @@ async fn a_session_continues_when_the_slot_of_one_of_its_locks_has_moved() {
     ok(stayed.release()).await;
 }
 
-/// Half a slot is here, and half of it there.
+/// One key of the slot is still at the old node. The others are at the new node.
 #[tokio::test(flavor = "multi_thread")]
 async fn during_a_migration_requests_go_to_the_node_that_has_the_key() {
     let cluster = Cluster::start(3, 0);

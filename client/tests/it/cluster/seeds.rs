@@ -1,4 +1,4 @@
-//! Connecting to a cluster by an address, and errors if there is no cluster.
+//! Connecting to a cluster: addresses, logins and errors.
 
 use super::*;
 use crate::tls::of_the_documents;
@@ -16,7 +16,7 @@ async fn one_node_that_answers_is_enough() {
             ok(guard.release()).await;
         }
     }
-    // But one node does not count as the whole cluster.
+    // Without `redis-cluster://`, the address of one node is not enough.
     let client = Client::connect(cluster.nodes()[1].url()).await.unwrap();
     let told = soon(client.lock(early_key(&cluster)).acquire()).await.unwrap_err();
     assert!(matches!(&told, Error::Config(text) if text.contains("redis-cluster://")), "{told:?}");

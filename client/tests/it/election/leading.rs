@@ -1,4 +1,4 @@
-//! Candidates become leaders, one after the other.
+//! Candidates campaign, lead and resign.
 
 use super::*;
 use harness::Connection;

@@ -119,7 +119,6 @@ async fn one_observation_serves_all_guards_of_a_lock() {
     }
 }
 
-/// A shared lock has no single holder, and its sharers learn nothing new from that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sharer_of_an_observed_lock_sends_no_checks() {
     let mut stage = Stage::set().await;
@@ -171,7 +170,7 @@ async fn an_observer_survives_a_restart_of_the_server_and_sees_no_term_twice() {
         assert!(Some(seen.term) > last && seen.term == leader.term(), "{round}: {last:?}");
         last = Some(seen.term);
         stage.restart();
-        // The server has it, and observers get no other value.
+        // The restarted server still has the leader, and the observer gets its new value.
         ok(leader.proclaim("b")).await;
         assert_eq!(sees_value(&mut observer, "b").await.term, leader.term());
         ok(leader.resign()).await;
@@ -191,7 +190,7 @@ async fn a_leader_without_the_right_to_observe_leads_and_is_told() {
     stage.control.run("LOCK.FORCERELEASE k");
     clock.suspend(LONG / 2);
     assert_eq!(soon(leader.lost()).await, Loss::Forgotten);
-    // With the right it observes without a new call.
+    // With the right, the leader observes without a new call.
     let leader = campaign(&election).await;
     stage.control.run("ACL SETUSER default +lock.observe");
     observed_by(&mut stage, 1);

@@ -11,12 +11,12 @@ async fn a_candidate_that_gives_up_or_fails_leaves_the_queue() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let election = candidate(&stage, "a");
-    // The time is over, and not earlier.
+    // A campaign with a time limit ends when the time is over, not earlier.
     let begun = Instant::now();
     assert!(ok(election.campaign_within(MOMENT)).await.is_none());
     assert!(begun.elapsed() >= MOMENT);
     observe::wait_for_waiters(&mut stage.control, "k", 0);
-    // A reported error: another client cancels the wait and removes the user's right.
+    // An error ends a campaign: the user loses the right to wait, and another client cancels the wait.
     let campaigns = tokio::spawn(async move { election.campaign().await });
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     stage.control.run("ACL SETUSER default -lock.acquire -lock.wait");
@@ -33,7 +33,7 @@ async fn a_campaign_does_not_outlive_its_session() {
     let election = candidate(&stage, "a");
     let campaigns = in_line(&mut stage, &election);
     proxy.cut();
-    // Cut off until the server removes its place.
+    // The client is cut off until the server removes its place.
     wait::until_is("nobody is in line", 2 * SOON, 0, || {
         stage.control.run("LOCK.INFO k").field("waiters").integer()
     });
@@ -41,7 +41,7 @@ async fn a_campaign_does_not_outlive_its_session() {
     assert!(stage.is_free("k") && !election.is_leader());
     stage.taken("k");
     proxy.heal();
-    // It is a candidate again, once.
+    // The candidate is queued again, once.
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     assert!(!election.is_leader() && !campaigns.is_finished());
     stage.control.run("LOCK.RELEASE k somebody");
@@ -61,5 +61,5 @@ async fn resigning_does_not_wait_for_a_hanging_server() {
     assert!(leader.resign().await.is_err() && !first.is_leader());
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     stage.server.signal(Signal::SIGCONT);
-    // The background task continues.
+    // Background tasks release the locks after this.
 }

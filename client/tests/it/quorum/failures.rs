@@ -1,4 +1,4 @@
-//! Servers that are killed, stopped or far away, that lose their data, and whose clocks jump.
+//! Servers that are killed or stopped, that lose their data, and whose clocks jump.
 
 use super::{SOON, Stage, assert_matches, assert_no_majority, clients, ok, soon, wait_for_servers};
 use crate::wait_for_renewals;
@@ -19,7 +19,7 @@ async fn a_quorum_of_five_tolerates_two_servers_down_but_not_three() {
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
     ok(guard.release()).await;
-    // Also a client that starts now.
+    // A client that starts now succeeds too.
     let clients = clients(&stage.servers, &Client::builder());
     let other = ok(Quorum::of(clients)).await.server_timeout(SOON);
     let guard = ok(other.lock("k").acquire()).await;
@@ -45,7 +45,7 @@ async fn a_hanging_server_delays_a_quorum_only_by_its_timeout() {
     let slow = Client::builder().reply_timeout(10 * SOON);
     let mut stage = Stage::with(5, slow).await;
     stage.signal([1, 4], Signal::SIGSTOP);
-    // No call waits for them at all.
+    // These calls do not wait for the stopped servers.
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
     ok(guard.release()).await;
@@ -72,7 +72,7 @@ async fn a_lock_renewed_by_a_majority_is_kept() {
     wait_for_servers(&guard, 5);
     stage.signal([1], Signal::SIGSTOP);
     stage.servers[4].kill9();
-    // Longer than the lease, so that these two have lost it.
+    // Waits until the guard no longer counts these two servers.
     wait_for_servers(&guard, 3);
     wait_for_renewals(&mut stage.connect(0), 2);
     assert!(!guard.is_lost());
@@ -108,7 +108,7 @@ async fn a_server_with_tokens_centuries_ahead_is_not_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_a_majority_is_reported_before_another_owner_can_acquire() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
-    // The lock is lost, although it could be acquired again on the servers that lost it.
+    // The lock is lost, although the server that lost it could grant it again.
     stage.taken_at([3, 4]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);

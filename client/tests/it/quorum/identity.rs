@@ -18,7 +18,7 @@ async fn the_same_server_twice_is_refused() {
     assert_matches!(soon(Quorum::connect(none)).await, Err(Error::Invalid(_)));
 }
 
-/// Two addresses of one server, which was down when the client could have noticed it.
+/// Two addresses of one server, which is down when the quorum checks that its servers differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_reached_by_two_addresses_is_counted_once() {
     let servers: Vec<_> = (0..4).map(|_| Server::start()).collect();
@@ -30,7 +30,7 @@ async fn a_server_reached_by_two_addresses_is_counted_once() {
     servers[3].restart();
     let stage = Stage { servers, quorum };
     stage.taken_at([1, 2]);
-    // One server and the one with two addresses are left: these count as two.
+    // Two servers are free, one of them with two addresses: they count as two.
     assert!(ok(stage.quorum.lock("k").try_acquire()).await.is_none());
     stage.connect(1).run("DEL k");
     let guard = ok(stage.quorum.lock("k").try_acquire()).await.expect("three are free");

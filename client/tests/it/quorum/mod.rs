@@ -27,7 +27,7 @@ impl Stage {
 
     async fn of(servers: Vec<Server>, builder: Builder) -> Self {
         let quorum = Quorum::of(clients(&servers, &builder)).await.unwrap();
-        // With a long timeout, because replies must count even on a slow machine.
+        // The timeout is long, so that replies count even on a slow machine.
         Self { servers, quorum: quorum.server_timeout(SOON) }
     }
 
@@ -56,7 +56,7 @@ impl Stage {
         servers.into_iter().for_each(|server| self.servers[server].signal(signal));
     }
 
-    /// Asserts that no running server has a held lock when all background work is done.
+    /// Waits until no running server has the lock.
     fn assert_nothing_is_left(&self) {
         wait::until_is("nothing is left", SOON, vec![], || self.holders());
     }
@@ -70,7 +70,7 @@ impl Drop for Stage {
     }
 }
 
-/// Clients of these servers, whether they can be reached or not.
+/// Clients of these servers, which need not be running.
 fn clients(servers: &[Server], builder: &Builder) -> Vec<Client> {
     let client = |server: &Server| {
         builder.clone().build(&redis::Client::open(server.url()).unwrap()).unwrap()
@@ -97,7 +97,7 @@ async fn a_minority_held_by_another_owner_does_not_matter_and_a_majority_does() 
     stage.taken_at([0, 1]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 3);
-    // They are also acquired as soon as they are free.
+    // On another server, the lock is acquired as soon as it is free there.
     stage.connect(0).run("LOCK.RELEASE k somebody");
     wait_for_servers(&guard, 4);
     ok(guard.release()).await;
@@ -108,7 +108,7 @@ async fn a_minority_held_by_another_owner_does_not_matter_and_a_majority_does() 
     let lock = stage.quorum.lock("k");
     assert!(ok(lock.acquire_within(Duration::from_millis(300))).await.is_none());
     wait::until_is("only the other holds it", SOON, vec![0, 1, 2], || stage.holders());
-    // A waiter gets it when a majority is free.
+    // A waiter gets the lock when it is free on a majority.
     let lock = stage.quorum.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     stage.connect(0).run("LOCK.RELEASE k somebody");
@@ -132,7 +132,7 @@ async fn quorums_of_one_and_two_tolerate_no_failure() {
     }
 }
 
-/// Raises the token of one server to the largest of the majority, as a quorum does.
+/// Raises the token of a lock on one server, as a quorum does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_raised_on_all_servers_or_unchanged() {
     let mut stage = super::Stage::set().await;
@@ -144,7 +144,7 @@ async fn a_token_is_raised_on_all_servers_or_unchanged() {
     let ages_ahead = kvlock::Token::from(1 << 51);
     assert_matches!(soon(guard.raise_token(ages_ahead, SOON)).await, Err(Error::Invalid(_)));
     assert!(guard.token() == token && guard.lease_left() < lease);
-    // Each renewal sends it again, to a server that has lost it or never had it.
+    // Each renewal sends the token again, in case the server has lost it.
     stage.control.call(cmd!["HSET", "k", "fencing-token", format!("t{}", own.value())]);
     wait::until_is("it is raised again", SOON, format!("t{}", token.value()), || {
         stage.control.run("HGET k fencing-token").text()

@@ -63,7 +63,7 @@ struct Client {
     ack: u64,
     /// Version that it knows of each lock that it observes.
     knows: [Option<u64>; KEYS.len()],
-    /// For each lock, the version in the reply when it last asked to observe.
+    /// For each lock, the version in the reply to its last `observe`.
     since: [u64; KEYS.len()],
 }
 
@@ -248,7 +248,7 @@ impl World {
                 let of = self.history[key].iter().filter(|it| it.0 > since && it.0 <= version);
                 of.filter_map(|stood| stood.2).next_back()
             };
-            // If a report is repeated, it includes everything that was not acknowledged when it was made.
+            // A report may contain a loss that the client knows, but none from before its last `observe`.
             match gone_since(knows) {
                 None if changed.why.is_none() => {}
                 None => prop_assert_eq!(changed.why, gone_since(client.since[key])),

@@ -1,4 +1,4 @@
-//! Sessions with many waits: the waits are moved, removed and reported in batches.
+//! Sessions with many waits, and many sessions: the table works on them in batches.
 
 use kvlock_core::{
     Acquire, Cause, Change, Ending, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
@@ -77,7 +77,7 @@ fn a_lock_skips_waits_of_an_away_session_that_are_not_set_away_yet() {
     lose(&mut table, session);
     let (_, change) =
         table.release(&at(held(b"holder", None)), b"holder", Want::Exclusive, Release::One);
-    // The lock stays free until more of the passed-over waiters at the head are taken out of the line.
+    // The lock stays free until more of the skipped waiters are removed from the head of the queue.
     assert_eq!(change, Change::Free);
     let request = Acquire { owner: b"new", want: Want::Exclusive, lease: Millis(9), holds: None };
     let free = Observed::Free { stored: None };

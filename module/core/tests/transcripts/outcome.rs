@@ -45,7 +45,8 @@ impl Stage {
         self.tell(Some(client), &told);
     }
 
-    /// Returns the states that differ from those shown last, and the counters that changed in this step.
+    /// Returns the states and the next look, if they differ from those shown last, and the counters that
+    /// changed in this step.
     pub(crate) fn news(&mut self, before: &Counters) -> String {
         let (now, mut all) = (self.clock.now(), String::new());
         for lock in self.names.clone() {

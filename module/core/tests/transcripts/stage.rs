@@ -1,4 +1,4 @@
-//! Runs the commands of a transcript: a table with a simulated server that does what the module does.
+//! Runs the commands of a transcript on a table. A simulated server does what the module does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,7 +205,7 @@ impl Stage {
 
     fn event(&mut self, event: &str, args: &mut Args<'_>) {
         match event {
-            // Time passes without a report from the server; `due` is the timer.
+            // Keys expire without a report from the server; `due` is the timer.
             "pass" => {
                 let ms: u64 = args.must("ms");
                 let wall = args.may("wall-ms").unwrap_or_else(|| ms.cast_signed());

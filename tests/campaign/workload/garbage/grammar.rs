@@ -6,9 +6,9 @@ use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
 
 /// Commands that are not drawn, because they would end the server, connect to other machines, lock all
-/// clients out, wait for long or disturb the test. `hand.rs` contains some of them. `CLIENT PAUSE` is never
-/// sent in a transaction: after that, Redis 7.0 and 8 crash, even without modules, on any write to an expired
-/// key.
+/// clients out, wait for long or disturb the test. The sequences in `hand.rs` contain some of them.
+/// `CLIENT PAUSE` is never sent in a transaction: after such a transaction, Redis 7.0 and 8 crash, even without
+/// modules, on any write to an expired key.
 const NEVER: &str = "\
     acl|deluser acl|load acl|save acl|setuser auth client|kill client|no-touch client|pause \
     client|reply client|unblock command command|docs command|info config|resetstat config|rewrite \
@@ -57,7 +57,7 @@ impl Grammar {
     }
 }
 
-/// The command with random arguments. Most of them are valid.
+/// The command with random arguments. Most arguments are valid.
 fn draw(command: &Command, random: &mut Random) -> Vec<Vec<u8>> {
     let mut words: Vec<_> =
         command.name.split('|').map(|word| word.to_uppercase().into_bytes()).collect();
@@ -92,7 +92,7 @@ fn put(argument: &Argument, random: &mut Random, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Removes, adds or replaces one word, or appends `HOLDS` many times.
+/// Removes, adds or replaces one word, or appends `HOLDS` up to 39 times.
 fn spoil(words: &mut Vec<Vec<u8>>, random: &mut Random) {
     let at = random.below(words.len() as u64 + 1) as usize;
     match random.below(4) {

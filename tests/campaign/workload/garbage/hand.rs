@@ -29,7 +29,8 @@ const SEQUENCES: [(u64, &str); 43] = [
     (50, "EVAL <script> 1 <key> <any>"),
     (20, "FUNCTION LOAD REPLACE <functions>"),
     (25, "FCALL f|f|g 1 <key> <ours>"),
-    // The last command restores the option. If the connection breaks first, the end of the round restores it.
+    // The last command restores the option. If the connection breaks first, the end of the round restores it at
+    // the latest.
     (60, "CONFIG SET <option> <value>; 6*<ours>; CONFIG SET <option> <was>"),
     (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
     (1, "CLIENT KILL ID <junk>"),
@@ -62,7 +63,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (4, "<waits>; DEL k1 k2 k3"),
     (4, "<waits>; SESSION.CLOSE <session>"),
     (15, "SESSION.NEXT <session> 0 0; SESSION.CLOSE <session>"),
-    // A user that may only read and observe.
+    // A user that may only observe locks, through a session.
     (
         3,
         "ACL SETUSER reader on nopass %R~* -@all +lock.observe +session.open +session.next; AUTH reader x; 9*<ours>",
@@ -70,7 +71,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (15, "SELECT 0|1|2"),
 ];
 
-/// Options and their values, separated by bars. All are restored at the end of a round.
+/// Options and the values to set, separated by bars. All options are restored at the end of a round.
 const OPTIONS: [(&str, &str); 28] = [
     ("kvlock.max-lease-ms", "1|20|1000|86400000"),
     ("kvlock.max-waiters", "0|1|3|10000|-1"),
@@ -134,11 +135,11 @@ pub(crate) struct Hand {
     grammar: Grammar,
     /// Values in the format of `DUMP`.
     payloads: Vec<Vec<u8>>,
-    /// Options that this server has, with their initial values.
+    /// Options that this server has, with the values to set and the initial value.
     options: Vec<(&'static str, &'static str, String)>,
     /// Whether this round pauses clients; otherwise it unblocks them. All supported servers crash, also
     /// without modules, on `CLIENT UNBLOCK` of a client that a pause delays. Redis 8 with kvlock can also
-    /// crash on it while a client waits for the end of a flush.
+    /// crash on `CLIENT UNBLOCK` while a client waits for the end of a flush.
     pub(super) pauses: AtomicBool,
     /// Approximate number of clients that the server has had.
     pub(super) clients: AtomicU64,
@@ -241,7 +242,7 @@ impl Hand {
         vec![one]
     }
 
-    /// Commands after which the server serves all clients again.
+    /// Commands that restore all options, make the server a primary, and end a pause of clients.
     pub(crate) fn put_all_back(&self) -> Vec<Words> {
         let options = self.options.iter().map(|(name, _, was)| cmd!["CONFIG", "SET", name, was]);
         options.chain([cmd!["REPLICAOF", "NO", "ONE"], cmd!["CLIENT", "UNPAUSE"]]).collect()

@@ -31,7 +31,7 @@ pub(crate) const GARBAGE: Work = Work {
 /// While more than this number of commands have no reply, no further commands are sent.
 const AHEAD: u64 = 64;
 
-/// Longest wait for a reply before the next command is sent.
+/// Longest wait for a reply before further commands are sent.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Uses one connection after another until the round is over.
@@ -161,7 +161,7 @@ impl Client<'_> {
         self.connection.send_raw(&bytes);
     }
 
-    /// Reads replies. Returns false if the connection is closed.
+    /// Reads replies. Returns false if the connection is closed, or received a malformed reply.
     fn listen(&mut self) -> bool {
         while self.received < self.sent {
             match self.connection.receive(MOMENT) {
@@ -185,7 +185,7 @@ impl Client<'_> {
         self.received += 1;
         self.round.notes.add("replies", 1);
         match reply {
-            // `LOCK.PROFILE RESET` without its first word, which is removed at random, is a `RESET`, too.
+            // A reply to `RESET`, or to `LOCK.PROFILE RESET` whose first word was removed at random.
             Value::Status(word) if word == "RESET" => {
                 self.connection.expect_protocol(2);
                 self.is_resp2 = true;

@@ -34,7 +34,7 @@ pub(super) struct Client<'a> {
     connection: Option<(Connection, u32)>,
 }
 
-/// How a call ended for its client.
+/// End of a call, as its client sees it.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ending {
     /// The request took full effect.
@@ -42,9 +42,10 @@ pub(super) enum Ending {
     /// The request was answered with nil or `MISMATCH`, or the wait was cancelled: the owner did not get
     /// what it asked for, or does not have it.
     Refused,
-    /// The request had no effect: the server replied with an error, or the wait ended without a grant.
+    /// The request had no effect: the server replied with an error, or ended the connection or the session of
+    /// a waiter.
     Failed,
-    /// The connection broke, and the effect is unknown.
+    /// The effect is unknown, mostly because the connection broke.
     Unknown,
 }
 
@@ -75,7 +76,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends a command that is not recorded in the history; nil if the connection breaks.
+    /// Sends a command that is not recorded in the history. Returns nil if the connection breaks.
     pub(super) fn ask(&mut self, command: Vec<Vec<u8>>) -> Value {
         let answer = self.connection().ask(command);
         if answer.is_err() {

@@ -12,19 +12,19 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Smallest and largest number of waits of a session.
+/// Lower and upper limit of the number of waits of a session.
 const WAITS: (u64, u64) = (1_000, 4_000);
 
 /// Number of locks that are in the history.
 pub(super) const RECORDED: usize = 6;
 
-/// Commands sent before their replies are read.
+/// Number of commands that are sent before their replies are read.
 const AT_ONCE: usize = 250;
 
 /// Time to live of the session.
 const TTL_MS: u64 = 1_500;
 
-/// Longer than a crowd takes, so that no lease ends before its release.
+/// Longer than a crowd takes.
 const LEASE_MS: u64 = 5_000;
 
 /// Number of reads without news, each as long as a lease, after which outcomes count as missing.
@@ -36,7 +36,7 @@ const TIMEOUT_MS: u64 = 200;
 /// Longest pause between two crowds, in milliseconds.
 const PAUSE_MS: u64 = 700;
 
-/// How the waits of a crowd end.
+/// The end of all waits of a crowd.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Granted,
@@ -166,7 +166,7 @@ impl Crowd<'_> {
         Ok(replies)
     }
 
-    /// Sends a request of the holder for all locks.
+    /// Sends a request of the holder for each lock.
     fn holder_calls(&mut self, holder: &str, request: &Request) -> Result<(), ReceiveError> {
         let scene = self.scene;
         let command = |place: &Place| request.command(&place.key, holder);
@@ -213,7 +213,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Reads until each wait has its outcome, or the session has ended.
+    /// Reads until each wait has its outcome, the session has ended, or outcomes count as missing.
     fn read_all(&mut self) -> Result<(), ReceiveError> {
         let mut empty = 0;
         while self.places.iter().any(|place| place.in_line) {
@@ -284,7 +284,7 @@ impl Crowd<'_> {
         true
     }
 
-    /// Owners that were granted their locks renew them, which shows that they have them, and release them.
+    /// Renews, and then releases, all locks that were granted to the crowd.
     fn use_and_release(&mut self) -> Result<(), ReceiveError> {
         let lease = Duration::from_millis(LEASE_MS);
         for request in [Request::Renew { lease }, Request::Release] {

@@ -6,7 +6,7 @@ use super::waits::Wish;
 use harness::cmd;
 use harness::history::Request;
 
-/// A latch may never open, so no wait is without limit.
+/// Some latches never open, so each wait has a limit.
 const TIMEOUTS_MS: [u64; 5] = [20, 60, 150, 400, 1500];
 
 impl Worker<'_> {

@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes all free permits, and repeats the request after another holder has released one: the repetition
-    /// takes none. In one transaction, so that no other client interferes and no state is left.
+    /// takes none. All commands are in one transaction, so that no other client interferes and no state is left.
     fn take_all_twice(&mut self) {
         let (key, all) =
             (self.key.clone(), cmd!["SEM.ACQUIRE", self.key, self.owner, "ALL", LONG_MS]);
@@ -242,7 +242,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Downgrades an exclusive hold to a shared one. Then repeats the shared request, whose reply has the
-    /// token.
+    /// token of the shared hold.
     fn keep_sharing(&mut self, lease: u64) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let share = cmd!["LOCK.ACQUIRE", key, owner, lease, "SHARED", "HOLDS", 1];
@@ -263,7 +263,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Renews, re-enters or takes more, releases a part, and repeats some of these calls. Then releases the
-    /// rest or not.
+    /// rest or lets the lease end.
     fn use_it(&mut self, count: u64, lease: u64) {
         let mut holds = count;
         for _ in 0..self.random.below(4) {
@@ -275,7 +275,7 @@ impl<'a> Worker<'a> {
                 _ if self.kind == KeyKind::Semaphore && holds == PERMITS => continue,
                 _ => (self.asks(1, other, None, Some(holds + 1)), holds + 1),
             };
-            // A repetition, as after a lost reply, changes nothing.
+            // A repetition, as after a lost reply, does not change the number of holds.
             for _ in 0..=u64::from(self.random.percent(30)) {
                 match self.call(&asks) {
                     Ending::Done => holds = then,
@@ -308,8 +308,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Releases the hold to the first waiter, if there is one, and kills the connection that would receive
-    /// the grant: that of the blocked waiter, or of its session's reader.
+    /// Releases the hold and, in the same transaction, kills the connection that would receive the next grant:
+    /// the connection of the first waiter, or of the reader of its session. If none is found, only releases.
     fn release_to_lost_clients(&mut self, asks: &Asks) -> Ending {
         let (request, release) = asks;
         let (key, owner) = (self.key.clone(), self.owner.clone());

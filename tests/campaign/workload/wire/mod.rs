@@ -1,6 +1,6 @@
-//! Raw commands for locks, shared locks, semaphores and latches, on a pair of servers with
-//! strangers. Clients wait blocked or through sessions, and scripts like Redisson's acquire locks without
-//! a queue. The records of the clients show whether the servers kept every rule.
+//! A workload of raw commands on locks, semaphores and latches, on a pair of servers with strangers
+//! (`topology/strangers.rs`). Clients wait on blocked connections or through sessions, and scripts like
+//! Redisson's acquire locks without a queue. The calls of the clients are recorded, and a checker judges them.
 
 mod client;
 mod crowd;
@@ -47,22 +47,22 @@ pub(crate) const WIRE: Work = Work {
 /// Number of permits of each semaphore.
 pub(crate) const PERMITS: u64 = 4;
 
-/// Number of mailboxes. Each has one session at a time. There are several, so that one owner may wait
-/// through two sessions.
+/// Number of mailboxes. Each has at most one session at a time. There are several, so that one owner may
+/// wait through two sessions.
 const MAILBOXES: usize = 4;
 
-/// Number of clients that take locks by scripts.
+/// Number of clients that acquire locks with scripts.
 const SCRIPTS: usize = 2;
 
 /// The kinds of the contended keys in each database. There are few of these keys, so that clients contend.
 const KINDS: [KeyKind; 5] =
     [KeyKind::Lock, KeyKind::Lock, KeyKind::Shared, KeyKind::Semaphore, KeyKind::Latch];
 
-/// The database of the wild locks, which strangers delete, flush and swap.
+/// The database of the wild locks. Strangers delete its keys, flush it and swap it.
 pub(crate) const WILD: u32 = 0;
 
-/// The database of the calm locks. Except for `FLUSHALL` and evictions, only holders and expiry end a hold
-/// there. So a lock that is lost by mistake is noticed.
+/// The database of the calm locks. Strangers end holds there only by `FLUSHALL` and evictions, so a lock that
+/// is lost by mistake is noticed.
 pub(crate) const CALM: u32 = 2;
 
 /// The use of a key.
@@ -76,9 +76,9 @@ pub(crate) enum KeyKind {
     Semaphore,
     /// A latch.
     Latch,
-    /// A lock of two or three clients: no other client's command triggers work for its waiters.
+    /// A lock that only two or three clients request.
     Quiet,
-    /// A lock of the crowd, a session with very many waits.
+    /// A lock of the crowd: one session with thousands of waits.
     Crowd,
 }
 
@@ -97,7 +97,7 @@ impl KeyKind {
         }
     }
 
-    /// Prefix of its commands.
+    /// Prefix of the commands for a key of this kind.
     fn family(self) -> &'static str {
         match self {
             Self::Lock | Self::Shared | Self::Quiet | Self::Crowd => "LOCK",
@@ -191,7 +191,7 @@ impl Scene<'_> {
         self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }
 
-    /// A connection to the primary, of the user that strangers delete; none if there is no primary.
+    /// A connection to the primary as the user [`GUEST`]; `None` if there is no primary.
     fn connect(&self) -> Option<Connection> {
         loop {
             let mut connection = self.pair.connect()?;
@@ -201,7 +201,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Records a fault of a client, which began at `begun` and has just ended.
+    /// Records a client's fault. The fault began at `begun` and has just ended.
     fn happened(&self, fault: &'static str, begun: Duration) {
         self.notes.fault(fault, Span { from: begun, to: self.recorder.now() });
     }

@@ -1,6 +1,6 @@
-//! Clients with a separate lock. One client holds the lock and one waits for it, or two wait to share it. No
-//! other client uses the lock. If the server forgets some work for the waiters, no command of another client
-//! makes up for it, so the mistake is noticed.
+//! Two threads, each with a lock of its own. One client of the thread holds the lock and one waits for it, or
+//! two wait to share it. No other client uses the lock. So if the server forgets a waiter, no other client's
+//! command on the lock makes the server serve the waiter, and the mistake is noticed.
 
 use super::client::Ending;
 use super::locks::{LONG_MS, Worker};
@@ -10,11 +10,11 @@ use harness::history::Outcome;
 use harness::random::Random;
 use harness::{Value, cmd};
 
-/// Number of threads. The waiters of the second thread want to share the lock.
+/// Number of threads. The waiters of the second thread want to share its lock.
 pub(super) const THREADS: usize = 2;
 
-/// Largest number of checks whether all waiters are queued. A waiter whose connection has broken is never
-/// queued.
+/// Largest number of checks whether all waiters are queued. A waiter whose connection has broken may never
+/// be queued.
 const LOOKS: usize = 100;
 
 pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
@@ -26,8 +26,8 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
         let mut worker = Worker::new(scene, random.part(part));
         worker.go_to_lock(&lock);
         if shared {
-            // All waiters must be granted the lock in one turn of the server. A waiter whose session is away
-            // would not be.
+            // All waiters must be granted the lock in one turn of the server's event loop. A session that is
+            // away is granted nothing.
             worker.through_sessions = 0;
         }
         worker
@@ -51,7 +51,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
 }
 
 /// The waiters queue for the holder's lock, and the holder releases it. Each waiter keeps its grant until all
-/// have been granted the lock.
+/// waits have ended.
 fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
     let mut waits = Vec::new();
     for waiter in waiters.iter_mut() {
@@ -83,7 +83,7 @@ fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
                 shares = in_line;
             }
             Ending::Unknown => {}
-            // If the server granted the lock to a session that has ended, it revokes this grant.
+            // If the server granted the lock to a session that has ended, the server revokes this grant.
             Ending::Refused | Ending::Failed => continue,
         }
         holders.push(waiter);
@@ -98,10 +98,10 @@ fn give_back(worker: &mut Worker<'_>) {
     }
 }
 
-/// All permits of a semaphore are held, so a try of another owner is refused. Then a semaphore whose holders
-/// have expired replaces it, so the next try must be granted. All commands are in one transaction, so that no
-/// other client interferes and no state is left. The result counts only if a client waits
-/// for the holder's lock: only then must the module notice each replaced key.
+/// Replaces a semaphore without free permits by one whose holders have expired. A try before the replacement
+/// is refused, and a try after it must be granted. All commands are in one transaction, so that no other
+/// client interferes and no state is left. The result counts only if a client waits for the holder's lock:
+/// only then must the module notice each replaced key.
 fn replace_a_semaphore(holder: &mut Worker<'_>) {
     let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
     let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];

@@ -1,6 +1,6 @@
-//! The readers of sessions. They disconnect and return, in time or too late, and use connections that break.
-//! They check the outcomes: none is skipped or repeated, and no lock is granted to a session that is away. Also
-//! checks that no session lives too long, and that no other user can use it.
+//! The readers of sessions. They disconnect and return, in time or too late. They check that no outcome is
+//! skipped or changed, that nothing is granted to a session that is away, that no session lives too long, and
+//! that no other user can use a session.
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
@@ -24,10 +24,10 @@ pub(super) const CLOSED: &str = "SESSION.CLOSE";
 /// The last outcomes are requested and the session is closed in one packet.
 pub(super) const CLOSED_AS_READ: &str = "SESSION.NEXT and SESSION.CLOSE in one packet";
 
-/// Life of a session without a reader.
+/// Times after which the server ends a session that has no reader.
 const TTLS_MS: [u64; 4] = [150, 150, 400, 1_500];
 
-/// Longest wait of a reader for outcomes.
+/// Timeouts of `SESSION.NEXT`.
 const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
 
 /// Time by which a session may outlive its ttl: longer than any fault stops the server.
@@ -36,11 +36,11 @@ const LATE_MS: u64 = 1_800;
 /// Tolerance for the server's times, which are in whole milliseconds.
 const SLACK_MS: u64 = 2;
 
-/// Why a reader stopped reading.
+/// Reason why a reader cannot use its session or its connection any more.
 enum Stop {
     /// The session has ended.
     Gone,
-    /// The connection broke.
+    /// The connection broke, or is replaced after an error reply.
     Broken,
 }
 
@@ -91,7 +91,7 @@ struct Open {
     it: Connection,
     /// The server's number for it.
     id: i64,
-    /// The number of the next outcome; `None` if this connection has read none.
+    /// The number of the next outcome; `None` before the first reply to `SESSION.NEXT` on this connection.
     next: Option<u64>,
 }
 
@@ -151,13 +151,13 @@ impl Reader<'_> {
                     self.left = None;
                     self.come_back();
                     if self.connection.is_none() {
-                        // There is no primary, so no client waits in vain.
+                        // There is no primary to read from.
                         return;
                     }
                 }
             }
         }
-        // If the session stays open, the check at the end of the round reports it.
+        // If the session stays open, it ends after its ttl.
         let _closed = self.close();
     }
 
@@ -237,7 +237,7 @@ impl Reader<'_> {
         if let Value::Error { code, .. } = reply {
             match code.as_str() {
                 "NOSESSION" => return Err(Stop::Gone),
-                // Drain without outcomes left, a new primary, or the limit of blocked clients.
+                // For example drain without outcomes left, or a new primary.
                 "TRYAGAIN" | "UNBLOCKED" | "LOADING" | "MASTERDOWN" | "QUEUEFULL" => {}
                 _ => self.surprise(&format!("SESSION.NEXT: {reply}")),
             }
@@ -316,8 +316,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads through another connection. The first connection gets an error or earlier outcomes, and is
-    /// sometimes reset then.
+    /// Reads through another connection. The first connection gets an error or earlier outcomes. Then it is
+    /// sometimes reset.
     fn replace(&mut self) -> Result<(), Stop> {
         let begun = self.now();
         let ack = self.acknowledge();
@@ -360,7 +360,7 @@ impl Reader<'_> {
         back
     }
 
-    /// Resets the connection. If the session was read through it, waits until the server has noticed.
+    /// Resets the connection. If the session was read through it, waits for the server to notice.
     fn leave(&mut self) -> Result<(), Stop> {
         if self.random.percent(60) {
             let ack = self.acknowledge();
@@ -369,7 +369,7 @@ impl Reader<'_> {
         let Some(Open { it, id, next }) = self.connection.take() else { return Err(Stop::Broken) };
         it.reset();
         if next.is_none() {
-            // No call read through this connection, so the session is not away.
+            // The server may not know this connection as the session's reader.
             return Ok(());
         }
         let mut eye = self.scene.pair.connect().ok_or(Stop::Broken)?;
@@ -387,7 +387,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Continues to read through another connection.
+    /// Connects again, to continue to read the session.
     fn come_back(&mut self) {
         self.may_have_told |= std::mem::take(&mut self.is_asking);
         self.connection = connect(self.scene);

@@ -1,5 +1,5 @@
-//! Clients that take locks with scripts, as Redisson does. They have no queue: a message announces a free
-//! lock, and they try again.
+//! Clients that take locks with scripts, as Redisson does. They have no queue: they try again after a message
+//! that announces a free lock, or after a while.
 
 use super::client::{Client, Ending};
 use super::locks::{LEASES_MS, ms};
@@ -20,8 +20,7 @@ const GIVE_BACK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then re
 /// Longest wait for a message.
 const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 
-/// Takes locks until the round is over, then stays subscribed until no client waits. The remaining waiters
-/// are served only by the servers' own work.
+/// Takes locks until the round is over, then stays subscribed until no client waits.
 pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
     let locks: Vec<&Lock> = scene.locks.iter().filter(|it| it.is_lock()).collect();
     let (mut client, mut listener, mut turn) = (Client::new(scene), None, 0);
@@ -32,7 +31,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
         client.db = lock.db;
         let owner = format!("script{number}:{turn}");
         let heard = acquire(&mut client, &mut hears, lock, &owner, &mut random);
-        // If the connection broke, the next attempt makes a new one.
+        // If the subscribed connection broke, the next turn makes a new one.
         listener = heard.is_ok().then_some(hears);
     }
 }
@@ -70,7 +69,6 @@ fn acquire(
         if ending == Ending::Done {
             client.scene.granted("scripts: grants");
             sleep(ms(random.below(4)));
-            // Sometimes the lease ends instead of a release.
             if random.percent(90) {
                 give_back(client, &lock.key, owner);
             }

@@ -1,8 +1,8 @@
-//! Sessions through which clients wait, besides blocked clients, and the outcome of each place in a queue.
+//! Sessions through which clients wait, and the outcome of each place in a queue.
 //!
 //! A [`Mailbox`] is a sequence of sessions with one reader (`readers.rs`). A client queues an owner through
-//! it, and receives the owner's outcome from it. Each place has exactly one outcome. A second one is a
-//! violation, and a missing one is a call without a reply.
+//! the current session, and receives the owner's outcome from the mailbox. Each place must have exactly one
+//! outcome. A second one is a violation, and a missing one is a call without a reply.
 
 use harness::Value;
 use harness::history::{CallId, Outcome, Recorder};
@@ -14,10 +14,10 @@ use std::time::Duration;
 /// Longest wait for an outcome.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// Start and end of a time.
+/// Start and end of a stretch of time.
 pub(super) type Span = (Duration, Duration);
 
-/// The server's outcome of one place.
+/// An outcome of a place, as the server sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) number: u64,
@@ -28,9 +28,8 @@ pub(super) struct Told {
     pub(super) granted_ms: Option<u64>,
 }
 
-/// Outcome of a place. If the session has ended and may have sent an outcome that was not received, the
-/// outcome is unknown. If it has sent none, the wait has failed, and the time is one at which the session
-/// still existed.
+/// Outcome of a place. If the session has ended and an outcome may have been in a lost reply, the outcome is
+/// unknown. If no reply was lost, the wait has failed, and the time is one at which the session still existed.
 type Arrival = (Outcome, Option<Duration>);
 
 /// A place in a queue: its mailbox, and the channel for its outcome.
@@ -74,14 +73,14 @@ impl Mailbox {
         self.now().reader = reader;
     }
 
-    /// The connection through which a session is read now, by the first digits of its name.
+    /// The connection that reads the session whose name begins with `digits`.
     fn reader_of(mailboxes: &[Self], digits: &str) -> Option<i64> {
         let is_its = |it: &Session| it.name.as_ref().is_some_and(|name| name.starts_with(digits));
         mailboxes.iter().map(Self::now).find(|session| is_its(session))?.reader
     }
 
-    /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a last
-    /// grant may have been sent.
+    /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a lost
+    /// reply may have reported a grant.
     pub(super) fn gone(&self, there: Duration, may_have_told: bool, recorder: &Recorder) {
         let mut session = self.now();
         (session.name, session.reader) = (None, None);
@@ -108,7 +107,7 @@ impl Mailbox {
             }
             Some(waiter) => {
                 waiter.was_told = Some(told.outcome);
-                // The client may not listen, because its command was answered at once.
+                // The client may no longer listen.
                 let _heard = waiter.hears.send((told.outcome, None));
                 None
             }
@@ -136,7 +135,7 @@ impl Mailbox {
     }
 }
 
-/// The connection that receives the grant of this waiter, given as an entry of the server's list.
+/// The connection that would receive the grant of a waiter, which is an entry of `queue` in `LOCK.INFO`.
 pub(crate) fn client_of(mailboxes: &[Mailbox], waiter: &Value) -> Option<i64> {
     match &waiter[2] {
         Value::Integer(client) => Some(*client),

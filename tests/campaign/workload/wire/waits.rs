@@ -1,4 +1,4 @@
-//! Waits of a client: by a blocked connection or through a session, inspected, cancelled, broken off or
+//! Waits of a client: on a blocked connection or through a session, inspected, cancelled, broken off or
 //! repeated.
 
 use super::client::Ending;
@@ -7,13 +7,13 @@ use super::sessions::Place;
 use harness::history::{CallId, Outcome, Request};
 use harness::{Value, cmd, lines};
 
-/// A request to wait with, and its conditions.
+/// A request that waits, and what the client may do during the wait.
 pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) command: Vec<Vec<u8>>,
     pub(super) timeout: u64,
-    /// Whether the client may break off the wait. Then the outcome is unknown, which excuses many violations,
-    /// so a long lease does not allow it.
+    /// Whether the client may break off the wait. False for a long lease: the unknown outcome would excuse
+    /// many violations.
     pub(super) may_be_lost: bool,
     /// Whether the request may be sent again during the wait.
     pub(super) may_be_repeated: bool,
@@ -37,7 +37,7 @@ pub(super) enum How<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Waits, and in this time inspects, cancels, disconnects or repeats the wait.
+    /// Waits. During the wait, may inspect it, cancel it, break it off or repeat it.
     pub(super) fn wait_for(&mut self, wish: &Wish) -> Ending {
         let waiting = self.begin(wish, false, None);
         let in_line = match waiting.how {
@@ -67,8 +67,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends the wait, blocked or through a session, but not through the mailbox of `other`. The server may
-    /// also answer it at once.
+    /// Sends the wait, with or without a session, but not through the mailbox of `other`. The server may also
+    /// answer it at once.
     pub(super) fn begin(
         &mut self,
         wish: &Wish,
@@ -95,8 +95,7 @@ impl<'a> Worker<'a> {
         };
         scene.notes.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
         if matches!(how, How::Ended(Ending::Unknown)) {
-            // After any error of the connection, the wait may be queued, and may be served until it is
-            // cancelled.
+            // The wait may be queued in spite of the broken connection, and be granted until it is cancelled.
             while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
                 self.side.reconnect();
                 std::thread::sleep(ms(1));
@@ -106,8 +105,8 @@ impl<'a> Worker<'a> {
         Waiting { call, beside, how }
     }
 
-    /// Waits for the outcome. `lost` is the outcome to record if the blocked connection closes or the session
-    /// ends.
+    /// Waits for the outcome. `lost` is the outcome to record if the blocked connection closes. If `lost` is
+    /// unknown, a wait that failed through a session is recorded as unknown, too.
     pub(super) fn finish(
         &mut self,
         waiting: Waiting<'a>,
@@ -124,8 +123,7 @@ impl<'a> Worker<'a> {
         // A wait without an outcome stays open, and the checker reports it.
         let (outcome, at) = match place.ends() {
             None => return Ending::Unknown,
-            // A grant that was not received may already be used by another client that waits as the same
-            // owner.
+            // The owner's other wait may have received the grant.
             Some((Outcome::Failed, _)) if lost == Outcome::Unknown => (lost, None),
             Some(arrival) => arrival,
         };
@@ -141,7 +139,7 @@ impl<'a> Worker<'a> {
         self.line().contains(&self.owner)
     }
 
-    /// Reads the server's queue and records it. Returns the owners in it.
+    /// Reads the queue of the key and records it. Returns the owners in it.
     pub(super) fn line(&mut self) -> Vec<String> {
         let recorder = self.client.scene.recorder;
         let (asked, command) = (recorder.now(), format!("{}.INFO", self.kind.family()));
@@ -159,7 +157,7 @@ impl<'a> Worker<'a> {
         let cancelled = self.withdraw();
         self.client.scene.notes.cancel(begun, self.client.scene.recorder.now());
         let ending = self.finish(waiting, request, lost);
-        // If the cancel succeeded or its reply is unknown, the cancel may have ended the wait, and not the
+        // If the cancel succeeded or its reply is unknown, the cancel may have ended the wait before its
         // timeout.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
             self.client.scene.recorder.answered(call, Outcome::Withdrawn);
@@ -172,7 +170,7 @@ impl<'a> Worker<'a> {
         let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
         let second = self.begin(wish, true, place);
         self.client.scene.recorder.took_over(second.call, first.call);
-        // Both waits are of the same owner, so either of them may reply with the one grant.
+        // Both waits are of the same owner, so the reply to either of them may be the one grant.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
         let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;

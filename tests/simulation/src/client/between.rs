@@ -1,13 +1,12 @@
-//! The layer between clients and servers. The crate cannot switch a safeguard off, so this layer undoes most
-//! of the clients' safeguards that are off.
+//! The layer between clients and servers. The crate cannot switch off its safeguards. If one is off in a run,
+//! this layer usually undoes its effect.
 
 use super::Sim;
 use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
-/// Time to live that the crate requests for its session for waits. No belief depends on this time, so the
-/// simulation may shorten it.
+/// Sessions with this time to live are shortened to `wait_session_ms`.
 const WAITS_MS: u64 = 10_000;
 
 impl Sim {
@@ -41,8 +40,8 @@ impl Sim {
             return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
         }
         if !self.has(Safeguard::CountsLate) && self.percent(30) {
-            // The reply reports that the renewal had no effect. In fact it arrives late, and perhaps after
-            // requests on a later connection.
+            // The reply reports that the renewal had no effect. In fact the renewal arrives late, and perhaps
+            // after requests on a later connection.
             self.falls_behind(conn);
             return self.ask_and_answer(conn, request, &TRY_AGAIN);
         }
@@ -66,8 +65,8 @@ impl Sim {
         }
     }
 
-    /// If the safeguard `FromSending` is off, stops the clock of each client that awaits a lease. So the
-    /// lease counts from the reply.
+    /// If the safeguard `FromSending` is off, stops the clock of each client that awaits a lease. Then
+    /// the lease counts from the reply.
     pub(super) fn let_clocks_stand_still(&self) {
         if self.has(Safeguard::FromSending) {
             return;

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 pub(super) struct Held<G> {
     guard: RefCell<Option<G>>,
     is_lost: fn(&G) -> bool,
-    /// Whether the user checks the guard. A user that does not check it believes until it is notified of a
+    /// Whether the user checks the guard. Otherwise the user believes in the lock until it is notified of a
     /// loss.
     looks: bool,
     /// Whether the user has been notified of a loss.

@@ -1,5 +1,5 @@
-//! Clients: the crate itself, over connections in memory. Tokio's clock advances only when the simulation
-//! advances it.
+//! Clients: the crate itself, over connections in memory. Tokio's clock is paused: when all tasks are idle, it
+//! advances to the next timer.
 //!
 //! ```text
 //!   the crate ── bytes ──► pipe ── requests ──► network, server
@@ -106,7 +106,7 @@ pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     let dialling = dial_with(move |host| dial(&weak, host));
     local.block_on(&runtime, async {
         sim.clients.borrow_mut().begin = Some(Instant::now());
-        // No task yields because of its budget, so requests are always taken at once.
+        // This task does not yield because of tokio's budget, so it takes all requests at once.
         unconstrained(whole(sim)).await;
     });
     sim.end();
@@ -114,8 +114,8 @@ pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     drop((local, runtime, dialling));
 }
 
-/// The address that a client uses for a server: the client, its life, and the server, or `None` for the
-/// current primary.
+/// The address that a client uses for a server, or, with `None`, for the current primary. It contains the
+/// client and its life.
 fn address(client: ClientId, life: u64, server: Option<ServerId>) -> String {
     let server = server.map(|server| format!("-{server}")).unwrap_or_default();
     format!("redis://{client}-{life}{server}:1/")
@@ -184,8 +184,8 @@ impl Sim {
         client.map_err(|trouble| self.fails(trouble.to_string())).ok()
     }
 
-    /// The server that a client treats as the primary. It is the latest primary, or the last one that the
-    /// client could reach if it is cut off from the latest.
+    /// The server that a client treats as the primary: the latest primary. If the client is cut off from it,
+    /// the server that the client treated as the primary before.
     fn home_of(&self, id: ClientId) -> ServerId {
         let latest = self.latest.get();
         let home = &mut self.clients.borrow_mut().all[id].home;
@@ -195,7 +195,7 @@ impl Sim {
         *home
     }
 
-    /// Starts the work of a client's user. It pauses while the client is stopped.
+    /// Starts a user of a client. The user pauses while the client is stopped.
     fn spawn_user(self: &Rc<Self>, client: ClientId, work: impl Future<Output = ()> + 'static) {
         let user = User { sim: Rc::clone(self), client, work: Box::pin(work) };
         let handle = tokio::task::spawn_local(user).abort_handle();
@@ -213,7 +213,7 @@ impl Sim {
         std::mem::take(&mut self.clients.borrow_mut().stopped).into_iter().for_each(Waker::wake);
     }
 
-    /// Kills a client and its tasks. Its connections break after a while.
+    /// Kills a client: aborts its users, and breaks its connections.
     pub(crate) fn kill(&self, id: ClientId) {
         self.log(|| format!("client {id} dies"));
         self.judge.borrow_mut().beliefs.retain(|belief| belief.client != id);

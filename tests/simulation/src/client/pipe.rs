@@ -15,7 +15,7 @@ pub(crate) enum Said {
     Close,
 }
 
-/// The other end of a connection of the crate. Dropping it closes the connection.
+/// The simulation's end of a connection. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     stream: DuplexStream,
@@ -24,7 +24,7 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// The crate's end of a new connection, and the other end.
+    /// The crate's end of a new connection, and the simulation's end.
     pub(crate) fn new() -> (DuplexStream, Self) {
         let (crates, stream) = duplex(ROOM);
         (crates, Self { stream, bytes: Vec::new() })

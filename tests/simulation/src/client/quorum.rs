@@ -38,7 +38,7 @@ impl Me {
         }
     }
 
-    /// Connects. Tries again until a majority of the servers can be reached.
+    /// Connects to a majority of the servers. Retries after retryable errors until the faults have ended.
     async fn quorum(&self) -> Option<Quorum> {
         while !self.sim.calm.get() {
             match Quorum::of(self.clients.clone()).await {

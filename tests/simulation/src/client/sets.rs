@@ -1,5 +1,5 @@
-//! Users that acquire several locks with one command. They send their commands themselves, over their own
-//! connections. Each visit has its own owner and connection.
+//! Users that acquire several locks with one command. They send their commands without the crate. Each visit
+//! has its own owner and connection.
 
 use crate::settings::Scene;
 use crate::sim::Sim;
@@ -93,7 +93,7 @@ struct Wish {
     first: Key,
     /// `WITH`, `UNDER` and `SHARED`, with their keys.
     options: Vec<String>,
-    /// Lifetime of the result, if the visit wants a result instead of the locks.
+    /// Lifetime of the result, if the visit wants the locks only while there is no result.
     result_ms: Option<u64>,
 }
 
@@ -197,7 +197,7 @@ impl Me {
         if !matches!(granted, Said::List(_)) {
             return Some(());
         }
-        // Some work for longer than the lease, and release locks that they may have lost.
+        // Some visits last longer than the lease, and then release locks that may have been lost.
         let longest = if sim.percent(15) { wish.lease_ms * 2 } else { wish.lease_ms / 2 };
         let work = sim.below(longest);
         sleep(Duration::from_millis(work)).await;

@@ -102,8 +102,8 @@ impl Node {
         Some(reply)
     }
 
-    /// Whether the server notices, when it writes a reply, that the client has died or has closed the
-    /// connection.
+    /// Draws whether the client dies before a reply reaches it, or has closed the connection and the server
+    /// notices that.
     fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
         let net = sim.net.borrow();
         sim.dies_unnoticed(net.client_of(conn))
@@ -249,7 +249,7 @@ impl Node {
         }
     }
 
-    /// `ROLE`: the replicas. Only their number matters here.
+    /// `ROLE`: of the replicas, only the number matters here.
     fn role(&self) -> Reply {
         let followers = if self.primary { self.have(0) as u64 } else { 0 };
         let role = Reply::Word(if self.primary { "master" } else { "slave" });

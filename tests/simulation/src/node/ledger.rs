@@ -1,5 +1,5 @@
-//! What a server owes to sessions, recorded without the core: the waiters, the unsent outcomes, the sessions
-//! that are away or over, and the locks that are bound to them.
+//! Records of a server's sessions, made without the core: waiters, unsent outcomes, and locks that are bound to
+//! a session.
 
 use crate::judge::Rule;
 use crate::redis::Reply;
@@ -37,7 +37,7 @@ struct Session {
     closed: bool,
     /// The last outcome that the client has acknowledged.
     acknowledged: u64,
-    /// The last outcome that was acknowledged, or sent over this connection.
+    /// The last outcome that was acknowledged, or sent over `conn`.
     from: u64,
     told: BTreeMap<u64, Reply>,
     owed: Vec<Place>,
@@ -54,10 +54,10 @@ impl Session {
 pub(super) enum Via {
     /// By the reply to its blocked command.
     Reply,
-    /// By an outcome of its session.
+    /// Through its session.
     Session(SessionName),
     /// Not at this place. A wait for several locks has a place in each queue, and receives its outcome at the
-    /// first. Contains the session of the wait; `None` if the client is blocked.
+    /// first lock. Contains the session of the wait; `None` if the client is blocked.
     Place(Option<SessionName>),
 }
 
@@ -84,7 +84,7 @@ struct InLine {
     of_set: bool,
 }
 
-/// A binding to a session, and its grant.
+/// The binding of a grant to a session.
 #[derive(Clone, Copy, Debug)]
 struct Bond {
     session: SessionName,
@@ -174,7 +174,7 @@ impl Ledger {
         self.in_line.len()
     }
 
-    /// Records waiters that left the queue without a reply.
+    /// Removes the waiters that are no longer queued at the server.
     pub(super) fn left(&mut self, stays: impl Fn(Place) -> bool) {
         let gone: Vec<Place> =
             self.in_line.keys().copied().filter(|place| !stays(*place)).collect();
@@ -225,7 +225,7 @@ impl Ledger {
     pub(super) fn reads(&mut self, name: &SessionName, conn: ConnId, ack: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let goes_on = session.conn.replace(conn) == Some(conn);
-        // A late message over an old connection acknowledges less than newer messages.
+        // A late message over an old connection may acknowledge less than newer messages.
         session.acknowledged = session.acknowledged.max(ack);
         session.from = session.acknowledged.max(if goes_on { session.from } else { 0 });
         session.away = false;
@@ -233,7 +233,8 @@ impl Ledger {
         session.alive = now.mono.0;
     }
 
-    /// Checks the reply to a reader: all new outcomes, each once.
+    /// Checks the reply to a reader: the next outcomes in order, each owed, or equal to an earlier sending.
+    /// A reply without outcomes means that none is owed.
     pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Reply], now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let mut wrong = None;
@@ -269,7 +270,7 @@ impl Ledger {
         }
     }
 
-    /// Records that an outcome was written to a connection, so that its client may rely on it.
+    /// Records the grants that were written to a connection, so that the client may rely on them.
     pub(super) fn heard(&mut self, reply: &Reply) {
         let Reply::List(reply) = reply else { return };
         let Some(Reply::List(told)) = reply.get(1) else { return };
@@ -311,8 +312,8 @@ impl Ledger {
         self.bound.contains(&(owner, token))
     }
 
-    /// Checks that locks bound to ended sessions are released. Fails if one is still held after more than
-    /// three checks during which the server could write.
+    /// Checks that locks bound to ended sessions are released. Fails if one is still held at the fourth check
+    /// in a row during which the server could write.
     pub(super) fn look_at_bonds(
         &mut self,
         sim: &Sim,

@@ -85,7 +85,7 @@ impl Node {
         self.begins(sim, doubtful);
     }
 
-    /// Tokens of a new primary or a restarted server are up to a minute ahead of its clock. If all its data
+    /// Tokens of a new primary or a restarted server may be up to a minute ahead of its clock. If all its data
     /// is lost, the clock alone does not give larger tokens. Nothing is promised for that case.
     fn forgets_tokens(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();

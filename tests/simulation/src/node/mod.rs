@@ -54,13 +54,13 @@ pub(crate) struct Node {
     pub(crate) paused: Option<u64>,
     ledger: Ledger,
     lines: BTreeMap<ConnId, Line>,
-    /// Grants that were renewed.
+    /// Locks that were renewed, with their owners.
     renewed: BTreeSet<Place>,
     /// Connections with requests that wait for the end of the pause.
     postponed: Vec<ConnId>,
     /// Time at which the module's timer fires, by the wall clock.
     wound: Option<u64>,
-    /// Number of times that the timer was set. An earlier setting has no effect.
+    /// Number of the timer's latest setting. Earlier settings have no effect.
     timers: u64,
     rounds: u64,
     /// The replicas of this server, if it is a primary.
@@ -90,7 +90,7 @@ impl Node {
             up: true,
             primary: false,
             generation: 0,
-            // Names of sessions begin with the server.
+            // Names of sessions contain the server's number.
             host: Host { digits: id as u64 * 1_000_000_000, ..Host::default() },
             module: server::Server::new(&nobody),
             on_disk: Keyspace::new(),
@@ -186,7 +186,7 @@ impl Node {
         self.check(sim);
     }
 
-    /// Checks after each event that the module's tables are consistent.
+    /// Checks that the module's tables are consistent, and agree with the ledger.
     fn check(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let (waiting, table) = (self.ledger.waiting(), self.waiting());
@@ -210,7 +210,7 @@ impl Node {
         }
     }
 
-    /// A waiter of a session that left the queue gets no reply: its session gets the outcome.
+    /// Removes from the ledger the waiters that have left the module's queues.
     fn settle_places(&mut self) {
         let module = &self.module;
         self.ledger.left(|place| waits(module, place));
@@ -240,7 +240,7 @@ impl Node {
 
     /// Moves the wall clock by `by_us` microseconds.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
-        // A lease that has ended, and runs again because the date goes back, is no longer bound.
+        // A lock whose lease has ended is no longer bound, even if its lease runs again after a step back.
         self.look_at_bonds(sim);
         self.clock.ahead_us += by_us;
         self.wound = None;

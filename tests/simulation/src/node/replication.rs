@@ -1,8 +1,8 @@
 //! Replication from a primary to its replicas, and their acknowledgements.
 //!
 //! As in Redis: `min-replicas-to-write` counts the replicas whose last acknowledgement is recent enough. It
-//! compares whole seconds of the clock, and counts once per second (`refreshGoodSlavesCount` in
-//! `replication.c`).
+//! compares whole seconds of the clock. It counts once per second, and when a replica comes online or is
+//! removed (`refreshGoodSlavesCount` in `replication.c`).
 
 use super::Node;
 use crate::redis::{Changed, Keyspace, Reply, ServerEvent};
@@ -26,7 +26,7 @@ pub(crate) struct Follower {
     cut: bool,
 }
 
-/// A `WAIT` that too few replicas have confirmed yet.
+/// A `WAIT` that not enough replicas have confirmed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unconfirmed {
     pub(super) conn: ConnId,
@@ -164,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Answers all pending `WAIT` calls: this server no longer has replicas.
+    /// Answers all pending `WAIT` calls with an error: this server has become a replica.
     pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
         for it in std::mem::take(&mut self.unconfirmed).into_values() {
             sim.answer(
@@ -188,7 +188,7 @@ impl Node {
         self.good < sim.plan.min_replicas
     }
 
-    /// Whether a replica has all writes of this server.
+    /// Whether a replica has acknowledged all writes, over a link that works.
     pub(crate) fn is_followed_up_to_date(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| it.has == self.offset && !it.cut)
     }
@@ -198,7 +198,6 @@ impl Node {
         self.followers.get(&replica).is_some_and(|it| !it.cut)
     }
 
-    /// Whether the link to a replica is cut.
     pub(crate) fn is_cut_off(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| it.cut)
     }

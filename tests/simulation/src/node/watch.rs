@@ -58,7 +58,8 @@ impl Node {
         String::from_utf8_lossy(stored).parse().unwrap_or(0)
     }
 
-    /// Checks a changed key. `of` are the locks, with the owner, that the request names, if there is one.
+    /// Checks a changed key. `of` are the locks, with the owner, that the request names; empty without a
+    /// request.
     pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: &[Place]) {
         if self.is_paused(sim) {
             let text = format!("server {} wrote while writes were paused", self.id);
@@ -131,7 +132,7 @@ impl Node {
         }
     }
 
-    /// Checks a reply `ready`: the result exists, and the client is granted nothing.
+    /// Checks a reply `ready`: the result exists, and the owner holds none of the locks.
     pub(super) fn is_told_ready(&self, sim: &Sim, places: &[Place]) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.told_ready += 1;

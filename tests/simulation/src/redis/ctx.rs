@@ -52,7 +52,7 @@ thread_local! {
     static HERE: RefCell<Host> = RefCell::default();
 }
 
-/// The server in which the module is called.
+/// Runs `look` on the server that calls the module.
 pub(crate) fn here<R>(look: impl FnOnce(&mut Host) -> R) -> R {
     HERE.with_borrow_mut(look)
 }
@@ -151,7 +151,7 @@ impl Ctx<'_> {
     }
 }
 
-/// The only timer. It is stored in the [`Host`] and runs by the wall clock.
+/// The module's only timer. Its time is in the [`Host`], by the wall clock.
 #[derive(Debug)]
 pub(crate) struct Timer;
 

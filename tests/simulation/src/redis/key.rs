@@ -160,7 +160,7 @@ impl Key<'_> {
         self.scan(&mut Cursor, visit);
     }
 
-    /// Shows all fields at once.
+    /// Visits all fields at once.
     pub(crate) fn scan(&self, _: &mut Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> bool {
         self.look(|entry| {
             let fields = entry.into_iter().flat_map(|entry| &entry.fields);

@@ -1,4 +1,4 @@
-//! The fence in memory. It offers the names of `module/src/redis` over a [`Host`] instead of a server's API.
+//! Takes the place of `module/src/redis`: the same names, over a [`Host`] in memory instead of a server's API.
 //! Only the part for locks and sessions exists: there is one database, and messages on channels reach no
 //! client.
 

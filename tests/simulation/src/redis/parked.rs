@@ -15,7 +15,7 @@ pub(crate) struct Parked(Handle);
 /// An answer that is written when the turn ends.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// If `None`, the module composes the reply when it answers.
+    /// If `None`, the module composes the reply when the answer is written.
     pub(crate) reply: Option<Reply>,
     pub(crate) note: Option<Note>,
 }
