@@ -48,3 +48,28 @@ impl HeldLock {
         request::with_further(request, self.further.as_deref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_name_all_locks() {
+        let named = |name: &str| Arc::from(name.as_bytes());
+        let further = Further { with: vec![named("second")], under: vec![named("shared")] };
+        let held = HeldLock {
+            mode: Mode::Alone,
+            key: named("first"),
+            further: Some(Arc::new(further)),
+            owner: "o:1".into(),
+            token: Token::from(1),
+        };
+        assert!(held.keys().eq([&b"first"[..], b"second"]));
+        let acquire = held.acquire(Duration::from_secs(1), None).unwrap();
+        let renew = held.renew(Duration::from_secs(1), None).unwrap();
+        for command in [acquire, renew, held.release(GiveBack::All)] {
+            let sent = command.get_packed_command().escape_ascii().to_string();
+            assert!(["first", "second", "shared"].iter().all(|name| sent.contains(name)), "{sent}");
+        }
+    }
+}

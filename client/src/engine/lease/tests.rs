@@ -1,5 +1,8 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
+mod renewals;
+mod waits;
+
 use super::*;
 use crate::engine::lease::alive::Leases;
 use crate::engine::lease::watchdog::{Agenda, CHUNK};
@@ -284,6 +287,46 @@ fn a_lock_that_the_server_took_away_is_not_released() {
 }
 
 #[test]
+fn a_server_may_report_the_loss_before_or_after_the_clock() {
+    for reports in [[false, true], [true, false]] {
+        let stage = granted(watched(3_000));
+        reports.iter().for_each(|told| stage.lease.lose(*told, Loss::Expired));
+        assert!(matches!(stage.lease.leave(&stage.turn(), stage.share), ReleaseAction::Silent));
+    }
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_time_of_a_hold_is_recorded_once() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    let recorder = DebuggingRecorder::new();
+    let recorded = || {
+        let all = recorder.snapshotter().snapshot().into_vec();
+        let times = all.iter().map(|(.., value)| match value {
+            DebugValue::Histogram(times) => times.len(),
+            DebugValue::Counter(_) | DebugValue::Gauge(_) => 0,
+        });
+        times.sum::<usize>()
+    };
+    metrics::with_local_recorder(&recorder, || {
+        let stage = granted(watched(3_000));
+        let turn = stage.turn();
+        let inner = stage.lease.reentered(&turn, at(10_000), watched(3_000), true).expect("held");
+        stage.lease.leave(&turn, inner);
+        assert_eq!(recorded(), 0, "another guard holds the lock");
+        stage.lease.leave(&turn, stage.share);
+        assert_eq!(recorded(), 1);
+        stage.lease.leave(&turn, stage.share);
+        assert_eq!(recorded(), 0, "a snapshot resets the histogram");
+        let stage = granted(watched(3_000));
+        stage.lease.lose(true, Loss::Deleted);
+        assert_eq!(recorded(), 1);
+        stage.lease.leave(&stage.turn(), stage.share);
+        assert_eq!(recorded(), 0, "it was lost before");
+    });
+}
+
+#[test]
 fn a_lock_whose_lease_ended_by_the_clock_is_still_released() {
     let stage = granted(watched(3_000));
     stage.time_is(60_000);
@@ -353,7 +396,10 @@ fn while_a_lock_is_bound_again_the_earlier_session_counts_too() {
 /// If the session and the lease have both ended, as after a suspend, the reason is the end of the lease.
 #[test]
 fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
-    for (time, why) in [(20_000, Loss::SessionEnded), (610_000, Loss::Expired)] {
+    let end = 10_000 + 600_000 - 6_000 - 2 - 500;
+    for (time, why) in
+        [(20_000, Loss::SessionEnded), (end, Loss::Expired), (610_000, Loss::Expired)]
+    {
         let stage = granted(watched(600_000));
         let belief = Arc::new(Belief::none());
         belief.extend(at(20_000));
