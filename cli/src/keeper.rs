@@ -105,8 +105,8 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(group), Some(until)) = (group, until.map(Duration::from_nanos)) else {
         return ExitCode::FAILURE;
     };
-    // Without this call, the process is named `exe`, after the link in /proc that was executed. So a failure
-    // is harmless.
+    // Without this call, the process is named `exe`, after the link in /proc that was executed. A failure
+    // has no other effect.
     let _named = set_name(c"lock-keeper");
     // Only SIGKILL can end this process early.
     let _blocked = SigSet::all().thread_block();

@@ -192,7 +192,7 @@ impl Histogram {
     }
 }
 
-/// The fields of one answer, by name.
+/// The fields of a reply, or of one element of a list reply, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry(BTreeMap<String, Value>);
 

@@ -110,7 +110,7 @@ fn as_json(key: &[u8], observer: &Observer) -> String {
     }))
 }
 
-/// Returns the server's word for a loss.
+/// Returns the word that is printed for a loss.
 fn word(loss: Loss) -> &'static str {
     match loss {
         Loss::Released => "released",

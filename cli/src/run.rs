@@ -39,7 +39,7 @@ const LATE: Duration = Duration::from_secs(1);
 /// Time for the clean-up at the end, and for a release after a signal.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Longest time for which this process retries a call that a busy server refuses.
+/// Time since the start of this process during which it retries calls that a busy server refuses.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
 /// Pause between retries while the server is busy.
@@ -48,8 +48,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// Pause before a candidate stands for election again after an error.
 const CANDIDATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time to write the message about a new term before the command starts, so that it appears before the output
-/// of the command.
+/// Longest wait until the message about a new term is written, so that it appears before the output of the
+/// command.
 const MESSAGE: Duration = Duration::from_millis(100);
 
 /// Purpose of the lock.
@@ -348,8 +348,7 @@ async fn connect(server: &Server, settings: Builder, limit: Limit) -> Result<Cli
 }
 
 /// Retries a call that the server refuses because it is loading or runs a long script, for as long as the
-/// limit and [`BUSY_MAX`] allow. Only needed for calls that the crate does not retry by itself: it does retry
-/// acquires.
+/// limit and [`BUSY_MAX`] allow. Not needed for acquires, which the crate retries itself.
 async fn retry_while_busy<T>(
     limit: Limit,
     attempt: impl AsyncFn() -> Result<T, Error>,

@@ -1,4 +1,4 @@
-//! Signals to `kvlock`, in the order of their arrival.
+//! Signals to `kvlock`.
 //!
 //! The signals are blocked, and a thread reads them from a descriptor. So a signal cannot end this process
 //! before it is passed on to the command, and the terminal can be lent and taken back. The starter unblocks
@@ -32,8 +32,7 @@ const PASSED_ON: [Signal; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedSignal {
     pub(crate) signal: Signal,
-    /// `true` if the kernel sent it, as it does for a key of the terminal, to each process of this process
-    /// group.
+    /// `true` if the kernel sent it, as it does to a whole process group for a key of the terminal.
     pub(crate) typed: bool,
 }
 

@@ -139,7 +139,7 @@ impl Watch<'_> {
                     self.child.signal(Signal::SIGCONT);
                 } else {
                     // The shell continues this process, which then gets SIGCONT. In an orphaned
-                    // process group this does nothing, and the command stays stopped.
+                    // process group the signal has no effect, and the command stays stopped.
                     take_default_action(by);
                 }
             }
@@ -165,8 +165,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends the group. If the lock was lost because its lease was not renewed, the group gets
-    /// SIGKILL at the latest before another owner can hold the lock.
+    /// Ends the group with SIGTERM, and with SIGKILL after the grace. If the lock was lost because its lease
+    /// was not renewed, SIGKILL is due before another owner can hold the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
         // The signal is sent before the message and before everything else.
         self.child.signal(Signal::SIGTERM);

@@ -32,7 +32,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     if shown.is_empty() { "''".to_owned() } else { shown }
 }
 
-/// Returns whether a character is invisible, but is not escaped by `escape_debug`.
+/// Returns whether a character is invisible, although `escape_debug` may not escape it.
 fn is_blank(letter: char) -> bool {
     matches!(
         letter,

@@ -12,7 +12,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Formats a duration with the precision that a reader needs.
+/// Formats a duration: with tenths of a second below ten seconds, else in whole seconds.
 pub(crate) fn readable(duration: Duration) -> String {
     if duration < Duration::from_secs(10) {
         return format!("{:.1}s", duration.as_secs_f64());

@@ -29,7 +29,7 @@ const BREATH: Duration = Duration::from_millis(250);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-// On one thread, so that what is measured is not how fast threads wake each other.
+// On one thread, so that the measured times do not include the wake-up of other threads.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let url = std::env::args().nth(1);
@@ -44,7 +44,7 @@ async fn main() -> ExitCode {
 
 async fn play(url: &str) -> Outcome<()> {
     let client = redis::Client::open(url)?;
-    // A wait keeps its connection busy for as long as it takes, so redis-rs must not cut it off.
+    // A wait has no time limit, so redis-rs must not apply its response timeout.
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let connect = || client.get_multiplexed_async_connection_with_config(&config);
     let alice = connect().await?;
@@ -74,7 +74,7 @@ async fn play(url: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A wait going on in a task of its own: when it was answered, and what.
+/// A task that waits for the lock. Returns the time and the content of the reply.
 type Wait = JoinHandle<(Instant, redis::RedisResult<Option<Grant>>)>;
 
 struct Stage {
@@ -129,7 +129,7 @@ impl Stage {
         Ok(wait)
     }
 
-    /// The place in the queue that the server says, once it has one.
+    /// Returns the waiter's place in the queue, as soon as the server lists the waiter.
     async fn position(&mut self, who: &str) -> Outcome<usize> {
         for _ in 0..1000 {
             let info = self.observer.lock_info_waiters(KEY, 10).await?;
@@ -156,7 +156,7 @@ impl Stage {
         let answered = Instant::now();
         let (granted, grant) = granted(bob).await?;
         let micros = granted.duration_since(before).as_micros();
-        // Which of the two replies comes first is chance; the server sends both in one go.
+        // The server sends both replies at the same time, and either can arrive first.
         self.timeline.say_at(
             answered.min(granted),
             "alice",
@@ -198,7 +198,7 @@ impl Stage {
         self.say("bob", "freezes, as a paused machine does: no more renewals");
 
         let (granted, grant) = granted(dave).await?;
-        // Counted from before the renewal was sent, so if anything this is too much.
+        // The lease began after `before`, so the real delay is not longer than this one.
         let late = granted.duration_since(before + lease).as_secs_f64() * 1000.0;
         self.timeline.say_at(
             granted,
@@ -245,8 +245,8 @@ impl Stage {
     }
 }
 
-/// What the lock guards. It remembers the largest token that it has seen and refuses smaller ones,
-/// and the same one from another owner.
+/// The resource that the lock protects. It remembers the largest token that it has seen, and refuses
+/// smaller tokens, and an equal token of another owner.
 struct Store {
     latest: Option<(Token, &'static str)>,
 }

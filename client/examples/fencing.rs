@@ -5,9 +5,8 @@
 //! ```
 //!
 //! The store is an SQLite table. It refuses a token that is smaller than the largest it has seen,
-//! and one that is equal but from another owner: two servers that both take themselves for the
-//! primary can issue equal tokens. All of it is one condition in one statement, so that the check
-//! and the write cannot be torn apart.
+//! and an equal token of another owner: two servers that both act as the primary can issue equal
+//! tokens. The check and the write are one SQL statement, so no other write can come in between.
 #![expect(clippy::print_stdout, reason = "a story on the terminal is all it is for")]
 
 use kvlock::{Client, Guard, Token};
@@ -35,7 +34,8 @@ impl Account {
         Ok(Self(database))
     }
 
-    /// Sets the balance, unless somebody with a newer token was here before. Says whether it did.
+    /// Sets the balance, unless the token is smaller than the stored one, or equal to it but of
+    /// another owner. Returns whether the balance was set.
     fn set(&self, balance: i64, token: Token, owner: &str) -> Outcome<bool> {
         let token = i64::try_from(token.value())?;
         let changed = self.0.execute(
@@ -50,7 +50,7 @@ impl Account {
         Ok(self.0.query_row("select balance from account where id = 42", [], |row| row.get(0))?)
     }
 
-    /// [`set`](Self::set) for whoever holds that guard, with a word about it.
+    /// Calls [`set`](Self::set) with the token and the owner of the guard, and prints the outcome.
     fn set_as(&self, name: &str, balance: i64, guard: &Guard) -> Outcome<bool> {
         let done = self.set(balance, guard.token(), guard.owner())?;
         let verdict = if done { "accepted" } else { "REFUSED" };
@@ -66,7 +66,7 @@ async fn main() -> Outcome<()> {
     // Two clients, as in two processes.
     let (alice, bob) = (Client::connect(url.as_str()).await?, Client::connect(url.as_str()).await?);
 
-    // A fixed lease is not renewed. So it ends, as that of a process that is stopped would.
+    // A fixed lease is not renewed, so it ends like the lease of a stopped process.
     let lock = alice.lock("account:42").fixed_lease(Duration::from_millis(500));
     let alices = lock.acquire().await?;
     assert!(account.set_as("alice", 100, &alices)?);

@@ -1,4 +1,4 @@
-//! The example of the README: a lock that is kept while somebody works.
+//! The example of the README: work that is done while a lock is held.
 #![expect(clippy::print_stdout, reason = "an example says what it does")]
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Blocking clients, locks and guards, for programs without an async runtime.
 //!
-//! Each [`Client`] has a thread that renews and releases its locks. Its calls block. The types here
+//! Each [`Client`] has a thread that renews and releases its locks. The client's calls block. The types here
 //! dereference to the async [`Client`](crate::Client) and [`Guard`](crate::Guard), and so to
 //! [`Held`](crate::Held): call those of their methods that send nothing. For the async methods,
 //! block with [`Client::wait_for`]. The client's thread releases what such a method returns, for
@@ -35,7 +35,7 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-/// Longest time for outstanding releases at the end.
+/// Longest time that the last drop waits for outstanding releases.
 const SETTLES: Duration = Duration::from_secs(5);
 
 /// See [`kvlock::Client`](crate::Client).
@@ -56,8 +56,7 @@ struct Thread {
 }
 
 impl Drop for Thread {
-    /// Ends the thread and waits for it: the program may end right after this, and would end the thread
-    /// early.
+    /// Ends the thread and waits until it has ended, since the program may exit right after this.
     fn drop(&mut self) {
         self.stays = None;
         // Does not block a thread of a runtime, and does not let the thread wait for itself.
@@ -103,7 +102,7 @@ impl Client {
         let thread = std::thread::Builder::new().name("kvlock".to_owned());
         let until_left = move || {
             let settled = runtime.block_on(async {
-                // An error means that all handles were dropped.
+                // An error means that `Thread` was dropped.
                 let _gone = left.await;
                 leaving.shutdown(SETTLES).await
             });
@@ -121,8 +120,8 @@ impl Client {
         self.of_lock(self.client.lock(name))
     }
 
-    /// Returns the blocking form of an async lock. For locks with their own lease, shared locks, and locks
-    /// of an [`Owner`](crate::Owner).
+    /// Returns the blocking form of an async lock. Use it for a lock with options, such as its own lease,
+    /// shared mode or an [`Owner`](crate::Owner).
     pub fn of_lock(&self, lock: crate::Lock) -> Lock {
         Lock { lock, thread: self.thread.clone() }
     }
@@ -183,7 +182,7 @@ impl Lock {
     }
 }
 
-/// See [`kvlock::Guard`](crate::Guard). Dropping it releases the lock in the background.
+/// See [`kvlock::Guard`](crate::Guard).
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {

@@ -16,7 +16,7 @@
 //! # async fn example(store: Store, order: &str) -> Result<(), kvlock::Error> {
 //! let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
 //!
-//! let guard = client.lock("orders:42").acquire().await?; // waits for the lock, and is kept
+//! let guard = client.lock("orders:42").acquire().await?; // waits for the lock
 //! store.write(order, guard.token()).await;               // the store refuses an older token
 //! guard.release().await?;                                // or drop it
 //! # Ok(()) }

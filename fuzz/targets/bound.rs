@@ -1,11 +1,10 @@
-//! Whatever happens to bound locks: the table and the model of its tests must answer the same,
-//! write the same and have the same people in line.
+//! Runs random operations on bound locks, in the core and in its reference model. Fails if they differ.
 #![no_main]
 
 use kvlock_core_reference::fuzz;
 use kvlock_core_reference::bound::World;
 
-/// How many steps a walk has at most: most bugs need few, and short ones are fast.
+/// Largest number of operations in one run. Most bugs need few, and short runs are fast.
 const STEPS: usize = 24;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::<World>(data, STEPS));

@@ -1,5 +1,5 @@
-//! Bytes that anybody may have sent or stored: arguments of commands, and fields of hashes. None
-//! of them makes the reader panic, and what is read is what was meant.
+//! Parses arbitrary bytes as arguments of commands and as fields of hashes. Fails if a parser panics,
+//! or accepts a value that is out of range.
 #![no_main]
 
 use kvlock_core::arguments::{self, SET_KEYS_MAX, TEN_YEARS_MS};
@@ -9,7 +9,7 @@ use kvlock_core::{
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((what, rest)) = data.split_first() else { return };
-    // Words are told apart by a byte that is in no word of ours.
+    // The words are separated by a byte that no keyword contains.
     let mut words = rest.split(|byte| *byte == 0x1f);
     let [first, second, third] = [(); 3].map(|()| words.next().unwrap_or_default());
     let mut options = [&b""[..]; 5];
@@ -81,7 +81,7 @@ fn others(word: &[u8], options: &[&[u8]]) {
     }
 }
 
-/// Options that name keys. What is taken off and what is left are together all that was given.
+/// Options that name keys. Each word is either parsed or left over.
 fn with_keys(key: &[u8], options: &[&[u8]]) {
     if let Ok((store, others)) = arguments::store(options) {
         let lifetime = store.and_then(|store| store.lifetime);
@@ -141,7 +141,7 @@ fn believable(token: Option<Token>) {
     assert!(token.is_none_or(|token| (1..1 << 53).contains(&token.value())));
 }
 
-/// What is read is written the same way.
+/// A parsed value is formatted as the same bytes.
 fn values(bytes: &[u8]) {
     if let Some(mode) = Mode::read(bytes) {
         assert_eq!(mode.text().as_bytes(), bytes);
@@ -156,7 +156,7 @@ fn values(bytes: &[u8]) {
 
 fn number(bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).unwrap_or("");
-    // The standard library also takes a sign and zeros in front.
+    // The standard library also accepts a plus sign and leading zeros.
     let plain = text == "0" || !text.starts_with(['0', '+']);
     let expected = if plain { text.parse::<u64>().ok() } else { None };
     assert_eq!(strict_decimal(bytes), expected, "{bytes:?}");

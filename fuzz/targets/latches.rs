@@ -1,11 +1,10 @@
-//! Whatever happens to a latch: the table and the model of its tests must answer the same,
-//! write the same and release the same people.
+//! Runs random operations on a latch, in the core and in its reference model. Fails if they differ.
 #![no_main]
 
 use kvlock_core_reference::fuzz;
 use kvlock_core_reference::latches::World;
 
-/// How many steps a walk has at most: most bugs need few, and short ones are fast.
+/// Largest number of operations in one run. Most bugs need few, and short runs are fast.
 const STEPS: usize = 24;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::<World>(data, STEPS));

@@ -21,7 +21,7 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// Returns the machine's wall clock, in microseconds since 1970.
+/// Returns the time of the machine's wall clock, in microseconds since 1970.
 fn machine_us() -> u64 {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     u64::try_from(unix).unwrap_or(u64::MAX)

@@ -111,8 +111,8 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(0, DAY_MS),
         default: 0,
         get: |server| server.table.quarantine().0.cast_signed(),
-        // If the new length ends a current quarantine, the next cron of the server plans to serve the
-        // waiters.
+        // If the new length ends a current quarantine, the server's next cron arms the timer, which serves
+        // the waiters.
         set: |server, value| {
             server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
         },

@@ -12,7 +12,8 @@ const LIST_STEPS: usize = 10_000;
 /// Largest number of steps to find the lease that ends last.
 const LAST_END_STEPS: usize = 256;
 
-/// Results of earlier searches among the owners of shared locks and semaphores. A cache, except for the counters.
+/// Results of earlier searches among the owners of shared locks and semaphores. A cache, except for the
+/// counters.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) searches: Searches<Cursor>,
@@ -60,8 +61,8 @@ impl Holders {
         known.or_else(|| unasked.then(|| self.searches.turn(at, fields, now))?)
     }
 
-    /// Lists at most `most` live owners of a key. Writes nothing. Reads only a part of a very large hash; the
-    /// next call for the same key continues there.
+    /// Lists at most `most` live owners of a key. Writes nothing. Reads only a part of a very large hash. If
+    /// the next call is for the same key, it continues there.
     pub(crate) fn list(
         &mut self,
         at: KeyRef<'_>,

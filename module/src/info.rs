@@ -6,7 +6,6 @@ use crate::clock;
 use crate::redis::{InfoWriter, caught_panics, not_replicated};
 use crate::server::Server;
 
-/// Writes all fields.
 pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let counted = server.table.counters();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);

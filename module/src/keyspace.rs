@@ -55,8 +55,8 @@ pub(crate) enum Depth {
 /// token.
 pub(crate) const PLAIN_MAX: usize = 2;
 
-/// Largest number of fields of a lock with one exclusive holder: with its token, its value,
-/// and its shared holds.
+/// Largest number of fields of a lock with one exclusive holder: with its token, its value, and its shared
+/// holds.
 const FIELDS_MAX: usize = 4;
 
 /// One byte more than the longest value of an owner's field, which is two 64-bit numbers and a space.
@@ -97,8 +97,8 @@ pub(crate) fn read<'a>(
 }
 
 /// Reads a small hash as a lock with one exclusive holder. If the holder is not `asked`, the holder's name
-/// and hold count are not read. `None` if these look-ups do not show such a lock. Then the caller must
-/// read all fields.
+/// and hold count are not read. `None` if the fields that are read do not prove that the hash is a lock with
+/// one exclusive holder. Then the caller must read all fields.
 fn read_plain<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -230,7 +230,7 @@ fn read_fields<'a>(
 }
 
 /// Returns the owners that hold a lock, at most `most`. Returns no owner if the hash has more fields than
-/// `most` plus the reserved fields.
+/// `most` plus the number of reserved fields.
 pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> HeldBy {
     let mut holders = HeldBy::default();
     let fields = most.saturating_add(RESERVED_FIELDS.len());

@@ -35,8 +35,8 @@ pub(crate) fn read(
 }
 
 impl Server {
-    /// Carries out one operation of a command that may change a latch: reads it, lets `operate` decide, and
-    /// writes the change.
+    /// Carries out one operation of a command that may change a latch: reads the latch, lets `operate`
+    /// decide, and writes the change.
     pub(crate) fn on_latch<R>(
         &mut self,
         ctx: &Ctx<'_>,

@@ -14,7 +14,7 @@
 //!                         replies.rs  replies that several of these send
 //!                         operate.rs  asks the table, carries out its decisions
 //!                         keyspace.rs reads a lock from its key
-//!                         sharers.rs  finds sharers whose leases last
+//!                         sharers.rs  finds live sharers, removes expired ones
 //!                         writer.rs   writes a change to the key
 //!                           │ ▲
 //!                 Situation │ │ Change

@@ -1,5 +1,4 @@
-//! The module as the server sees it: its commands and options, and its reactions to events of
-//! the server.
+//! The module as the server sees it: its commands and options, and its reactions to events of the server.
 
 use kvlock_core::{Cause, Now};
 
@@ -21,7 +20,7 @@ const DEMOTED: Reply =
 
 impl Module {
     pub(crate) const NAME: &'static str = "kvlock";
-    /// 0.1.0
+    /// Version 0.1.0.
     pub(crate) const VERSION: i32 = 100;
     pub(crate) const CONFIGS: &'static [ConfigSpec] = config::SPECS;
 
@@ -30,7 +29,6 @@ impl Module {
         server::start(ctx);
     }
 
-    /// Declares each command.
     pub(crate) fn commands(registry: &mut Registry<'_>) {
         commands::register(registry);
     }
@@ -55,7 +53,6 @@ impl Module {
         server::stop(ctx);
     }
 
-    /// Writes the module's section of `INFO`.
     pub(crate) fn info(info: &InfoWriter) {
         server::with(|server| info::write(server, info));
     }
@@ -79,9 +76,9 @@ impl Module {
     }
 
     /// Handles a change of a hash, or a generic change of any key, such as a deletion or an expiry. Called
-    /// after each such write of any client. For a key without waiters and observers it costs at most two
-    /// look-ups of the name. While there are none at all, it costs a comparison of the prefix. Both hold
-    /// unless a lock is left free for Redisson.
+    /// after each such change, so it must be fast. For a key without waiters and observers it costs at most
+    /// two look-ups of the name. While no key has waiters or observers, it costs a comparison of the prefix.
+    /// Both hold unless a lock is left free for Redisson.
     pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         // An event during the module's own work is caused by that work, and is ignored.
         server::with_unless_busy(|server| {
@@ -104,7 +101,6 @@ impl Module {
         });
     }
 
-    /// Handles an event of the server.
     pub(crate) fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             match event {

@@ -55,7 +55,7 @@ impl Server {
     }
 }
 
-/// Describes the new state of a lock for its observers.
+/// Describes the state of a lock for its observers.
 pub(crate) fn standing(news: &VersionedState) -> Standing {
     let (state, owner, token, value) = match &news.standing {
         Stands::Vacant => ("vacant", None, None, None),

@@ -165,7 +165,7 @@ impl Server {
         // another state than the one that was read.
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else {
-            // The key cannot be written now. The lock is looked at again in a later turn.
+            // The key cannot be written now. The timer checks the lock again.
             self.table.look_soon(case.at.key, cause, case.at.now);
             return self.plan(case.ctx, case.at.now);
         };
@@ -181,9 +181,9 @@ impl Server {
     }
 
     /// Writes a change of the lock table to the open key, answers the waiters that were granted the lock, and
-    /// arms the timer. `requester` is the owner that sent the command: the change does not contain its name.
-    /// For a hand-off, it is the possible previous holder. If no owner sent a command, callers pass the name
-    /// of the key.
+    /// arms the timer. `requester` is the owner that acquires, renews or releases: the change does not
+    /// contain its name. In a hand-off, the requester may be the previous holder. Callers without such an
+    /// owner pass the name of the key.
     pub(crate) fn carry_out(
         &mut self,
         case: &Case<'_>,
@@ -357,8 +357,8 @@ fn is_sooner(end: UnixMillis, than: UnixMillis) -> bool {
     end.plus(NOT_WORTH_A_MESSAGE) < than
 }
 
-/// Returns whether this change makes the key end noticeably sooner. Then a Redisson process that sleeps until
-/// the previous end would sleep too long.
+/// Returns whether this change makes the key expire noticeably sooner. Then a Redisson process that sleeps
+/// until the previous expiry time would sleep too long.
 fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let before = match seen {
         Observed::Held(holding) => holding.until,

@@ -7,7 +7,7 @@ use kvlock_core::{AcquireReply, Dismissal, Full, ReleaseReply, RenewReply, argum
 
 use crate::redis::Reply;
 
-/// The reply to a client whose ready-key (`UNLESS`) exists, and whose owner does not hold the lock.
+/// The reply to an acquire or a wait whose ready-key (`UNLESS`) exists, unless the owner holds the lock.
 pub(crate) const READY: Reply = Reply::Word("ready");
 
 pub(crate) const SYNTAX: Reply = Reply::error(c"ERR syntax error");
@@ -20,8 +20,9 @@ pub(crate) const MISMATCH: Reply =
 
 pub(crate) const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 
-/// The error for a key whose slot is migrating to or from this server, or has migrated away. Also sent to
-/// waiters for most other reasons for which the server refuses a write: see `wake::refused`.
+/// The error for a key that cannot be granted now, usually because its slot is migrating to or from this
+/// server, or has migrated away. Also sent to waiters for most other reasons for which the server refuses a
+/// write: see `wake::refused`.
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 
 pub(crate) const UPGRADE: Reply =
@@ -46,8 +47,8 @@ pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
 /// Reply while the module is drained, for example to a waiter or to a client that opens a session.
 pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
 
-/// The error for another module that calls a command during an event that this module has caused,
-/// with a command or from its timer.
+/// The error for a command that another module calls while this module is running: for example, during an
+/// event that a write of this module causes.
 pub(crate) const BUSY: Reply =
     Reply::error(c"TRYAGAIN called from within a command: ask again later");
 
@@ -82,7 +83,7 @@ pub(crate) const ACK_AHEAD: Reply =
 pub(crate) const READ_ELSEWHERE: Reply =
     Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
 
-/// The error for a `STORE` or an `UNLESS` key that cannot hold a result.
+/// The error for a ready-key (`STORE` or `UNLESS`) that is one of the locks or a token floor.
 pub(crate) const READY_KEY: Reply = Reply::error(
     c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
 );
@@ -124,7 +125,6 @@ pub(crate) fn is_granted(reply: AcquireReply) -> bool {
     matches!(reply, AcquireReply::Granted { .. })
 }
 
-/// Returns the reply for the outcome of an acquire.
 pub(crate) fn acquired(outcome: AcquireReply) -> Reply {
     match outcome {
         AcquireReply::Granted { token, holds } => Reply::Pair(token.value(), holds),
@@ -137,7 +137,6 @@ pub(crate) fn acquired(outcome: AcquireReply) -> Reply {
     }
 }
 
-/// Returns the reply for the outcome of a release.
 pub(crate) fn released(outcome: ReleaseReply) -> Reply {
     match outcome {
         ReleaseReply::Left(holds) => Reply::Number(holds),
@@ -156,7 +155,6 @@ pub(crate) fn renewed_saying(outcome: RenewReply, says: Option<&[u8]>) -> Result
     Ok(renewed(outcome))
 }
 
-/// Returns the reply for the outcome of a renewal.
 pub(crate) fn renewed(outcome: RenewReply) -> Reply {
     match outcome {
         RenewReply::Lease(lease) => Reply::Number(lease.0),

@@ -24,11 +24,9 @@ struct Open<'a> {
     counts: Result<(u64, u64), Semaphore>,
     /// Share of the owner for which the semaphore was read, even if the owner's lease has ended.
     own: Option<Share>,
-    /// Earliest time of the next search for expired holders: no lease ends before that time, or no search is
-    /// allowed before it. `None` if a search may run now.
+    /// Earliest time of the next search for expired holders. `None` if a search may run now.
     earliest: Option<UnixMillis>,
-    /// `true` while waiters are served: then a search of a large hash may be postponed. `false` for a command
-    /// of an owner.
+    /// `true` while waiters are served: then a search of a large hash may be postponed.
     unasked: bool,
 }
 
@@ -105,7 +103,7 @@ pub(crate) fn read(
 }
 
 impl Server {
-    /// Carries out one operation of a command on a semaphore. If `permits` are requested and fewer are free,
+    /// Carries out one operation on a semaphore. If `permits` are requested and fewer are free,
     /// searches for expired holders first. Serves the waiters if the operation frees permits.
     pub(crate) fn on_semaphore<R>(
         &mut self,
@@ -159,7 +157,7 @@ impl Server {
     }
 
     /// Searches for expired holders until this number of permits is free, no further search may run now, or
-    /// [`ROUNDS_MAX`] goes were made.
+    /// [`ROUNDS_MAX`] parts of the search (see [`Go`]) were done.
     fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
         for _ in 0..ROUNDS_MAX {
             if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
@@ -169,8 +167,8 @@ impl Server {
         }
     }
 
-    /// Runs one go of the search for expired holders: removes the holders that it finds, and counts their
-    /// permits as free. If no search may run now, only sets `earliest`.
+    /// Does one part of the search for expired holders (see [`Go`]): removes the holders that it finds, and
+    /// counts their permits as free. If no search may run now, only sets `earliest`.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
@@ -262,7 +260,7 @@ impl Server {
     ) {
         let key = ctx.open_to_write(name);
         if key.is_none() {
-            // The key cannot be written now. The semaphore is looked at again in a later turn.
+            // The key cannot be written now. Tries again in a later turn of the event loop.
             return self.table.serve_soon(at, cause, clock::now());
         }
         let mut open = Open::read(&self.words, at, name, None, key);

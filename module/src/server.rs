@@ -47,12 +47,10 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Creates the state.
 pub(crate) fn start(ctx: &Ctx<'_>) {
     SERVER.with_borrow_mut(|state| **state = Some(Server::new(ctx)));
 }
 
-/// Drops the state.
 pub(crate) fn stop(ctx: &Ctx<'_>) {
     SERVER.with_borrow_mut(|state| {
         if let Some(mut server) = state.take() {
@@ -70,14 +68,13 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
 }
 
 /// Calls `work` with the state. Returns `None` if a caller further up the stack already uses the state, or if
-/// there is none. In the first case the module's own work has caused the event, which needs no handling. A
-/// command that another module calls from such an event gets an error.
+/// the state does not exist. In the first case, work of this module caused the current event or command. The
+/// event then needs no handling; the command, which another module called, gets an error.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
     SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
 }
 
 impl Server {
-    /// Returns the initial state.
     pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
         // The values of the options replace these limits before the first command.
         let mut table = Table::new(Limits::UNLIMITED);
@@ -108,7 +105,7 @@ impl Server {
     }
 
     /// Answers a blocked client, a waiter or a reader, that has left the table. `waiting` is `None` if no
-    /// client is blocked. For example, a wait through a session gets an outcome instead.
+    /// client is blocked, for example for a wait through a session.
     pub(crate) fn answer(
         &mut self,
         waiting: impl Into<Option<Waiting>>,
@@ -142,9 +139,8 @@ impl Server {
         }
     }
 
-    /// Answers all blocked waiters whose ready-key was found to exist, and a batch of the blocked readers that
-    /// have an outcome to read or whose timeout has passed. Then arms the timer for the next planned work, such
-    /// as answering the other readers.
+    /// Answers all blocked waiters whose ready-key was found to exist, and some of the blocked readers that are
+    /// due: see [`Self::tell_readers`]. Then arms the timer for the next planned work.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.answer_ready();
         self.tell_readers(now);

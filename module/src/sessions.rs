@@ -55,8 +55,8 @@ impl Server {
         }
     }
 
-    /// Answers some of the blocked readers that have something to read or whose timeout has passed. The
-    /// timer answers the others.
+    /// Answers some of the blocked readers that are due, for example because an outcome arrived or the timeout
+    /// passed. The timer answers the others.
     pub(crate) fn tell_readers(&mut self, now: Now) {
         if self.table.has_readers_to_tell() {
             for (reading, waiting) in self.table.next_readers(now) {
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Answers a blocked reader. Its reply is composed when it is sent.
+    /// Answers a blocked reader. The reply is composed when it is sent.
     pub(crate) fn tell_reader(&mut self, reading: Reading, waiting: Waiting) {
         let parked = self.parked.remove(&waiting.client.handle());
         if let Some(WaitsFor::Outcomes(_, most)) = parked {
@@ -74,7 +74,6 @@ impl Server {
         }
     }
 
-    /// Ends a session.
     pub(crate) fn close_session(&mut self, session: SessionId) {
         let reader = self.table.close_session(session);
         self.answer(reader, NO_SESSION, None);

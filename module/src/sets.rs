@@ -97,8 +97,8 @@ impl Server {
         outcome
     }
 
-    /// Serves some of the waiters for sets that may have become grantable through a command on this key. The
-    /// timer later serves the others, and waiters in other databases and slots.
+    /// Called after a command on this key: serves some of the waiters whose sets may be granted now. The timer
+    /// later serves the others, and waiters in other databases and slots.
     pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         for _ in 0..AT_ONCE {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };
@@ -127,7 +127,7 @@ impl Server {
         let owner = owner.lend();
         let mut all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
         if all.iter().any(|(_, open)| open.is_none()) {
-            // A key cannot be written now. All keys are looked at again in a later turn.
+            // A key cannot be written now. Tries again in a later turn of the event loop.
             drop(all);
             keys.all.iter().for_each(|(key, _)| {
                 self.table.look_soon(key.key.borrow(), Cause::Outside, now);
@@ -228,7 +228,7 @@ impl Server {
         parts.iter().map(open).collect()
     }
 
-    /// Looks at each lock of a set. If the lock is due to a waiter, serves its waiters.
+    /// Reads each lock of a set. If the lock is due to a waiter, serves its waiters.
     fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>, now: Now) {
         for part in parts {
             let case = self.look_up(ctx, part.name, owner, now);

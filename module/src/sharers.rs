@@ -12,8 +12,8 @@ use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
 
-/// Largest number of goes of one search: see [`Go`]. A search ends earlier if a go finds no expired holder,
-/// or as soon as it has the answer: a live sharer of a lock, or enough free permits.
+/// Largest number of parts of one search: see [`Go`]. A search can end earlier, for example as soon as it has
+/// the answer: a live sharer of a lock, or enough free permits.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// Average number of changes of a share (joins, re-entries, renewals, releases of some holds) between two

@@ -153,7 +153,7 @@ impl Server {
             };
             self.answer(waiting, sent_away(why), None);
         }
-        // A further look dismisses the others.
+        // The next call of `probe` for this key dismisses the others.
         self.table.look_soon(key, Cause::Outside, now);
     }
 

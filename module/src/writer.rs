@@ -115,6 +115,7 @@ impl Server {
     /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than before. If
     /// `kvlock.redisson-channel` is `both`, the message is also relayed to the replicas; in a cluster, the
     /// server relays it itself.
+    ///
     /// Returns the number of subscribers at this server. Each process of Redisson has one subscription for
     /// all its threads.
     pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> u64 {

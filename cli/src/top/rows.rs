@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) held_ms: Option<u64>,
 }
 
-/// Returns a row for each lock in the answers whose name contains `filter`.
+/// Returns a row for each lock and semaphore whose name contains `filter`.
 pub(super) fn rows(
     now: &Snapshot,
     before: Option<&Snapshot>,
@@ -65,7 +65,7 @@ pub(super) fn rows(
         row.hand_offs = cost.number("hand-offs").unwrap_or_default();
         let held = cost.number("held").filter(|_| !row.is_semaphore);
         row.held_ms = held.and_then(|held| held.checked_div(row.hand_offs));
-        // If the number is smaller than before, the profile was reset.
+        // A smaller number than before belongs to a new entry, for example after a reset of the profile.
         let before = earlier.get(&row.key).filter(|_| before.is_some());
         let since =
             before.map(|before| row.hand_offs.checked_sub(*before).unwrap_or(row.hand_offs));

@@ -16,9 +16,8 @@
 //! token after the token was decided may have granted the lock to another client in between. Such a server
 //! can join later.
 //!
-//! Each server has a limited time to answer. A failed attempt sends the releases of everything before the
-//! next one begins, so no attempt keeps a grant. Releases that are not answered in time continue in the
-//! background.
+//! Each server has a limited time to answer. A failed attempt releases its grants before the next attempt
+//! begins. Late grants, and releases that are not answered in time, are handled in the background.
 
 use crate::Servers;
 use crate::held::Held;
@@ -32,7 +31,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Shortest first lease, unless the lock's lease is shorter. If the client dies before it sets the full
-/// lease, the other clients wait for this time.
+/// lease, other clients wait until the first lease ends.
 const OFFER: Duration = Duration::from_secs(2);
 
 /// Outcome of an attempt.
@@ -62,8 +61,9 @@ pub(crate) struct Attempt {
     confirming: Confirming,
     /// Confirmed guards: the index of the server, the token that the server issued, and the guard.
     guards: Vec<(usize, Token, Guard)>,
-    /// Number of failed servers, and the error of one of them.
+    /// Number of servers that failed or were left out.
     failed: usize,
+    /// The error to report.
     trouble: Option<Error>,
 }
 
@@ -146,7 +146,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the number of servers that grant the lock and count for the majority.
+    /// Returns the number of confirmed servers that count for the majority.
     fn counted(&self) -> usize {
         self.guards.iter().filter(|(_, own, _)| Some(*own) <= self.token).count()
     }

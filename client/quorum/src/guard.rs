@@ -76,7 +76,7 @@ impl QuorumGuard {
     }
 
     /// Returns whether the lock is lost: the servers that grant it are no longer a majority. Once `true` it
-    /// stays `true`. Reads the clock and sends nothing.
+    /// stays `true`. Reads the clock, and waits for no server.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock_quorum::QuorumGuard) {
@@ -90,14 +90,15 @@ impl QuorumGuard {
         self.held.is_lost()
     }
 
-    /// Returns why one of the servers no longer grants the lock, if the lock is lost. Sends nothing.
+    /// Returns why one of the servers no longer grants the lock, if the lock is lost. Waits for no
+    /// server.
     #[must_use]
     pub fn why_lost(&self) -> Option<Loss> {
         self.held.why_lost()
     }
 
-    /// Waits until the lock is lost, and returns why one of the servers no longer grants it. If the lock is
-    /// never lost, it never completes. See [`Held::lost`](kvlock::Held::lost).
+    /// Waits until the lock is lost, and returns why one of the servers no longer grants it. Never
+    /// completes if the lock is never lost. See [`Held::lost`](kvlock::Held::lost).
     ///
     /// # Cancel safety
     ///
@@ -138,7 +139,7 @@ impl QuorumGuard {
     /// # Errors
     ///
     /// [`Lost`](Error::Lost) if the lock was lost: the servers that still granted it were no majority.
-    /// [`NoMajority`](Error::NoMajority) if too many servers have not answered. Other clients may then not
+    /// [`NoMajority`](Error::NoMajority) if too many servers fail or do not answer. Other clients may then not
     /// get the lock until the leases end or the releases in the background arrive.
     ///
     /// # Cancel safety

@@ -1,7 +1,7 @@
 //! The parts of a quorum's lock at its servers, and whether they are a majority.
 //!
-//! Each part is a separate guard, and is lost separately. The watchdog of that server's client renews it,
-//! unless the lease is fixed. Parts that are not lost are counted:
+//! Each part is a separate guard, and is lost separately. The client of its server renews it, unless the
+//! lease is fixed. Parts that are not lost are counted:
 //!
 //! ```text
 //!   server 1  ├──────────────────────────┤ until
@@ -170,7 +170,7 @@ impl Held {
                 }
             }
         };
-        // The drop of a guard starts its release: not under the mutex.
+        // Dropped after the mutex is unlocked, because the drop of a guard starts its release.
         drop(before);
         self.changed.notify_waiters();
     }

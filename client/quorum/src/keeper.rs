@@ -1,6 +1,6 @@
-//! The task of one held lock of a quorum, unless its lease is fixed. The task asks the servers that do not grant
-//! the lock once more at intervals. It notices a loss even if no task waits for one. The watchdogs of the
-//! servers' clients do the renewals.
+//! The task of one held lock of a quorum, unless its lease is fixed. At intervals, the task sends a new
+//! request to the servers that do not grant the lock. It notices a loss even if no other task waits for one.
+//! The watchdogs of the servers' clients do the renewals.
 
 use crate::Servers;
 use crate::attempt::Attempt;

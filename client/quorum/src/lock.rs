@@ -16,7 +16,7 @@ use tracing::Instrument;
 /// [`server_timeout`](crate::Quorum::server_timeout) still applies.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Shortest of the growing pauses between two attempts. The longest is [`PAUSE_MAX`].
+/// Longest pause after the first attempt. Doubled after each attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 
@@ -81,8 +81,8 @@ impl QuorumLock {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or a majority refuses the lease or
-    /// the token; [`NoMajority`](Error::NoMajority) if so many servers fail or do not answer that
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or too many servers refuse the lease
+    /// or the token; [`NoMajority`](Error::NoMajority) if so many servers fail or do not answer that
     /// the others are no majority. Temporary errors are retried for the
     /// [`patience`](kvlock::Builder::patience) of the first client.
     ///

@@ -81,13 +81,12 @@ pub(crate) enum Confirmed {
     Held(Guard),
     /// The grant has ended, and another owner may hold the lock.
     Gone,
-    /// The server refuses this token. The attempt continues with another one.
+    /// The server refuses this token. The attempt may continue with a smaller one.
     Refused(Guard, Error),
     Failed(Error),
 }
 
-/// Sets the full lease, and raises the token to the quorum's token. After an error that depends on the token,
-/// the attempt continues with another token.
+/// Sets the full lease, and raises the token to the quorum's token.
 pub(crate) async fn confirm(
     mut guard: Guard,
     token: Token,

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let client = kvlock::Client::builder()
-///     .lease(Duration::from_secs(10))    // a dead holder delays the next by this
-///     .margin(Duration::from_secs(1))    // know of a loss this much before it happens
+///     .lease(Duration::from_secs(10))    // a dead holder delays the next one by up to this
+///     .margin(Duration::from_secs(1))    // stop this long before the lease ends
 ///     .connect("redis://127.0.0.1/")
 ///     .await?;
 /// # Ok(()) }
@@ -88,9 +88,9 @@ impl Builder {
     /// ms to one minute. Default: 5 s.
     ///
     /// When a client dies or cannot reach the server, its places in queues are kept and its
-    /// [bound](crate::Lock::bound) locks are held for this time. The client sends a heartbeat at
-    /// intervals of a tenth of this time. It goes to each server where the client waits, observes
-    /// or has bound locks, and for up to a minute longer.
+    /// [bound](crate::Lock::bound) locks are held for this time. The client sends a heartbeat
+    /// about every tenth of this time to each server where it waits, observes or has bound locks, and
+    /// for about a minute after that.
     ///
     /// Set it to more than the longest pause of the process, and to more than a restart of the
     /// server takes. Bound locks can be lost after a silence of eight tenths of it, less the
@@ -149,7 +149,7 @@ impl Builder {
     }
 
     /// Requires that *all* replicas confirm each grant and each renewal within `timeout`: `there_are` of
-    /// them, or more if the primary has more. At least one.
+    /// them, or more if the primary has more. Zero counts as one.
     ///
     /// With this setting a failover loses no answered grant, whichever replica is promoted. A primary that
     /// was replaced without its knowledge can neither grant nor renew. The condition: a primary that dies

@@ -268,7 +268,7 @@ impl Client {
         &self.inner.place
     }
 
-    /// Returns the lease that was set with [`Builder::lease`].
+    /// Returns the lease of locks that set none of their own: see [`Builder::lease`].
     ///
     /// ```
     /// # fn main() -> Result<(), kvlock::Error> {
@@ -281,7 +281,7 @@ impl Client {
         self.inner.settings.lease
     }
 
-    /// Returns the time that was set with [`Builder::patience`].
+    /// Returns the time for which temporary errors are retried: see [`Builder::patience`].
     ///
     /// ```
     /// # fn main() -> Result<(), kvlock::Error> {

@@ -117,7 +117,7 @@ impl Election {
 
     async fn stand(&self, limit: Limit) -> Result<Option<Leadership>, Error> {
         check_value(&self.value)?;
-        // This candidate would wait for itself.
+        // Otherwise this candidate would wait for itself.
         if self.is_leader() {
             return Err(Error::Invalid(
                 "this candidate, or a clone of it, leads already".to_owned(),

@@ -55,7 +55,7 @@ impl Held {
     /// lost.
     ///
     /// This is less than the rest of the lease at the server. The lease is counted from a moment no
-    /// later than its start at the server, less 1 % and 2 ms for clocks that differ, and less the
+    /// later than its start at the server, less 1 % for clocks that differ, 2 ms for rounding, and the
     /// [`margin`](crate::Builder::margin). If the lock is [bound](crate::Lock::bound), the session
     /// limits the time too.
     #[must_use]
@@ -144,8 +144,8 @@ impl Held {
     /// Runs the work until it is done or the lock is lost. After a loss the work is dropped at its current
     /// await point.
     ///
-    /// The lock is checked before each poll of the work, so no line of it runs after a suspend in which the
-    /// lock was lost. Between two await points the work is not interrupted.
+    /// The lock is checked before each poll of the work. So after a suspend in which the lock was lost, the
+    /// work is not polled again. Between two await points the work is not interrupted.
     ///
     /// # Errors
     ///

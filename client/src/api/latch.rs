@@ -1,4 +1,4 @@
-//! Count-down latches, to wait until N others are done.
+//! Count-down latches, to wait until a number of participants are done.
 
 use crate::api::lock::Lock;
 use crate::engine::acquire::claim::Claim;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 /// let batch = client.latch("batch:7");
 /// batch.set(3).await?;
 ///
-/// // Three others, each when it is done:
+/// // Each of three workers, when it is done:
 /// batch.count_down_as("worker:1").await?;
 ///
 /// batch.wait().await?;

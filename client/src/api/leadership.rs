@@ -8,7 +8,7 @@ use crate::wire::error::Error;
 use crate::wire::reply::Token;
 use std::ops::Deref;
 
-/// The leadership of a candidate. It lasts until this is resigned or dropped, or until it is lost.
+/// The leadership of a candidate. It ends when it is resigned, dropped or lost.
 ///
 /// It dereferences to [`Held`], with [`lost`](Held::lost), [`run_until_lost`](Held::run_until_lost) and the
 /// other methods. When the lock is taken away or deleted, the server reports that at once, and the

@@ -56,9 +56,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock alone is invalid.
-    /// If a lock [with](Lock::and) or [under](Lock::under) others has a separate step, its names must be
-    /// before all names of the next step on the same server. Otherwise it is also
-    /// [`Invalid`](Error::Invalid), because two clients could wait for each other.
+    /// If the locks of one server need several steps, each name of a step, including the names of
+    /// [`and`](Lock::and) and [`under`](Lock::under), must sort before all names of the next step. Otherwise
+    /// two clients could wait for each other, so the error is also [`Invalid`](Error::Invalid).
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
@@ -122,8 +122,8 @@ impl MultiLock {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires all of the locks within `timeout`, which is the time for all of them together. `None` if
-    /// that was too short.
+    /// Acquires all of the locks within `timeout`, which is the time for all of them together, else returns
+    /// `None`.
     ///
     /// # Errors
     ///

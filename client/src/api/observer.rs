@@ -26,9 +26,9 @@ pub struct Leader {
 /// Follows the leader of an election until it is dropped. Made by
 /// [`Election::observe`](crate::Election::observe).
 ///
-/// The server reports each change at once. That costs the server a few hundred bytes and no further
-/// connection. Several observers of one election in one client cost it as much as one. Only the
-/// newest state is kept, so a caller that reads rarely misses states in between.
+/// The server reports each change at once. That costs the server a few hundred bytes, and no connection
+/// besides that of the client's session. Several observers of one election in one client cost it as much as
+/// one. Only the newest state is kept: states between two reads are skipped.
 ///
 /// **Terms never decrease**, even if another server replaces the first one. The observer reads the leader
 /// from the new server, and ignores reports of earlier terms by the deposed server. The only exception is the

@@ -21,8 +21,9 @@ use std::time::Duration;
 /// it exists. Otherwise one client acquires a lock, computes the value and stores it. The clients that wait
 /// for the lock are answered when the value is stored, and read it with one `GET`.
 ///
-/// The key is an ordinary string of the server. The name of the lock is the key followed by `:lock`, in the
-/// same slot of a cluster: `{report}:lock` for `report`, `{user:7}:feed:lock` for `{user:7}:feed`.
+/// The key is an ordinary string of the server. The name of the lock ends in `:lock`, and has the hash tag of
+/// the key: `{report}:lock` for `report`, `{user:7}:feed:lock` for `{user:7}:feed`. So in a cluster both are
+/// in the same slot.
 ///
 /// The work runs at most once at a time, under the [guarantees](crate#guarantees-and-their-limits) of a
 /// lock. It runs again when a value expires, is evicted or is lost in a failover, so it should be harmless
@@ -43,7 +44,7 @@ use std::time::Duration;
 /// | the holder dies | the next waiter works when the [lease](Self::lease) ends |
 /// | the lock is lost during the work | the value is returned but not stored: another client may have worked at the same time. [`not_stored`](Once::not_stored) returns the reason. The [guard](crate::Held::lost) reports the loss to the work early |
 /// | the value expires, or is evicted, before a waiter has read it | that waiter waits again, and works if it is first |
-/// | the answer to the release is lost | the release is sent again while the lease lasts. If the lock turns out to be released, the key is read: if it has the value, the value was stored |
+/// | the answer to the release is lost | the release is sent again. If the lock turns out to be released, the key is read: if it has the value, the value was stored |
 /// | the server is out of memory | the value is returned but not stored, and the lock is released |
 /// | the value is larger than 64 MiB | as if the server were out of memory |
 /// | the value is empty | it is stored like any other value |
@@ -75,7 +76,7 @@ pub struct OnceKey {
     within: Option<Duration>,
 }
 
-/// The value of a key, and which client computed it.
+/// The value of a key, and whether this call computed it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Once<T> {
@@ -91,7 +92,7 @@ enum Source {
     Found,
     /// This call has computed and stored the value.
     Computed,
-    /// This call has computed the value, but it was not stored for others.
+    /// This call has computed the value, and does not know that it was stored.
     NotStored(Error),
 }
 
@@ -135,7 +136,7 @@ impl OnceKey {
     }
 
     /// Sets the lease of the lock, which is renewed during the work: see [`Lock::lease`]. If the holder
-    /// dies, the next waiter works after this time.
+    /// dies, the next waiter works when the lease ends.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
@@ -252,7 +253,7 @@ impl OnceKey {
         }
     }
 
-    /// Waits until the value exists, or until the lock is held and the value does not exist.
+    /// Waits until the value exists, or until this call holds the lock and the value does not exist.
     async fn find_or_acquire(&self) -> Result<Found, Error> {
         check_name(&self.key)?;
         key::check_slot(&self.key)?;

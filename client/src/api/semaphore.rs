@@ -76,7 +76,7 @@ impl Semaphore {
     /// ```no_run
     /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
     /// # use std::time::Duration;
-    /// // In ten seconds no more than the number of permits.
+    /// // Limits the rate: each permit is in use for about ten seconds.
     /// let permit = pool.fixed_lease(Duration::from_secs(10)).acquire().await?;
     /// permit.lost().await; // let it end
     /// # Ok(()) }
@@ -107,9 +107,9 @@ impl Semaphore {
         self.send_set(permits, false).await.map(|_| ())
     }
 
-    /// Sets the number of permits, unless it is set already. For processes that all call it when they
-    /// start. Returns whether this call set the number. If the connection breaks, the command is repeated,
-    /// and may return `false` although this call set the number.
+    /// Sets the number of permits, unless it is set already. Each process can call it when it starts. Returns
+    /// whether this call set the number. If the connection breaks, the command is repeated, and may return
+    /// `false` although this call set the number.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Semaphore {
     /// ```no_run
     /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
     /// let Some(permit) = pool.try_acquire().await? else {
-    ///     return Ok(()); // all are taken
+    ///     return Ok(()); // not available now
     /// };
     /// permit.release().await
     /// # }
@@ -157,7 +157,7 @@ impl Semaphore {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires the permits within `timeout`. `None` if that was too short.
+    /// Acquires the permits within `timeout`, else returns `None`.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Semaphore {
     }
 
     /// Acquires all permits that are free at this moment, in one step. [`permits`](Self::permits) has no
-    /// effect; [`Permits::count`] returns the number. `None` if that is impossible without waiting,
-    /// for example because no permits are free, or because there are waiters.
+    /// effect; [`Permits::count`] returns the number. Returns `None` if no permits can be acquired without
+    /// waiting, for example because none are free, or because there are waiters.
     ///
     /// # Errors
     ///

@@ -15,10 +15,10 @@ use std::time::Duration;
 /// Interval at which the lease of a bound lock is checked: its session may end at any time.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Reports whether and when a lock is lost, without borrowing its guard. For spawned tasks that must stop
-/// when the lock is lost.
+/// Reports whether and when a lock is lost, without borrowing its guard. Give it to spawned tasks that must
+/// stop when the lock is lost.
 ///
-/// Created by [`watch()`](crate::Held::watch) of what is held, or by
+/// Created by [`Held::watch`](crate::Held::watch) or
 /// [`MultiGuard::watch`](crate::MultiGuard::watch). It does not keep the lock held: when the guard is
 /// released or dropped, the watch has [ended](Self::ended).
 ///
@@ -39,7 +39,7 @@ pub struct LossWatch {
     parts: Arc<[Part]>,
 }
 
-/// One lock that is watched.
+/// The hold of one guard that is watched.
 pub(crate) struct Part {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lease: Arc<Lease>,
@@ -52,8 +52,8 @@ impl Part {
         let mut ended = std::pin::pin!(self.lease.ended(self.share));
         loop {
             let pause = if self.lease.was_bound() { LOOK } else { Duration::MAX };
-            // The watchdog or a heartbeat notifies of the loss. If their runtime is not driven, this timer
-            // finds it.
+            // Whichever task notices the loss notifies this one. If no task does, for example because the
+            // watchdog's runtime is not driven, this timer notices it.
             match tokio::time::timeout(self.lease.left().min(pause), &mut ended).await {
                 Ok(end) => return end,
                 Err(_) => {
@@ -125,7 +125,7 @@ impl LossWatch {
     }
 
     /// Runs the work until it is done or the lock is lost; see
-    /// [`Held::run_until_lost`](crate::Held::run_until_lost). The end of the guard does not stop it.
+    /// [`Held::run_until_lost`](crate::Held::run_until_lost). The end of the guard does not stop the work.
     ///
     /// # Errors
     ///

@@ -32,14 +32,14 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Largest number of leases that are bound again at the same time.
+/// Largest number of leases of an ended session that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
 /// Number of checks per ttl, for bound locks whose slots have moved.
 const LOOKS: u32 = 10;
 
 /// Binds a lease to the session at the server of its key, with the longest lease that any of its guards
-/// requests. Retries for at most `patience`, until the lease is known to be bound or lost.
+/// requests. Retries temporary errors for at most `patience`.
 pub(crate) async fn bind(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -100,7 +100,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
             inner.watchdog.watch(lease);
             Ok(())
         }
-        // Not held, or held by another grant.
+        // The owner does not hold the lock, or holds it with another token.
         Some(_) | None => {
             lease.gone();
             Err(lease.lost_error())
@@ -108,7 +108,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     }
 }
 
-/// Retries until the lease is bound again or lost.
+/// Retries until the lease is bound again, lost or released.
 async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
     let begun = Instant::now();
     while !lease.is_lost() && lease.is_alive() {
@@ -145,7 +145,7 @@ fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()>
 struct Moved(HashMap<u64, JoinHandle<()>>);
 
 impl Moved {
-    /// Binds leases whose keys have left this node at their new nodes.
+    /// Binds each lease whose key has left this node to the session at the key's new node.
     fn bind_again(&mut self, inner: &Arc<Context>, node: &Arc<Node>, leases: Vec<Arc<Lease>>) {
         // Outside a cluster, one server has all keys.
         if inner.router.only().is_ok() {

@@ -1,4 +1,4 @@
-//! Time for leases: a clock that continues while the machine is suspended.
+//! The clock of leases, and the safety margin before their end.
 
 use std::fmt;
 use std::time::Duration;

@@ -38,7 +38,6 @@ pub(crate) struct Context {
     pub(crate) name: Uuid,
     /// Address of the server, without credentials.
     pub(crate) place: String,
-    /// Number of the database.
     pub(crate) database: i64,
     numbers: AtomicU64,
 }
@@ -104,7 +103,7 @@ impl Context {
         }
     }
 
-    /// Pauses before the next attempt, or returns the error; see [`Trouble::bear`].
+    /// Returns when the next attempt is due, or returns the error; see [`Trouble::bear`].
     pub(crate) async fn bear(&self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
         trouble.bear(error, self.settings.patience, self.router.switched()).await
     }

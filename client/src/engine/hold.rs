@@ -104,7 +104,8 @@ pub(crate) async fn proclaim(
     renew(inner, lease, Some(value), true, all_want).await.map(drop)
 }
 
-/// Removes one guard's share from a lease, and sends the release.
+/// Removes one guard's share from a lease. Sends the release, unless the server has reported the loss of the
+/// lock.
 pub(crate) async fn give_back(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -134,8 +135,8 @@ pub(crate) async fn give_back_in(
     let outcome = send(inner, lease, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(held_lock),
-        // A partial release that does not fit: a stray acquire has added a hold. The last guard releases
-        // all holds.
+        // A partial release that does not fit: a stray command may have changed the number of holds. The last
+        // guard releases all holds.
         Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),
         Err(_) => {}
     }
@@ -151,7 +152,8 @@ pub(crate) async fn give_back_in(
     outcome
 }
 
-/// Repeats a release in the background: an earlier command may arrive after the first release.
+/// Repeats a release in the background: the first release may have had no effect, or an earlier command may
+/// arrive after it.
 fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Duration) {
     let (context, key) = (inner.clone(), lease.held_lock.key.clone());
     inner.spawn(async move {
@@ -183,7 +185,7 @@ async fn send(
         let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
         match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
-            // Released by the first command, whose answer did not arrive.
+            // Probably released by the first command, whose answer did not arrive.
             Ok(None) if !again && held_so_far => return Ok(()),
             Ok(None) | Err(Error::NotALock) => {
                 lease.gone();

@@ -9,7 +9,7 @@
 //!              │◄────────────── holders may believe ──────────────►│  lost
 //! ```
 //!
-//! Nothing here waits for the network, and only [`Lease::quiet`] sets a timer. Callers report when a
+//! This file does not wait for the network, and only [`Lease::quiet`] sets a timer. Callers report when a
 //! command was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In
 //! whatever order they arrive, `until` never exceeds what the server grants.
 //!
@@ -52,7 +52,6 @@ use tokio::time::timeout;
 /// Lease that a guard requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseSpec {
-    /// Length of the lease.
     pub(crate) length: Duration,
     /// `true` if the watchdog renews the lease while the guard lives.
     pub(crate) watched: bool,
@@ -79,7 +78,7 @@ pub(crate) struct Lease {
     state: Mutex<State>,
     turn_over: Notify,
     gone: Notify,
-    /// Notified when a renewal is answered or given up.
+    /// Notified when a renewal has ended, or the lease is lost.
     answered: Notify,
 }
 
@@ -92,7 +91,7 @@ struct State {
     renew_at: Moment,
     /// `true` if the lease is renewed even if it is fixed, because the lock may be lost.
     check: bool,
-    /// `true` if an acquire of this owner may still be in flight to the server.
+    /// `true` if an earlier acquire or release of this owner may still arrive at the server.
     strays: bool,
     /// Renewals that may still be in flight.
     late: Late,
@@ -144,9 +143,8 @@ pub(crate) enum ReleaseAction {
     Silent,
     /// A release of some or all holds.
     Release {
-        /// The holds to give back.
         give_back: GiveBack,
-        /// `true` if an earlier acquire of this owner may still arrive after the release.
+        /// `true` if an earlier acquire or release of this owner may arrive after this release.
         strays: bool,
     },
 }
@@ -165,9 +163,7 @@ impl Drop for Turn {
 /// Settings that all leases of a client share.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasePolicy {
-    /// Clock of the lease.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Safety margin before the end of a lease.
     pub(crate) safety: SafetyMargin,
 }
 
@@ -398,7 +394,7 @@ impl Lease {
         state.shares.iter().find(|other| other.id == share).map(|share| share.term)
     }
 
-    /// Waits until no command that changes the number of holds is awaited, and takes the turn.
+    /// Waits until the turn is free, and takes it.
     pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
         loop {
             let over = self.turn_over.notified();
@@ -409,7 +405,7 @@ impl Lease {
         }
     }
 
-    /// Takes the turn if no such command is awaited.
+    /// Takes the turn if it is free.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.busy {

@@ -1,4 +1,4 @@
-//! Limits of an acquire: the time limit of its caller, and the time for which errors are retried.
+//! Limits of a call: the time limit of its caller, and the time for which errors are retried.
 
 use crate::engine::observe;
 use crate::wire::error::Error;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// the time for retries starts again. Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
-/// Upper limit of the first pause of a client that cannot wait in the queue, or whose wait was cancelled.
+/// Upper limit of the first pause after a wait that was refused at once or cancelled.
 /// The limit doubles with each pause, up to [`POLL_MAX`]. A pause is at least half of its limit.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
@@ -23,7 +23,7 @@ const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Time limit of an acquire.
+/// Time limit of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// Does not wait.
@@ -33,7 +33,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Returns the limit for a timeout. Zero does not wait.
+    /// Returns the limit for a timeout. A timeout of zero does not wait.
     pub(crate) fn within(timeout: Duration) -> Self {
         if timeout.is_zero() {
             return Self::Now;
@@ -84,7 +84,7 @@ impl Limit {
     }
 }
 
-/// Pauses before the next request of a client that cannot wait in the queue, or whose wait was cancelled.
+/// Pauses before the next request, after a wait that was refused at once or cancelled.
 pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
     let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
     *polls += 1;
@@ -118,8 +118,8 @@ impl Trouble {
         self.since.get_or_insert_with(|| heard.max(since));
     }
 
-    /// Pauses before the next attempt, or returns the error if no further attempt is allowed. `news` ends the
-    /// pause.
+    /// Returns `Ok` when the next attempt is due, or the error if no further attempt is allowed. Pauses
+    /// first, except after the first failure. `news` ends the pause.
     pub(crate) async fn bear(
         &mut self,
         error: Error,

@@ -10,7 +10,7 @@
 //!      │
 //!      ├─► hold                   renewals that a guard requests, and its release
 //!      ├─► undo                   cancels and releases for an abandoned acquire, in the background
-//!      ├─► owner, contended       shared owners; locks that the last acquire found taken
+//!      ├─► owner, contended       shared owners; locks that a recent acquire found taken
 //!      ▼
 //!   context                       state that all parts of a client share
 //!      │
@@ -18,8 +18,8 @@
 //!      │                          session/sessions opens another one when it is over;
 //!      │                          session/observed is the state of observed locks
 //!      └─► lease                  the record of what an owner holds: lease/renewal plans renewals, lease/late limits
-//!                                 what late answers count for, lease/belief is the end of a session's
-//!                                 bindings, lease/loss records a loss and wakes the guards,
+//!                                 what late answers count for, lease/belief limits bound leases to
+//!                                 their session, lease/loss records a loss and wakes the guards,
 //!                                 lease/watchdog is the task that sends renewals
 //!   clock, limit, observe, settings         time, patience, logs and metrics
 //! ```
@@ -35,7 +35,7 @@
 //! | where is a lock found lost? | `lease/loss.rs`. When its time is over: `Lease::expire`, by the watchdog or by any query. When a server reports it: the answers in `lease/renewal.rs`, `hold.rs`, `reenter.rs`, `bound.rs` and `store.rs`. An observer's report only makes a renewal due |
 //! | what happens after a loss? | `Lease::end` wakes the guards |
 //! | which task may change the number of holds? | the one with the `Turn` of the lease |
-//! | what reconnects? | `session/reader.rs`, with the same session; when the session is over, the next wait opens another one in `session/sessions.rs`. `net::link` for commands |
+//! | what reconnects? | `session/reader.rs`, with the same session; when the session is over, the next wait, observation or binding opens another one in `session/sessions.rs`. `net::link` for commands |
 //! | what happens if an acquire is dropped? | the drop of `acquire/claim.rs`, or of the addition in `reenter.rs`; then `undo.rs` |
 
 pub(crate) mod acquire;

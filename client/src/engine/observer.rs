@@ -1,8 +1,8 @@
 //! Observation of locks: their holders, and changes of holder.
 //!
 //! Each observed lock has one task, for any number of observers. The task sends `LOCK.OBSERVE` and gets
-//! changes through the session at that server. When the session ends, the task starts again at the server
-//! that then has the lock. The state of a lock is in [`Observed`], with the invariants O1 and O2.
+//! changes through the session at the lock's server. When the session ends, the task starts again at the
+//! server that then has the lock. The state of a lock is in [`Observed`], with the invariants O1 and O2.
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Shortest pause after a request to observe that is refused for good. The longest is
+/// Shortest pause after an error that is not retryable, such as a missing right. The longest is
 /// [`REFUSED_MAX`].
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
@@ -33,10 +33,9 @@ pub(crate) struct Observation {
     view: watch::Receiver<View>,
 }
 
-/// Observes a lock.
 pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
     let (observed, view) = context.observers.join(key);
-    // An earlier failure may be outdated: retry soon.
+    // An earlier failure may be outdated: the observer waits for the next attempt.
     observed.tries_again();
     let observation = Observation { context: context.clone(), observed, view };
     observation.keep_running();
@@ -68,7 +67,6 @@ fn check(context: &Context, suspects: Suspects) {
 }
 
 impl Observation {
-    /// Returns the current view.
     pub(crate) fn view(&self) -> View {
         self.view.borrow().clone()
     }

@@ -65,7 +65,7 @@ pub(crate) async fn reenter(
     Ok(Some(share))
 }
 
-/// A hold that may have been added. While it has the turn, dropping it takes the hold back.
+/// A hold that may have been added. While it has the turn, dropping it releases the hold.
 struct Addition<'a> {
     inner: &'a Arc<Context>,
     lease: &'a Arc<Lease>,
@@ -88,8 +88,8 @@ impl Addition<'_> {
         (sent, answer.await)
     }
 
-    /// Renews the lock for the longest lease that any guard requests, and waits for the reply. Returns the time at
-    /// which the renewal was sent.
+    /// Renews the lock for the longest lease that a guard or this re-entry requests, and waits for the reply.
+    /// Returns the time at which the renewal was sent.
     async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
         let all_want = |sent| lease.longest(sent).unwrap_or_default().max(first.length);

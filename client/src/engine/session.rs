@@ -12,17 +12,18 @@
 //! One task, the [`reader`], opens the session, reads it, and is its heartbeat. When that task ends,
 //! also with its runtime, the session is over.
 //!
-//! - **S1** A session ends once, with a reason. Its waits and observations then end with that reason and
-//!   start again through another session. If the server still has the owner in its queue, the place is kept.
+//! - **S1** A session ends once, with a reason. Its waits and observations then end with that reason. They
+//!   may start again through another session. If the server still has the owner in its queue, the place is
+//!   kept.
 //! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases the
 //!   lock if it was granted.
 //! - **S3** A wait fails when the server has not answered for the ttl, or for the client's patience
 //!   if that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
 //!   know the session. Otherwise a late request could bind a lock to the old session again.
-//! - **S5** Bound locks count as held until `ttl`, less the safety margin, after the last answered request to
-//!   open or read the session was sent. If the server does not know the session before that time is over, it
-//!   has forgotten the bindings, and the leases alone count.
+//! - **S5** Bound locks count as held no longer than `ttl`, less the safety margin, after the last answered
+//!   request to open or read the session was sent. If the server does not know the session before that time
+//!   is over, it has forgotten the bindings, and the leases alone count.
 //!
 //! [`Claim`]: crate::engine::acquire::claim::Claim
 
@@ -44,7 +45,7 @@ use crate::wire::observed::Seen;
 use crate::wire::outcome::WaitEnd;
 use crate::wire::request;
 use redis::{Cmd, ErrorKind, RedisError, Value};
-// A simulation repeats the order in which waits are notified.
+// Ordered, so that waits end in the same order in each run of a simulation.
 #[cfg(feature = "simulation")]
 use std::collections::BTreeMap as HashMap;
 #[cfg(not(feature = "simulation"))]
@@ -161,7 +162,7 @@ impl Session {
         Ok(Ticket { session: self.clone(), owner: owner.clone(), told })
     }
 
-    /// Registers the observation of a lock; one for each lock.
+    /// Registers the observation of a lock. A lock must have at most one at a time.
     pub(crate) fn observe(self: &Arc<Self>, key: &Arc<[u8]>) -> Result<Changes, Error> {
         let (sender, last) = watch::channel(None);
         self.enter(|uses| uses.observed.insert(key.clone(), sender))?;
@@ -176,7 +177,7 @@ impl Session {
         })
     }
 
-    /// Starts the task that binds the session's leases again, on the runtime of the caller, unless it runs.
+    /// Unless it is running, starts the task that binds the session's leases again, on the caller's runtime.
     pub(crate) fn keep_bound<T>(self: &Arc<Self>, keeper: impl FnOnce(Arc<Self>) -> T)
     where
         T: Future<Output = ()> + Send + 'static,
@@ -193,7 +194,6 @@ impl Session {
         all.into_iter().filter(|lease| lease.is_bound_to(&self.belief)).collect()
     }
 
-    /// Returns when the server last answered a `SESSION.NEXT`.
     pub(crate) fn heard(&self) -> Instant {
         self.uses().heard
     }
@@ -236,7 +236,8 @@ impl Session {
         true
     }
 
-    /// Closes the session if `so` allows it. Returns when the server has answered.
+    /// Closes the session if it is open and `so` allows it. Waits for the server's answer, up to the reply
+    /// timeout.
     async fn close_if(self: Arc<Self>, so: fn(&mut Uses) -> bool) {
         let id = match &*self.phase.borrow() {
             Phase::Open(id) => id.clone(),
@@ -274,7 +275,7 @@ impl Uses {
         is_awaited && !self.bound.any()
     }
 
-    /// Ends waits and observations. Their tasks read the reason and start again.
+    /// Ends waits and observations. Their tasks read the reason, and start again or fail.
     fn end_waits(&mut self) {
         self.waits.clear();
         self.observed.clear();
@@ -291,7 +292,7 @@ fn closed() -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, "the session is closed")))
 }
 
-/// A place in the queue. After it is dropped, no task awaits the outcome of the wait.
+/// A registered wait. After it is dropped, no task awaits the outcome of the wait.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     session: Arc<Session>,
@@ -300,7 +301,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Returns the outcome of the wait; an error if the session is over.
+    /// Returns the outcome of the wait; an error if the session ended the wait without an outcome.
     pub(crate) async fn told(&mut self) -> Result<WaitEnd, Error> {
         if let Ok(told) = (&mut self.told).await {
             return Ok(told);

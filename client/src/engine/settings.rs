@@ -69,7 +69,7 @@ pub(crate) fn check_session_ttl(ttl: Duration) -> Result<(), Error> {
 }
 
 /// Largest result that is stored, in bytes. A larger one would delay the commands after it on the connection
-/// that all locks of the client share.
+/// that the locks of the client share.
 const RESULT_MAX: usize = 64 * 1_024 * 1_024;
 
 pub(crate) fn check_result(result: &[u8]) -> Result<(), Error> {

@@ -2,7 +2,8 @@
 //!
 //! The server executes `LOCK.RELEASE … STORE` only for the holder, so a result is never stored for a lease
 //! that is over. If an answer is lost, the same command is sent again. It stores the result, or it finds
-//! the lock released. In the second case the stored value shows whether the first command has stored it.
+//! that the owner no longer holds the lock. Then the stored value shows whether the first command has stored
+//! the result.
 
 use crate::engine::context::Context;
 use crate::engine::hold::{gave_back, give_back_in};
@@ -13,7 +14,7 @@ use crate::wire::reply;
 use crate::wire::request::{self, GiveBack, ToStore};
 use std::sync::Arc;
 
-/// Releases a lock with one guard, and stores a result with the same command. After an error, releases the
+/// Releases a lock that has one guard, and stores a result with the same command. After an error, releases the
 /// guard's hold without the result. If the error leaves the outcome unknown, the result may have been stored.
 pub(crate) async fn give_back_storing(
     inner: &Arc<Context>,
@@ -29,8 +30,7 @@ pub(crate) async fn give_back_storing(
     if stored.is_ok() {
         gave_back(inner, lease, &turn, share);
     } else if let Err(trouble) = give_back_in(inner, lease, &turn, share).await {
-        // The caller gets the reason why the result was not stored. This release is repeated in the
-        // background.
+        // The caller gets the reason why the result was not stored, not this error.
         tracing::debug!(%trouble, "released without the result");
     }
     stored

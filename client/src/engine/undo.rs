@@ -48,19 +48,19 @@ pub(crate) async fn free(
     }
 }
 
-/// Outcome of a release that was sent over the connection of the acquire.
+/// Outcome of a command that was sent over the connection of the acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Followed {
-    /// The lock was released, or the release was refused for good.
+    /// The command was executed, or refused for good.
     Done,
-    /// The acquire has been executed or refused, and cannot arrive later. The release was refused for now:
-    /// another server has the lock, or this one accepts the release a little later.
+    /// The acquire has been executed or refused, and cannot arrive later. The command was refused for now:
+    /// another server has the lock, or this one accepts the command a little later.
     Elsewhere,
     /// Unknown: the acquire may still be executed.
     Unknown,
 }
 
-/// Sends a release over the connection of the acquire.
+/// Sends a release, or a cancellation, over the connection of the acquire.
 pub(crate) async fn follow(inner: &Context, release: &Cmd, live: &Live) -> Followed {
     match live.call_after(release, inner.settings.reply_timeout).await {
         Err(trouble) if trouble.leaves_outcome_unknown() => {

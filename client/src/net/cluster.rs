@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   MOVED ──► update that slot ────────────►┌───────────────────────────┐
-//!   no answer, READONLY, CLUSTERDOWN ──────►│ look: CLUSTER SLOTS, INFO │──► slots ─► nodes
+//!   no answer, READONLY and others ────────►│ CLUSTER SLOTS and INFO    │──► slots ─► nodes
 //!   a session is open ► every two seconds ─►│ of one node that answers  │
 //!                                           └───────────────────────────┘
 //! ```
@@ -10,7 +10,7 @@
 //! - **C1** A slot map with a lower epoch than the map in use is outdated. It is used only if no node sends
 //!   a map that is not outdated.
 //! - **C2** A node that has lost all its slots is deposed: calls in flight there end.
-//! - **C3** One refresh runs at a time. All tasks that need one share it.
+//! - **C3** One refresh runs at a time. Tasks that need one at the same moment share it.
 
 use crate::net::address::At;
 use crate::net::connector::Connector;

@@ -1,7 +1,7 @@
 //! One connection of redis-rs to a server. Commands of several tasks are sent together where possible.
 //!
-//! While more than one call is in flight, a write first yields once to the tasks that are ready to run. So
-//! many tasks that send at the same moment share a packet.
+//! While more than one call is in flight, a write first yields once to the tasks that are ready to run. Then
+//! tasks that send at the same moment can share a packet.
 
 use crate::net::transport::{Stream, Transport};
 use crate::sync::{Mutex, lock};

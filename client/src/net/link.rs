@@ -1,4 +1,4 @@
-//! The shared connection to a node for commands that are answered at once.
+//! A connection to a node that many tasks share: for commands, or for renewals.
 //!
 //! This layer never repeats a command: only the sender knows the effect of a repetition.
 
@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// A shared connection for commands that are answered at once. If it breaks, one attempt to connect is made
-/// for all tasks that need it. The attempt is completed even if all these tasks are cancelled.
+/// A connection that many tasks share. If it breaks, one attempt to connect is made for all tasks that need
+/// it. The attempt is completed even if all these tasks are cancelled.
 #[derive(Debug)]
 pub(crate) struct Link {
     dialer: Arc<Dialer>,

@@ -45,8 +45,8 @@ pub(crate) struct Live {
     pub(crate) number: u64,
     connection: Connection,
     broken: AtomicBool,
-    /// `true` if an answer did not arrive in the time that a lease had for it. Another connection is then
-    /// preferred.
+    /// `true` if a renewal was not answered in time, until a later command is answered. Another connection is
+    /// then preferred.
     doubted: AtomicBool,
     /// Epoch of the server. `None` if no other server can take over its role.
     primary_epoch: Option<Arc<PrimaryEpoch>>,
@@ -181,8 +181,8 @@ impl Live {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Records that an answer did not arrive in the time that a lease had for it. The second time in a row,
-    /// marks the connection as broken.
+    /// Records that a renewal was not answered in time. The second time in a row, marks the connection as
+    /// broken.
     pub(crate) fn doubt(&self) {
         if self.doubted.swap(true, Ordering::Relaxed) {
             self.condemn();

@@ -99,7 +99,7 @@ mod tests {
             let before = begun.elapsed();
             pace.turn().await;
             let pause = begun.elapsed() - before;
-            // Jitter doubles a pause, and the pause before it may have had none.
+            // Jitter can double a pause, and the pause before it may have had none.
             assert!(
                 pause <= (before + 2 * FIRST).min(2 * LONGEST) + FIRST,
                 "{pause:?} after {before:?}"

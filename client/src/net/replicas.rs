@@ -2,10 +2,10 @@
 //!
 //! `WAIT` counts the replicas that have received all earlier writes of the same connection. It also delays
 //! all later commands on that connection. If replicas are required, renewals therefore have a connection of
-//! their own, with one `WAIT` for each batch. A grant is confirmed by a renewal: a replica that has received
-//! the renewal has received the grant too.
+//! their own, and a batch of renewals shares a `WAIT`. A grant is confirmed by a renewal: a replica that has
+//! received the renewal has received the grant too.
 //!
-//! If all replicas are required, `ROLE` asks the primary for their number right before each `WAIT`. The
+//! If all replicas are required, `ROLE` asks the primary for their number right before this `WAIT`. The
 //! largest number seen remains required: a lost replica may return and be promoted. The largest number is
 //! recorded for each node, since the nodes of a cluster have replicas of their own.
 //!
@@ -69,9 +69,10 @@ impl Renewals {
         }
     }
 
-    /// Sends renewals to the node over this connection, and returns the answer to each. Within the same
-    /// `patience`, waits for the replicas. If too few acknowledge, every renewal that the server has answered
-    /// with a lease fails. The answer that a lock is not held needs no replicas.
+    /// Sends renewals to the node over this connection, and returns the answer to each. If replicas are
+    /// required, waits for them with one or two `WAIT`, each for at most half of `patience`. If too few
+    /// acknowledge, every renewal that the server has answered with a lease fails. The answer that a lock is
+    /// not held needs no replicas.
     pub(crate) async fn send(
         &self,
         node: &Node,

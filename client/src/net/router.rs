@@ -39,7 +39,7 @@ enum To {
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) node: Arc<Node>,
-    /// The node imports the key's slot, and serves commands after `ASKING`.
+    /// `true` if the node imports the key's slot: it serves the command only after `ASKING`.
     pub(crate) asking: bool,
     /// Number of redirects so far.
     hops: usize,

@@ -100,8 +100,8 @@ impl Sentinels {
     }
 
     /// Connects to the primary within `patience`. If an attempt fails, the next one begins with another
-    /// Sentinel, which may have learned of a failover earlier. While no primary is known, makes one attempt
-    /// for each Sentinel; otherwise one.
+    /// Sentinel, which may have learned of a failover earlier. While no primary is known, makes up to one
+    /// attempt for each Sentinel; otherwise one.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
         let end = Instant::now() + self.patience;
         let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };

@@ -16,7 +16,7 @@ thread_local! {
     static DIAL: RefCell<Option<Dial>> = const { RefCell::new(None) };
 }
 
-/// A guard: until it is dropped, the simulation opens the connections of this thread.
+/// A guard: until it is dropped, the simulation opens the TCP connections of this thread.
 #[must_use]
 pub struct Dialling(());
 
@@ -32,7 +32,7 @@ impl Drop for Dialling {
     }
 }
 
-/// Opens all connections of this thread with `dial`, which gets the host, until the returned guard is
+/// Opens the TCP connections of this thread with `dial`, which gets the host, until the returned guard is
 /// dropped.
 pub fn dial_with(dial: impl Fn(&str) -> io::Result<Box<dyn Stream>> + 'static) -> Dialling {
     DIAL.set(Some(Box::new(dial)));

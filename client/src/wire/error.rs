@@ -24,9 +24,9 @@ use std::fmt;
 pub enum Error {
     /// The lock is no longer held, although this client did not release it. Has the reason.
     Lost(Loss),
-    /// A name, a lease or another argument of a call is out of range, or does not fit what is held.
+    /// A name, a lease, the ttl of sessions or another argument is out of range, or does not fit what is held.
     Invalid(String),
-    /// An address is invalid or leads to a server of another kind, or a setting of the client is out of
+    /// An address is invalid or leads to a server of another kind, or another setting of the client is out of
     /// range. Every call fails until the address or setting is changed.
     Config(String),
     /// The server does not know the commands, or expects another form of them. The text says what to
@@ -74,7 +74,7 @@ pub enum Error {
     Timeout,
     /// The server answered with another error: see [`code`](Self::code).
     Server(RedisError),
-    /// The reply is not one that these commands have.
+    /// The server's reply does not have the expected form.
     Protocol(String),
 }
 

@@ -24,7 +24,7 @@ pub enum LockState {
 pub struct LockInfo {
     /// State of the lock: held or free.
     pub state: LockState,
-    /// `true` if readers share the lock; `false` if one owner holds it exclusively, or if it is free.
+    /// `true` if owners share the lock; `false` if one owner holds it exclusively, or if it is free.
     pub shared: bool,
     /// Number of owners that hold the lock. For a shared lock it includes sharers whose leases have ended,
     /// until the server removes them.

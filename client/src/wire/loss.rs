@@ -22,7 +22,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The holder released it, or the leader resigned. Seen by observers; by a holder only if another process
+    /// The holder released it, or the leader resigned. Seen by observers; by a holder only if another client
     /// releases the lock with the same owner.
     Released,
     /// The lease ended: it was fixed, or the renewals failed. Seen by the holder and by observers.

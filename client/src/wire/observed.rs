@@ -14,7 +14,7 @@ pub(crate) struct Seen {
     pub(crate) shared: bool,
     /// Version of the state. Among reports of one session about one lock, a larger version is newer.
     pub(crate) version: u64,
-    /// Reason why the last holder lost the lock, if a holder did since the previous state.
+    /// Reason why the last holder lost the lock, if a holder lost it since the previous state.
     pub(crate) loss: Option<Loss>,
 }
 

@@ -76,8 +76,8 @@ pub(crate) enum WaitEnd {
     Ready,
     Timeout,
     Cancelled,
-    /// Another session has taken over the owner's place in the queue, or the owner has acquired the
-    /// lock with another command.
+    /// A later wait of the same owner has replaced this one, or the owner has acquired the lock or the
+    /// permits without waiting.
     Replaced,
     Error(RedisError),
 }

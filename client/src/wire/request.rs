@@ -4,7 +4,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, ToSingleRedisArg};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ten years: the longest lease or timeout that a server can be configured to accept.
+/// Ten years: the longest timeout, and the longest lease that a server can be configured to accept.
 pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
 
 /// Kind of object, and how it is held.

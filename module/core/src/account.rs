@@ -1,4 +1,4 @@
-//! Counts of what is kept for each ACL user: places and outcomes, blocked clients, sessions, bindings.
+//! Counts of what is kept for each ACL user: waits and outcomes, blocked clients, sessions, bindings.
 //!
 //! ```text
 //! Accounts ─user─► Account: 3 waits, 1 session … ◄── Charge: one wait, 380 bytes ── Waiter
@@ -31,7 +31,7 @@ const KINDS: usize = 4;
 /// Estimated memory of a wait through a session, or of an outcome, without its names.
 pub(crate) const WAIT_BYTES: usize = 350;
 
-/// Number of accounts at which unused accounts are removed for the first time.
+/// With fewer accounts than this, unused accounts are not removed.
 const ROOM: usize = 64;
 
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ impl Account {
     }
 }
 
-/// Charge for one thing. Dropping it ends the count.
+/// Charge for one thing, which is counted until the charge is dropped.
 #[derive(Debug)]
 pub struct Charge {
     account: Account,
@@ -115,7 +115,6 @@ impl Charge {
     }
 }
 
-/// A value with its charge.
 #[derive(Debug)]
 pub(crate) struct Charged<T> {
     it: T,
@@ -146,7 +145,6 @@ impl<T> DerefMut for Charged<T> {
     }
 }
 
-/// All accounts.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     by_user: BTreeMap<Rc<[u8]>, Account>,

@@ -13,7 +13,8 @@ use crate::situation::Situation;
 use crate::table::Table;
 use crate::token::Token;
 
-/// While the table is [quiet](Table::is_quiet), the hold time is recorded for one of 8 releases.
+/// Weight of a hold time that is recorded while the table is [quiet](Table::is_quiet): then most
+/// releases are not recorded.
 const SAMPLED: u64 = 8;
 
 impl<P> Table<P> {
@@ -40,8 +41,9 @@ impl<P> Table<P> {
         self.queues.waiters() == 0 && self.in_flight.is_empty()
     }
 
-    /// Grants a lock that is free, or that the owner may share, if no waiter is in line. If the
-    /// owner already holds the lock, adds a hold or recognises a repetition.
+    /// Grants a lock that is free, or that the owner may share, unless for example an earlier
+    /// waiter prevents it. If the owner already holds the lock, adds a hold or recognises a
+    /// repeated request.
     pub fn acquire(
         &mut self,
         at: &Situation<'_>,
@@ -179,9 +181,9 @@ impl<P> Table<P> {
     }
 
     /// Decides whether a release records the hold time while there are no
-    /// [waiters](Self::is_quiet). Reading the token for the hold time costs a fiftieth of an
-    /// acquire and a release. So only one release in eight is recorded, and counts eight times. The
-    /// choice is random, so that no lock is always or never recorded.
+    /// [waiters](Self::is_quiet). Reading the token for the hold time takes a fiftieth of the time
+    /// of an acquire and a release. So only one release in eight is recorded, and counts eight
+    /// times. The choice is random, so that no lock is always or never recorded.
     pub fn samples_this_release(&mut self) -> bool {
         // The constants of the linear congruential generator of Knuth's MMIX.
         let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);

@@ -1,6 +1,6 @@
-//! The agenda: the end of each wait with a timeout, the due time of each session, and the next look
-//! at each key with waiters. The due time of a session is its end, or the end of its blocked
-//! reader's timeout.
+//! The agenda: the end of each wait with a timeout, the due time of each session, and the time at
+//! which each key with waiters is read next (a [`Look`]). The due time of a session is its end, or
+//! the end of its blocked reader's timeout.
 //!
 //! The entries are in ordered sets without tombstones: removing one frees its memory. Adding or
 //! removing an entry takes O(log n).
@@ -41,7 +41,7 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Frees one entry. Returns false if there was none.
+    /// Frees one entry. Returns `false` if no entry is left.
     pub(crate) fn free_one(&mut self) -> bool {
         self.waits.free_one()
             || self.looks.free_one()
@@ -109,7 +109,6 @@ impl Agenda {
         self.alarms.contains(&(due, session))
     }
 
-    /// Number of alarms.
     pub(crate) fn alarms(&self) -> usize {
         self.alarms.len()
     }
@@ -123,7 +122,7 @@ impl Agenda {
         looks.contains(look.account, (look.due, queue))
     }
 
-    /// Number of waits and number of looks.
+    /// Number of waits, and number of looks including regular checks.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.waits.len(), self.looks.len().saturating_add(self.checks.len()))
     }

@@ -1,5 +1,5 @@
 //! Parses the arguments of commands, which are arbitrary bytes from a client. Numbers are strict
-//! decimals. The first invalid argument is refused. The error never repeats the client's bytes.
+//! decimals. An invalid argument is refused. The error never repeats the client's bytes.
 #![expect(clippy::missing_errors_doc, reason = "said above, and by `Refusal`")]
 
 mod options;
@@ -78,7 +78,7 @@ pub fn holds<A: AsRef<[u8]>>(options: &[A]) -> Read<Option<u64>> {
     }
 }
 
-/// Reads the number of holds that a release gives back.
+/// Reads how many holds are released: one, all (`ALL`), or one so that n are left (`HOLDS n`).
 pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
     match options {
         [] => Ok(Release::One),
@@ -244,7 +244,7 @@ pub fn next<A: AsRef<[u8]>>(
     Ok((ack, Millis(timeout), most.unwrap_or(READ_MAX)))
 }
 
-/// Reads the value of a holder, if there is one. A sharer cannot have one.
+/// Reads the `VALUE` of a holder. Refuses a `VALUE` in a request to share a lock.
 pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]>> {
     match value.map(AsRef::as_ref) {
         Some(_) if want == Want::Shared => Err(Refusal::SharedValue),

@@ -30,7 +30,6 @@ pub(crate) struct Binding {
     pub(crate) _charge: Charge,
 }
 
-/// All bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     pub(crate) all: BTreeMap<Place, Binding>,
@@ -81,7 +80,7 @@ impl Bindings {
         std::mem::replace(self, anew)
     }
 
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns `false` if no entry is left.
     pub(crate) fn free_one(&mut self) -> bool {
         for places in [&mut self.orphans, &mut self.forgotten] {
             if let Some(first) = places.front_mut() {

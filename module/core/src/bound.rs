@@ -387,8 +387,8 @@ impl<P> Table<P> {
         self.bindings.refused_until = all.then_some(later);
     }
 
-    /// Releases all holds of the bound lock, if the bound grant still exists. If no other sharer is
-    /// left, the lock goes to the first waiter or becomes free.
+    /// Releases all of the owner's holds of the bound lock, if the bound grant still exists. If no
+    /// other sharer is left, the lock goes to the first waiter or becomes free.
     pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
         self.drop_binding(bound.place);
         if self.is_still_bound(at, bound).is_none() {

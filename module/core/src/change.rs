@@ -13,7 +13,7 @@ use crate::value::Value;
 pub enum Change<P> {
     /// No change.
     None,
-    /// The lock was free; now the caller holds it once.
+    /// The lock was free; now one owner holds it once.
     Take {
         /// The token of the grant.
         token: Token,

@@ -27,7 +27,7 @@ use crate::table::Table;
 pub const STEPS: usize = 256;
 
 /// Largest number of owners of a shared lock that a search looks at. Also the largest number of
-/// waiters in line that a search looks at before a place.
+/// waiters ahead of a waiter that it looks at, to find one that wants the lock exclusively.
 pub const SHARERS: usize = 32;
 
 /// A link that was found, and the index of the link that led to it.
@@ -36,10 +36,10 @@ struct Found {
     from: Option<usize>,
 }
 
-/// State of a search.
 struct Search<'a> {
-    /// The owner that wants to wait, and the first lock that it wants.
+    /// The owner that wants to wait.
     owner: &'a [u8],
+    /// The first lock that this owner wants.
     asked: KeyRef<'a>,
     keys: Results<'a>,
     found: Vec<Found>,
@@ -152,8 +152,8 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the waits for sets before a place. Waits for only this lock need not be followed,
-    /// because they depend on the same holders and sets.
+    /// Returns the waits for sets ahead of a place in a queue. Waits for only this lock need not be
+    /// followed, because they depend on the same holders and sets.
     fn in_front(
         &self,
         search: &mut Search<'_>,
@@ -180,11 +180,11 @@ impl<P> Table<P> {
     }
 }
 
-/// The part of a queue before a place.
+/// The part of a queue ahead of a place.
 struct Front {
     /// Places of waits for sets.
     sets: Vec<WaiterId>,
-    /// `true` if the place itself, or one before it, wants the lock exclusively.
+    /// `true` if the place itself, or a place ahead of it, wants the lock exclusively.
     has_one_alone: bool,
 }
 

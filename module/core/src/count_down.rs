@@ -79,8 +79,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Looks at a latch outside a command. Releases the waiters if it is open, otherwise plans the
-    /// next look.
+    /// Called outside commands: releases the waiters if the latch is open, otherwise plans the next
+    /// call.
     pub fn look_at_latch(&mut self, at: &LatchAt<'_>) {
         match at.seen {
             Latch::Open => self.open(at.key),
@@ -102,7 +102,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Removes one waiter of a latch that has opened. Returns `None` if there is none, otherwise
+    /// Removes one waiter of a latch that has opened. Returns `None` if no waiter is left, otherwise
     /// the client to answer, if any.
     pub fn next_released(&mut self) -> Option<Option<P>> {
         let id = self.queues.first_released()?;

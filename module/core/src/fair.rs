@@ -19,7 +19,7 @@ pub(crate) struct Fair<M, T> {
     accounts: BTreeMap<Account, BTreeSet<(M, T)>>,
     /// Accounts outside the ring, each with the time of its earliest entry.
     firsts: BTreeSet<(M, Account)>,
-    /// Accounts that have a due entry; the first is served next.
+    /// Accounts that may have a due entry; the first is served next.
     ring: VecDeque<Account>,
     in_ring: BTreeSet<Account>,
     len: usize,
@@ -118,7 +118,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         self.firsts.first().map(|(moment, _)| *moment)
     }
 
-    /// Frees one entry. Returns false if there was none.
+    /// Frees one entry. Returns `false` if no entry is left.
     pub(crate) fn free_one(&mut self) -> bool {
         if let Some(mut first) = self.accounts.first_entry() {
             if !first.get_mut().free_one() {

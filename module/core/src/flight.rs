@@ -30,7 +30,7 @@ struct Kept {
     owner: Rc<[u8]>,
 }
 
-/// All grants in flight. A grant is removed when it was sent or when its owner has used it.
+/// All grants in flight. A grant is removed when it is sent, used by its owner, or taken back.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
@@ -94,13 +94,13 @@ impl Flights {
         self.sets.insert(id, locks);
     }
 
-    /// The locks of a granted set that are in flight, each with its token. `None` if the grant is
-    /// of one lock.
+    /// The locks of a granted set that are in flight, each with its token. `None` if there are none,
+    /// or if the grant is not of a set.
     pub(crate) fn locks_of(&self, id: GrantId) -> Option<&[(LockKey, Token)]> {
         if self.sets.is_empty() { None } else { self.sets.get(&id).map(Vec::as_slice) }
     }
 
-    /// Removes all locks of a granted set. Returns false if the grant is of one lock.
+    /// Removes all locks of a granted set. Returns false if no such set is in flight.
     pub(crate) fn remove_set(&mut self, id: GrantId, owner: &[u8]) -> bool {
         if self.sets.is_empty() {
             return false;

@@ -24,7 +24,8 @@ const AHEAD_TOKENS: u64 = 20_000;
 /// Smallest reservation that must be left above the token of the grant.
 const LEFT_TOKENS: u64 = 10_000;
 
-/// Milliseconds between two reads of a stored floor: other programs may set it without an event.
+/// Shortest time between two regular reads of a stored floor, in milliseconds. The
+/// reads are needed because other programs may set the floor without an event.
 const CHECK_MS: u64 = 100;
 
 /// Time at which a server became a primary, and whether by a promotion.
@@ -113,7 +114,7 @@ impl Floor {
 /// server.
 ///
 /// The reservation alone is not enough. Suppose two servers are promoted one after the other, and
-/// the second has not heard of the first. Both find the same reservation and would start at the
+/// the second has not heard of the first. Both find the same reservation and could start at the
 /// same token. So each issues only tokens at least [`AHEAD_US`] above the time of its own
 /// promotion. The later one starts higher, as long as their clocks agree. Reservations do not add
 /// up this way, however many servers are promoted in turn.

@@ -1,5 +1,4 @@
-//! Hand-offs: grants to waiters. Also takes back a grant if its client disconnected before the
-//! reply was sent.
+//! Hand-offs: grants to waiters. Also takes back grants that were never sent to their clients.
 
 use std::rc::Rc;
 
@@ -137,7 +136,7 @@ impl<P> Table<P> {
     }
 
     /// Grants the lock to the waiters at the head that want to share it, up to one batch, and plans
-    /// a look for the next batch.
+    /// the next look.
     fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
         let mut joined = Vec::new();
         if self.quarantine.is_on(at.now) {
@@ -159,7 +158,7 @@ impl<P> Table<P> {
         if let Some(queue) = self.queues.find(at.key) {
             self.queues.note_sets(queue);
         }
-        // Without a release, the lock stays shared until the last of these leases ends.
+        // Without a release, the lock stays shared at least until the last of these leases ends.
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
         if let Some((due, cause)) = self.next_look_at(longest, at.now) {
             self.look_no_later_than(at.key, due, cause);
@@ -247,18 +246,18 @@ impl<P> Table<P> {
         }
     }
 
-    /// Marks an owner's wait for a set, so that it is tried again, because the owner has used a
-    /// lock of the set. The owner's holds may have changed, and its request may match them now or
-    /// no longer match them.
+    /// Marks an owner's wait for a set, so that it is tried again, because the owner has acquired or
+    /// used a lock of the set. The owner's holds may have changed, and its request may match them
+    /// now or no longer match them.
     pub(crate) fn note_own_set(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.find(key) {
             self.queues.note_set_of(queue, owner);
         }
     }
 
-    /// Takes back a hand-off if its client disconnected before the reply was sent, and passes the
-    /// lock on. Does nothing if the owner has used the grant since, or if the lock no longer has
-    /// this grant's token.
+    /// Takes back a hand-off that was never sent to its client, and passes the lock on. The lock does
+    /// not change if the owner has used the grant since, or if the lock no longer has this grant's
+    /// token.
     pub fn take_back(
         &mut self,
         at: &Situation<'_>,

@@ -12,7 +12,7 @@ pub enum Kind {
     Latch,
     /// A semaphore.
     Semaphore,
-    /// Changes of the holder of a lock, for observers.
+    /// Changes of a lock, for observers.
     Changes,
 }
 

@@ -1,4 +1,4 @@
-//! Count-down latches: a number that participants count down, and waiters until it reaches zero.
+//! Count-down latches: a number that participants count down. Waiters wait until it reaches zero.
 //!
 //! ```text
 //! lock-mode → latch 2   alice → counted   bob → counted
@@ -12,8 +12,8 @@ use crate::parse::strict_decimal;
 use crate::situation::{At, WaitedFor};
 use crate::types::{Now, UnixMillis};
 
-/// Value of the field of a participant that has counted. It does not read as a number, because a
-/// script of Redisson counts down from every number in the hash.
+/// Value of the field of a participant that has counted. It is not a number: for each number in a
+/// hash, a script of Redisson runs a loop with that many steps.
 pub const COUNTED: &[u8] = b"counted";
 
 /// State of a latch, as read from its key.

@@ -82,8 +82,8 @@
 //! - **I11** All clients that wait for a latch when it opens are released, even if its key has
 //!   changed since.
 //! - **I12** Only free permits are granted.
-//! - **I13** During a quarantine, a lock is granted only to an owner that already holds it. No
-//!   permits are granted; an owner that repeats a request keeps the permits it has.
+//! - **I13** During a quarantine, no lock and no permits are granted. An owner may re-enter a lock
+//!   that it holds, and an owner that repeats a request keeps the permits it has.
 //! - **I14** Until a session ends, it lists exactly its own waiters. So each of its waits has one
 //!   outcome; only an observer may have several.
 //! - **I15** No waiter of a session that is away or has ended is granted anything. The waiters of a

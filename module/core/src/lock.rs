@@ -18,7 +18,7 @@ pub struct Acquire<'a> {
     pub want: Want,
     /// Duration of the grant, unless it is renewed.
     pub lease: Millis,
-    /// `HOLDS n`: number of holds that the owner expects to have afterwards; 1 or more.
+    /// `HOLDS n`: number of holds or permits that the owner expects to have afterwards; 1 or more.
     pub holds: Option<u64>,
 }
 
@@ -57,27 +57,27 @@ pub enum AcquireReply {
     TryAgain,
 }
 
-/// Number of holds that a release gives back.
+/// Number of holds or permits that a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// One hold.
+    /// One hold or permit.
     One,
-    /// All holds.
+    /// All holds or permits.
     All,
-    /// `HOLDS n`: reduces the holds of the owner to n.
+    /// `HOLDS n`: reduces the holds or permits of the owner to n.
     DownTo(u64),
 }
 
 /// Reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseReply {
-    /// Released, by this request or an earlier one. Contains the number of holds left.
+    /// Released, by this request or an earlier one. Contains the number of holds or permits left.
     Left(u64),
-    /// This owner does not hold the lock.
+    /// The owner does not hold the lock in the requested mode, or holds no permits.
     NotHeld,
     /// `HOLDS n` does not match what the owner holds.
     Mismatch,
-    /// The key is not a lock.
+    /// The key is not a lock or, if the request is for permits, not a semaphore.
     NotALock,
 }
 
@@ -86,14 +86,14 @@ pub enum ReleaseReply {
 pub enum RenewReply {
     /// Renewed, with this lease.
     Lease(Millis),
-    /// This owner does not hold the lock.
+    /// This owner does not hold the lock, or holds no permits.
     NotHeld,
     /// The request would raise the token or set the value, but the owner only shares the lock. The
     /// token belongs to all sharers, and a sharer has no value.
     Shared,
     /// The requested token is too large. Contains the largest possible one.
     TooFarAhead(u64),
-    /// The key is not a lock.
+    /// The key is not a lock or, if the request is for permits, not a semaphore.
     NotALock,
     /// Not now: the tokens that this lock has had are not known yet.
     TryAgain,

@@ -74,10 +74,10 @@ impl Mode {
     }
 }
 
-/// The share of one owner.
+/// The share of one owner in a lock, or its permits of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Number of holds; at least 1.
+    /// Number of holds or permits; at least 1.
     pub holds: u64,
     /// End of the lease.
     pub until: UnixMillis,
@@ -137,8 +137,8 @@ pub struct Sharing<'a> {
 }
 
 impl Sharing<'_> {
-    /// Returns the share of this owner. `None` if the share of another owner was read, or if the
-    /// lease has ended. The lease ends with the key at the latest.
+    /// Returns the share of this owner. `None` if the owner has none, if the share of another owner
+    /// was read, or if the lease has ended. The lease ends with the key at the latest.
     pub(crate) fn share_of(&self, owner: &[u8], now: UnixMillis) -> Option<Share> {
         let share = self.own.filter(|share| self.asked == owner && share.is_live(now))?;
         let until = self.until.map_or(share.until, |until| until.min(share.until));

@@ -20,7 +20,7 @@ pub enum Standing {
     Held {
         /// The owner.
         owner: Rc<[u8]>,
-        /// The token of the grant; `None` if a foreign script took the lock.
+        /// The token of the grant; `None` if the lock has no valid token.
         token: Option<Token>,
         /// The value that the holder has published.
         value: Value,
@@ -53,7 +53,7 @@ pub struct VersionedState {
 }
 
 impl VersionedState {
-    /// Length of the holder's name and value, in bytes.
+    /// Length of the owner and the value, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let Standing::Held { owner, value, .. } = &self.standing else { return 0 };
         owner.len().saturating_add(value.as_ref().map_or(0, |value| value.len()))
@@ -73,7 +73,7 @@ pub enum Gone {
     Deleted,
     /// The database was flushed.
     Flushed,
-    /// The holder's client disconnected before the grant was sent.
+    /// The grant was taken back, because it was never sent to its client.
     TakenBack,
     /// The lock was bound to a session that has ended.
     Gone,

@@ -35,7 +35,8 @@ pub struct Holding<'a> {
     pub holds: u64,
     /// Number of shared holds that the owner has too; usually 0.
     pub shared: u64,
-    /// The token of this grant; `None` if a script of another library took the lock.
+    /// The token of this grant. `None` if the hash has no valid token, for example because a script
+    /// of another library took the lock.
     pub token: Option<Token>,
     /// End of the lease; `None` if the TTL was removed.
     pub until: Option<UnixMillis>,

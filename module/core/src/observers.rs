@@ -38,7 +38,7 @@ pub enum NotObserved {
 /// Needed because no event reports that a string replaced a hash, or that a slot was migrated.
 const REGULARLY: Millis = Millis(1_000);
 
-/// Number of observers informed by the command or look that notices a change. The others follow.
+/// Largest number of observers that one command or look informs. The others follow.
 const TOLD_AT_ONCE: usize = 16;
 
 impl<P> Table<P> {
@@ -61,8 +61,8 @@ impl<P> Table<P> {
     }
 
     /// Makes a session an observer of a lock. `standing` and `until` are the state of the lock and
-    /// the expiry time of its key. If the session already is an observer, its unread change is
-    /// dropped, because the reply contains the state.
+    /// the expiry time of its key. If the session already is an observer, the change that is kept for
+    /// it is dropped, because the reply contains the state.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl<P> Table<P> {
         Ok(news)
     }
 
-    /// Ends the observation of a lock by a session and drops its unread change. Returns whether the
-    /// session was an observer.
+    /// Ends the observation of a lock by a session and drops the change that is kept for it. Returns
+    /// whether the session was an observer.
     pub fn unobserve(&mut self, key: KeyRef<'_>, session: SessionId) -> bool {
         let place = self.place_of(key.of_kind(Kind::Changes), &session.0.to_be_bytes());
         let Some(id) = place else { return false };
@@ -178,8 +178,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Informs one observer. Locks with observers to inform take turns. Returns false if all know
-    /// the newest state.
+    /// Informs one observer, unless it knows the newest state. Locks with observers to inform take
+    /// turns. Returns false if there is no such lock.
     pub(crate) fn tell_next(&mut self) -> bool {
         let Some(queue) = self.watches.telling.pop_front() else { return false };
         if self.tell_next_of(queue) {
@@ -188,7 +188,8 @@ impl<P> Table<P> {
         true
     }
 
-    /// Informs the next observer of one lock. Returns false if all know the newest state.
+    /// Informs the next observer of one lock, unless it knows the newest state. Returns false if no
+    /// observer is left to inform.
     fn tell_next_of(&mut self, queue: QueueId) -> bool {
         let Some(watched) = self.watches.all.get_mut(&queue) else { return false };
         let Some(round) = &mut watched.round else { return false };

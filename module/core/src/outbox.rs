@@ -31,14 +31,14 @@ pub enum Ending {
     Granted(Granted),
     /// The latch is open.
     Open,
-    /// The waiter's result exists, so it needs no lock.
+    /// The waiter's ready-key exists, so the waiter needs no lock.
     Ready,
     /// The timeout passed.
     TimedOut,
     /// The wait was cancelled.
     Cancelled,
-    /// A later wait of the same owner took its place, or the owner acquired the lock while this wait
-    /// was passed over.
+    /// A later wait of the same owner replaced this one, or the owner acquired the lock or permits
+    /// while this wait was passed over.
     Replaced,
     /// The waiter was removed: the server cannot serve it at all, or not now.
     Dismissed(Dismissal),

@@ -21,7 +21,7 @@ pub enum Cause {
     Check,
     /// The database of the key was flushed.
     Flush,
-    /// The previous grant was for a client that had disconnected.
+    /// The previous grant was taken back, because it was never sent to its client.
     TakenBack,
     /// The lock was bound to a session that has ended.
     SessionGone,
@@ -105,7 +105,7 @@ impl Limits {
     }
 }
 
-/// Counts of events since the module was loaded.
+/// Counts of events since the module was loaded, and the largest number of waiters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// New grants of locks and permits, at once or by hand-off. Each lock of a set counts.

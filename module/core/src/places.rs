@@ -8,8 +8,8 @@
 //!
 //! All places are taken in one call, so no other waiter comes between them, and sets have the same
 //! order in all queues. The waiter is granted none of the locks until all can be granted together.
-//! This requires that each lock is available, and that all conflicting waiters that came before it
-//! have left.
+//! This requires that each lock is available, and that no conflicting waiter that came earlier is
+//! still in the queue, unless it is passed over.
 //!
 //! A place that wants a lock exclusively is in the line and holds up everything behind it. A place
 //! that wants to share is beside the line: it holds up only requests to hold the lock exclusively,
@@ -18,8 +18,8 @@
 //! A grant of a set depends on the keys of all its places. So the table cannot decide on the grant
 //! while it looks at one key. The caller reads all keys and calls `Table::serve_set`. If the set is
 //! not granted, the first place at which it is **held up** is recorded. The set is tried again when
-//! that queue is looked at, or when its owner has used one of the locks. A look at a key costs
-//! nothing for sets that are held up at other keys.
+//! that queue is looked at, or when its owner has acquired or used one of the locks. A look at a key
+//! costs nothing for sets that are held up at other keys.
 
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;
@@ -147,7 +147,8 @@ impl<P> Queues<P> {
         want != Want::Shared && self.first_beside(queue).is_some_and(|first| first < id)
     }
 
-    /// Returns whether all waiters that came before a place and conflict with it have left.
+    /// Returns whether no waiter in line came before a place and, if the place wants the lock
+    /// exclusively, no place beside the line either.
     pub(crate) fn is_in_turn(&self, id: WaiterId) -> bool {
         let Some(waiter) = self.waiter(id) else { return false };
         let head = self.head(waiter.queue).map(|(head, _)| head);

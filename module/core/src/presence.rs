@@ -18,7 +18,7 @@ use crate::table::Table;
 use crate::token::Token;
 use crate::waiter::{Leaver, Via};
 
-/// Number of waiters or outcomes that one piece of work handles. Each takes about 1 µs.
+/// Largest number of waiters or outcomes that one piece of work handles. Each takes about 1 µs.
 const STEPS: usize = 16;
 
 impl<P> Table<P> {
@@ -28,8 +28,7 @@ impl<P> Table<P> {
         head.filter(|(id, want)| !self.queues.is_held_up_beside(queue, *id, *want))
     }
 
-    /// Returns whether the head of the line belongs to a session that is away and was not taken out
-    /// of the line yet.
+    /// Returns whether the head of the line belongs to a session that is away or has ended.
     pub(crate) fn front_is_away(&self, queue: QueueId) -> bool {
         self.queues.head(queue).is_some_and(|(id, _)| self.is_passed_over(id))
     }
@@ -140,8 +139,8 @@ impl<P> Table<P> {
         true
     }
 
-    /// Does one piece of each kind of session work, except the drain: see [`Self::drain_one`]. Returns
-    /// whether there is more to do.
+    /// Does one piece of each kind of work that [`Self::sessions_have_work`] reports, except the drain
+    /// (see [`Self::drain_one`]). Returns whether there is more to do.
     pub fn work_on_sessions(&mut self) -> bool {
         self.settle_on();
         self.clear_remains();

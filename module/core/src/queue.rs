@@ -362,8 +362,8 @@ impl<P> Queues<P> {
         })
     }
 
-    /// Puts a waiter back at its place, in the line or beside the line. Returns whether it was away
-    /// from there.
+    /// Puts a waiter back at its place, in the line or beside the line. Returns false if it is there
+    /// already.
     pub(crate) fn step_in(&mut self, id: WaiterId) -> bool {
         let Some((queue, want)) = self.waiter(id).map(|waiter| (waiter.queue, waiter.want)) else {
             return false;
@@ -384,8 +384,8 @@ impl<P> Queues<P> {
         self.sets.beside.insert((queue, id));
     }
 
-    /// Among the nearest `most` waiters in line before a place, the last one that wants the lock
-    /// exclusively.
+    /// Returns the waiter that wants the lock exclusively and is nearest before `place` in line.
+    /// Checks at most `most` waiters.
     pub(crate) fn last_alone_before(
         &self,
         queue: QueueId,
@@ -450,7 +450,7 @@ impl<P> Queues<P> {
         self.waiters.iter().map(|(id, waiter)| (*id, &**waiter))
     }
 
-    /// All queues, in no particular order.
+    /// All queues, in order of creation.
     pub(crate) fn all(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
         self.queues.iter().map(|(id, queue)| (*id, queue))
     }
@@ -469,8 +469,7 @@ impl<P> Queues<P> {
         self.queues.range((from, to)).map(|(id, queue)| (*id, queue))
     }
 
-    /// Number of entries in the maps and sets, as a measure of memory. Values of waiters are not
-    /// counted.
+    /// Number of entries in most of the maps and sets, as a measure of memory.
     pub(crate) fn entries(&self) -> usize {
         let keys = self.queues.len().saturating_add(self.by_key.len());
         let waiters = self.waiters.len().saturating_add(self.line.len());

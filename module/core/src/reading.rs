@@ -32,10 +32,10 @@ pub struct AckAhead;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaterReader;
 
-/// Number of acknowledged outcomes that one call drops. The rest is dropped later.
+/// Largest number of acknowledged outcomes that one call drops. The others are dropped later.
 const PRUNED: usize = 100;
 
-/// Number of readers that are answered within a command. The others are answered from the timer.
+/// Largest number of readers that are answered within a command. The timer answers the others.
 const READERS: usize = RUN_MAX;
 
 /// Number of sessions marked away at once when their connection closes. The others follow.
@@ -82,7 +82,7 @@ impl<P> Table<P> {
         Ok((Some(reading), replaced))
     }
 
-    /// Blocks a reader until there is an outcome to read or its timeout passes.
+    /// Records that a reader is blocked. It is answered at the latest when its timeout passes.
     pub fn block_reader(&mut self, reading: Reading, client: P, timeout: Millis, now: Now) {
         if let Some(session) = self.sessions.get_mut(reading.session) {
             session.reader = Some(client);
@@ -132,7 +132,8 @@ impl<P> Table<P> {
     }
 
     /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has
-    /// passed. The reply contains outcomes that exist when the reply is written: see [`Self::news`].
+    /// passed, or [`Self::wake_readers`] was called. The reply contains outcomes that exist when the
+    /// reply is written: see [`Self::news`].
     pub fn next_reader(&mut self, now: Now) -> Option<(Reading, P)> {
         while let Some(id) = self.sessions.ready.pop_front() {
             let Some(session) = self.sessions.get_mut(id) else { continue };

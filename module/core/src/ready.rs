@@ -9,9 +9,8 @@
 //!                     └► each group, once: is there a result? ─► "ready" for all of the group
 //! ```
 //!
-//! The caller can check whether a key exists. Before a grant the ready-key of the first waiter is
-//! checked. The groups are checked afterwards, one piece of work at a time, so that a long queue
-//! delays nothing.
+//! Before a grant, the ready-key of the first waiter is checked. The groups are checked afterwards,
+//! one piece of work at a time, so that a long queue delays nothing.
 
 use std::rc::Rc;
 

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use crate::ids::{QueueId, WaiterId};
 
-/// The ready-keys of waiters.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyKeys {
     by_waiter: BTreeMap<WaiterId, (QueueId, Rc<[u8]>)>,
@@ -22,7 +21,7 @@ pub(crate) struct ReadyKeys {
 /// A round over the groups of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// The group that was checked last.
+    /// The last group whose check is finished.
     pub(crate) last: Option<Rc<[u8]>>,
     /// `true` if the lock became free again, so that another round follows.
     again: bool,
@@ -67,7 +66,7 @@ impl ReadyKeys {
         self.by_waiter.get(&waiter).map(|(_, name)| name)
     }
 
-    /// Returns the group of a queue after `last`, or the first one.
+    /// Returns the group after `last` in a queue; without `last`, the first group.
     fn group_after(&self, queue: QueueId, last: Option<&Rc<[u8]>>) -> Option<&Rc<[u8]>> {
         let from = match last {
             Some(last) => Bound::Excluded((queue, Rc::clone(last))),
@@ -96,7 +95,7 @@ impl ReadyKeys {
             if let Some(group) = self.group_after(queue, round.last.as_ref()) {
                 return Some((queue, Rc::clone(group)));
             }
-            // The round has reached its last group.
+            // The round has no further group.
             let again = self.rounds.remove(&queue).is_some_and(|round| round.again);
             if again {
                 self.begin_round(queue);
@@ -104,7 +103,6 @@ impl ReadyKeys {
         }
     }
 
-    /// Total length of the names of all groups, in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         self.bytes
     }

@@ -50,8 +50,8 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), change)
     }
 
-    /// Returns the token to which a lock's token must be raised so that it is at least `at_least`;
-    /// `None` if it already is.
+    /// Returns `at_least` if the lock's token `held` is smaller or not valid, otherwise `None`.
+    /// Changes nothing.
     pub(crate) fn has_to_raise(
         &self,
         at: &Situation<'_>,
@@ -74,8 +74,8 @@ impl<P> Table<P> {
         Ok(Some(wanted))
     }
 
-    /// Returns the token to write so that the lock's token is at least `at_least`; `None` if it
-    /// already is.
+    /// Returns the token to write so that the lock's token is at least `at_least`; `None` if no
+    /// token must be written.
     fn raise(
         &mut self,
         at: &Situation<'_>,
@@ -101,14 +101,14 @@ impl<P> Table<P> {
         Some(token)
     }
 
-    /// Returns the token in a hash, or `None` if it is too large: see
+    /// Returns `stored`, the token of a hash, or `None` if it is too large: see
     /// [`TokenSource::believe`](crate::TokenSource::believe).
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         self.tokens.believe(stored)
     }
 
-    /// Sets the value that a waiter will have as the holder. A repeated wait replaces it.
+    /// Sets the value that a waiter will have as the holder. `None` or an empty value removes it.
     pub fn will_say(&mut self, waiter: WaiterId, said: Option<&[u8]>) {
         let said = said.filter(|said| !said.is_empty());
         self.queues.set_value(waiter, said.map(Rc::from));

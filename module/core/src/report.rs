@@ -61,13 +61,14 @@ impl<P> Table<P> {
         (self.sessions.len(), self.sessions.away)
     }
 
-    /// Number of waits through sessions, and of outcomes kept for readers.
+    /// Number of waits through sessions, and of outcomes that are kept. The outcomes include those of
+    /// sessions that have ended.
     #[must_use]
     pub fn session_waits(&self) -> (usize, usize) {
         (self.sessions.waits, self.sessions.outcomes)
     }
 
-    /// Number of queues: each key counts once for each kind of waiters that it has.
+    /// Number of queues. A key with several kinds of waiters counts several times.
     #[must_use]
     pub fn waiting_keys(&self) -> usize {
         self.queues.count()
@@ -80,13 +81,14 @@ impl<P> Table<P> {
         queue.map_or(0, |queue| queue.len)
     }
 
-    /// Returns whether an owner waits for this lock, passed over or not.
+    /// Returns whether an owner has a place in the queue of this key, passed over or not.
     #[must_use]
     pub fn waits_for(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())
     }
 
-    /// Returns the waiters of one lock, the next one first. Leaves out waiters that are passed over.
+    /// Returns the waiters of one key, in order of arrival. Leaves out waiters that were taken out of
+    /// the line because their sessions are away.
     pub fn queue_of(&self, key: KeyRef<'_>) -> impl Iterator<Item = WaiterView<'_, P>> {
         let id = self.queues.find(key);
         id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(id, waiter)| WaiterView {
@@ -102,8 +104,8 @@ impl<P> Table<P> {
         })
     }
 
-    /// Returns the `count` locks of a database with the most waiters, most first. Takes time in
-    /// proportion to the number of locks with waiters.
+    /// Returns the `count` locks of a database with the most waiters, most first. Visits the queues of
+    /// all databases.
     #[must_use]
     pub fn most_waited_for(&self, db: i32, count: usize) -> Vec<KeySummary<'_>> {
         let mut found: Vec<_> = self
@@ -299,11 +301,11 @@ mod tests {
         table.queues.waiter_mut(third).expect("it waits").queue = queue;
         assert_eq!(broken(&table), "I1");
         let (mut table, _, queue) = three();
-        // A length above the number of waiters.
+        // The queue counts more waiters than it has.
         table.queues.queue_mut(queue).expect("it is there").len = 9;
         assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();
-        // A waiter that is not in line.
+        // A waiter is not in line.
         table.queues.step_out(second);
         assert_eq!(broken(&table), "I1");
         table.queues.queue_mut(queue).expect("it is there").len = 1;
@@ -323,7 +325,7 @@ mod tests {
         table.agenda = Agenda::default();
         assert_eq!(broken(&table), "I5");
 
-        // Planned at a wrong time.
+        // An entry is missing, at a wrong time, or superfluous.
         let (mut table, [first, ..], queue) = three();
         let end = Some(NOW.mono.plus(Millis(9)));
         table.agenda.drop_wait(None, end, first);

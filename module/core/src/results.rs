@@ -38,7 +38,7 @@ impl<'a> Results<'a> {
     /// Access to no keys.
     pub const NONE: Self = Self(None);
 
-    /// Access to these keys.
+    /// Gives access to these keys.
     #[must_use]
     pub fn among(keys: &'a dyn Keys) -> Self {
         Self(Some(keys))

@@ -41,7 +41,7 @@ impl<P> Table<P> {
         self.quarantine.since = None;
     }
 
-    /// If the quarantine is over, plans a look at all locks with waiters.
+    /// If the time of the quarantine has passed, ends it and plans a look at each key with waiters.
     pub fn end_quarantine(&mut self, now: Now) {
         if self.quarantine.is_over(now.mono) {
             self.quarantine.since = None;
@@ -62,8 +62,9 @@ impl<P> Table<P> {
         Some(end.since(now.mono))
     }
 
-    /// Forgets all waits, sessions, bindings, observers and grants in flight. Returns the blocked
-    /// waiters, in order of arrival. Blocked readers follow from [`Self::free_one`].
+    /// Forgets all waits, sessions, bindings, observers, turns of Redisson and grants in flight.
+    /// Returns the clients that were blocked as waiters, in order of arrival. [`Self::free_one`]
+    /// returns the blocked readers.
     ///
     /// Numbering, the token source, the limits and the counters stay.
     pub fn forget(&mut self) -> Vec<P> {

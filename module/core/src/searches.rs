@@ -1,11 +1,11 @@
-//! Searches for expired owners of a shared lock or a semaphore. Keeps the position of each search,
-//! and the result of each pass through a hash with its validity. Limits the rate of searches
-//! outside commands.
+//! Searches for expired owners of shared locks and semaphores. [`Searches`] keeps the position of
+//! each search and the result of the last pass through each hash. It limits the rate of searches of
+//! large hashes outside commands.
 //!
-//! The end of a lease in a field causes no event, and one hash may have a million of them. So a
-//! hash is read in parts, called goes; each continues at the cursor of the key. A pass is a
-//! complete read of the hash, in one or more goes. A pass finds the earliest end of a lease, which
-//! is valid until that time unless the key may have changed.
+//! The end of a lease in a field causes no event, and a hash may have a million fields. So a hash is
+//! read in parts, called goes; each continues at the cursor of the key. A pass is a complete read of
+//! the hash, in one or more goes. Its result is the earliest end of a lease. [`Searches::earliest`]
+//! decides how long the result is valid.
 //!
 //! All of this is a cache, which only decides when to search.
 
@@ -18,8 +18,8 @@ use crate::key::KeyRef;
 use crate::mode::Share;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
-/// A go that finds no expired owner ends after this number of steps. A step is a field that a scan
-/// shows, or a call of the scan. A step takes 0.1 to 0.2 µs.
+/// Limit for the steps of a go that finds no expired owner. A step is a field that a scan shows, or
+/// a call of the scan. A step takes 0.1 to 0.2 µs.
 const GO_STEPS: u64 = 4_000;
 
 /// The same limit for a go with [`Wanted::SomeDead`].
@@ -31,28 +31,28 @@ const DEAD_MAX: usize = 128;
 /// Number of extra steps that a go may take for each expired owner that it finds.
 const STEPS_PER_DEAD: u64 = 4;
 
-/// Largest number of fields of a small hash. A search for all expired owners, or for a live one, reads
-/// a small hash in one go, unless it ends early: see [`DEAD_MAX`].
+/// Largest number of fields of a small hash. A search for all expired owners reads a small hash in
+/// one go, unless it finds [`DEAD_MAX`] of them before the end.
 const SMALL: usize = 1_000;
 
-/// Steps per millisecond, on average, for all searches of large hashes outside commands: a
-/// twentieth of a processor.
+/// Steps per millisecond, on average, for all searches of large hashes outside commands. They take
+/// at most a twentieth of a processor.
 const PACE: u64 = 250;
 
 /// Largest number of unused steps that are saved for later.
 const AHEAD: u64 = 5_000;
 
-/// Number of remembered keys from which on a new entry replaces an unused one. If no unused entry
-/// is found, only a key that is searched for a waiter gets an entry.
+/// Number of remembered keys from which a new entry replaces an unused one. If no unused entry is
+/// found, only a key that is searched for a waiter gets an entry.
 const ROOM: usize = 1_024;
 
 /// Longest time until the next search, even if all leases are longer.
 const FAR: Millis = Millis(3_600_000);
 
-/// Shortest time that an unused entry is kept.
+/// Time after its last use for which an entry is not replaced.
 const KEPT: Millis = Millis(2_000);
 
-/// Time after a search for which the result stays valid, even if unknown keys have changed since.
+/// Time for which the result of a pass stays valid, even if unknown keys have changed since.
 const BELIEVED: Millis = Millis(1_000);
 
 /// The state of all searches. `C` is a cursor in a hash; its default is the start.
@@ -60,9 +60,9 @@ const BELIEVED: Millis = Millis(1_000);
 pub struct Searches<C> {
     places: BTreeMap<u64, Place<C>>,
     names: RandomState,
-    /// Position from which the next unused entry to remove is searched.
+    /// Position at which [`Self::place`] continues to look for an unused entry.
     hand: u64,
-    /// Number of recorded changes of unknown keys.
+    /// Number of changes that were recorded without the name of the key.
     unheard: u64,
     /// End of the steps that are already assigned to searches, on a scale with [`PACE`] steps for
     /// each millisecond of the monotonic clock.
@@ -78,7 +78,7 @@ struct Place<C> {
     known: Option<Known>,
     /// An owner that was alive when the key was searched.
     witness: Option<Box<[u8]>>,
-    /// Time at which the search continues, and the number of steps assigned to it.
+    /// Time at which the search may continue, and the number of steps assigned to its next go.
     turn: Option<(MonoMillis, u64)>,
     used: Option<MonoMillis>,
 }
@@ -88,7 +88,7 @@ struct Place<C> {
 struct Pass {
     is_begun: bool,
     first_end: Option<UnixMillis>,
-    /// Permits of expired owners that were not removed.
+    /// Holds or permits of expired owners that earlier goes found and the caller did not remove.
     left_to_the_dead: u64,
     /// `true` if the key was changed, perhaps in a part that the pass has already read.
     is_spoilt: bool,
@@ -98,7 +98,7 @@ struct Pass {
 /// Result of a complete pass.
 #[derive(Debug)]
 struct Known {
-    /// No lease ends before this.
+    /// No lease ends before this time.
     end: UnixMillis,
     /// Number of fields, unless another client removed or added one.
     fields: usize,
@@ -135,11 +135,11 @@ pub struct Go {
 /// Result of one go.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Expired owners, with their holds.
+    /// Expired owners, with their holds or permits.
     pub dead: BTreeMap<Box<[u8]>, u64>,
     /// A live owner, and the end of its lease.
     pub living: Option<(Box<[u8]>, UnixMillis)>,
-    /// `true` if the hash has a field that is not a share.
+    /// `true` if this go has read a field that is neither reserved nor a share.
     pub has_others: bool,
     /// `true` if the whole hash was read in this go.
     pub whole: bool,
@@ -167,9 +167,9 @@ impl Found {
         }
     }
 
-    /// Returns the number of permits that are held without the expired owners that were found. `used`
-    /// is the recorded number, which includes expired owners. If the whole hash was read in this go,
-    /// returns what live owners hold.
+    /// Returns the number of held permits, without the permits of the expired owners that were found.
+    /// `used` is the recorded number, which includes expired owners. If this go has read the whole
+    /// hash, returns the exact number that live owners hold.
     #[must_use]
     pub fn left_of(&self, used: u64) -> u64 {
         let dead: u64 = self.dead.values().sum();
@@ -225,7 +225,7 @@ impl<C: Default> Searches<C> {
         }
     }
 
-    /// Records a change of an unknown key.
+    /// Records that some key was changed, without its name.
     pub fn unheard(&mut self) {
         self.unheard = self.unheard.wrapping_add(1);
     }
@@ -403,7 +403,8 @@ impl<C> Place<C> {
         });
     }
 
-    /// Records the live owner that a go has found, and the permits of expired owners that it left.
+    /// Records the live owner that a go has found. If the caller does not remove the expired owners,
+    /// also records what they hold.
     fn end_go(&mut self, go: Go, found: &mut Found) {
         if let (Wanted::Anybody, Some((owner, _))) = (go.wanted, &found.living) {
             self.witness = Some(owner.clone());

@@ -1,11 +1,11 @@
-//! Semaphores: a number of permits that owners hold, each for a lease.
+//! Semaphores: a number of permits. Each owner has one lease for all permits that it holds.
 //!
 //! ```text
 //! lock-mode → semaphore 5 3   alice → 2 1795202270794   bob → 1 1795202275000
 //! ```
 //!
 //! The `lock-mode` field has the number of permits and the number of held ones. The latter includes
-//! permits of expired holders that were not found yet. Each other field has the permits of one
+//! permits of expired owners that were not removed yet. Each other field has the permits of one
 //! owner and the end of its lease, as in a shared lock.
 
 use crate::change::HandOff;
@@ -37,7 +37,7 @@ pub struct Permits {
     pub limit: u64,
     /// Number of held permits. Can exceed `limit` after the limit was lowered.
     pub used: u64,
-    /// Permits of the requested owner, if its lease runs.
+    /// Permits of this owner; `None` if it holds none or its lease has ended.
     pub own: Option<Share>,
     /// Time before which no lease ends; `None` if unknown.
     pub earliest: Option<UnixMillis>,
@@ -70,7 +70,7 @@ impl Permits {
     }
 }
 
-/// A semaphore at one moment, with the permits of the owner of the request or of the first waiter.
+/// A semaphore at one moment, as one owner sees it.
 pub type SemaphoreAt<'a> = At<'a, Semaphore>;
 
 /// Change to write to the key of a semaphore.

@@ -23,7 +23,7 @@ use crate::types::{Millis, MonoMillis};
 pub(crate) enum Bell {
     /// The session has no bell.
     Absent,
-    /// No message is due: the client has read all outcomes.
+    /// No message is due: all outcomes have been sent to a reader.
     Quiet,
     /// A message is due; the session is on the list of bells to ring.
     Due,
@@ -77,8 +77,8 @@ pub(crate) struct Session<P> {
     pub(crate) ready: bool,
     /// Connection of the latest call; `None` if it was closed or is unknown.
     pub(crate) connection: Option<u64>,
-    /// Number of the last outcome that was acknowledged or sent over that connection. The next
-    /// reply continues after it.
+    /// Number of the last outcome that was sent over that connection or acknowledged. The next reply
+    /// continues after it.
     pub(crate) cursor: u64,
     /// Time at which the blocked reader's timeout passes; without a blocked reader, time at which
     /// the session ends.

@@ -65,16 +65,16 @@ impl<P> Table<P> {
         Ok(id)
     }
 
-    /// Gives the session a bell: the first outcome after a read publishes one message. See
-    /// [`crate::Work::Ring`].
+    /// Gives the session a bell. If there are unread outcomes, one message is published; the next one
+    /// follows only after a read. See [`crate::Work::Ring`].
     pub fn add_bell(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             session.bell = Bell::Quiet;
         }
     }
 
-    /// Takes the next bell to ring. Returns `None` if no bell is due, and `Some(None)` if the
-    /// session has been read or has ended since. Otherwise returns the name of the session and the
+    /// Takes the next bell to ring. Returns `None` if no bell is due, and `Some(None)` if the session
+    /// has ended or has no unread outcomes any more. Otherwise returns the name of the session and the
     /// number of its latest outcome.
     pub(crate) fn next_bell(&mut self) -> Option<Option<(SessionName, u64)>> {
         let id = self.sessions.bells.pop_front()?;
@@ -112,8 +112,8 @@ impl<P> Table<P> {
         reader
     }
 
-    /// Handles one session that is due: answers its reader, or ends it. Returns whether one was
-    /// due.
+    /// Handles one session that is due: wakes its blocked reader, or ends the session if it has none.
+    /// Returns whether a session was due.
     pub fn session_due(&mut self, now: Now) -> bool {
         let Some(id) = self.agenda.first_alarm(now) else { return false };
         let Some(session) = self.sessions.get(id) else { return false };

@@ -15,7 +15,7 @@ pub(crate) struct Sessions<P> {
     pub(crate) names: BTreeMap<SessionName, SessionId>,
     /// Sessions by the open connection over which they were last read.
     pub(crate) connections: BTreeSet<(u64, SessionId)>,
-    /// Closed connections that have sessions which are not marked away yet.
+    /// Closed connections with sessions that may not be marked away yet.
     pub(crate) closed: VecDeque<u64>,
     /// Sessions whose blocked reader must be answered.
     pub(crate) ready: VecDeque<SessionId>,
@@ -116,14 +116,12 @@ impl<P> Sessions<P> {
         away || self.is_gone(id)
     }
 
-    /// Adds a waiter to the session.
     pub(crate) fn join(&mut self, id: SessionId, waiter: WaiterId) {
         if self.all.get_mut(&id).is_some_and(|session| session.waits.insert(waiter)) {
             self.waits = self.waits.saturating_add(1);
         }
     }
 
-    /// Removes a waiter from the session.
     pub(crate) fn leave(&mut self, id: SessionId, waiter: WaiterId) {
         if self.all.get_mut(&id).is_some_and(|session| session.waits.remove(&waiter)) {
             self.waits = self.waits.saturating_sub(1);
@@ -177,7 +175,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Records that the session was read. Its bell may ring again, and rings at once if unread
+    /// Records that the session was read. Its bell may ring again, and is due at once if unread
     /// outcomes are left.
     pub(crate) fn was_read(&mut self, id: SessionId) {
         let Some(session) = self.all.get_mut(&id) else { return };

@@ -58,7 +58,7 @@ impl Member<'_> {
     }
 }
 
-/// Returns one request for each lock of a set. The request is a repetition if `HOLDS` equals the
+/// Returns one request for each lock of a set. `request` is a repetition if `HOLDS` equals the
 /// number of holds that the owner has of the first lock. Through a session and without `HOLDS`, it
 /// is a repetition if the owner holds the first lock at all. See [`Member::part`] for what a
 /// repetition changes.

@@ -7,7 +7,7 @@ use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::table::Table;
 
-/// A key of a set, as its waiter sees it.
+/// One key of a set that a waiter waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetKey {
     /// The lock.
@@ -53,8 +53,8 @@ impl<P> Table<P> {
         self.queues.head(queue).is_some() || want != Want::Shared && self.queues.has_beside(queue)
     }
 
-    /// Returns whether the first waiter in line is held up: it waits for a set, or an earlier set
-    /// that is beside the line holds it up.
+    /// Returns whether the first waiter in line waits for a set, or is held up by an earlier place
+    /// beside the line.
     pub(crate) fn first_is_held_up(&self, key: KeyRef<'_>) -> bool {
         if self.queues.sets.is_empty() {
             return false;

@@ -1,5 +1,5 @@
-//! Waits for sets of locks, and grants of whole sets. `places.rs` describes the places of such a
-//! waiter in the queues.
+//! Waits for sets of locks, and grants of whole sets. `places.rs` describes the places of a waiter
+//! for a set.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub struct GrantedSet<P> {
 /// Result of an attempt to serve a waiter for a set.
 #[derive(Debug)]
 pub enum ServedSet<P> {
-    /// The waiter stays in line, or got the outcome `ready`.
+    /// The waiter keeps waiting, or got the outcome `ready`.
     HeldUp,
     /// The waiter was granted its set.
     Granted(GrantedSet<P>),
@@ -62,7 +62,7 @@ fn is_misfit(refusal: AcquireReply) -> bool {
 }
 
 impl<P> Table<P> {
-    /// Takes all locks of a set if possible, bound to a session if there is one. Otherwise decides
+    /// Takes all locks of a set if possible, bound to the session `bound` if given. Otherwise decides
     /// whether the caller may wait for them.
     pub fn wait_set(
         &mut self,
@@ -71,7 +71,7 @@ impl<P> Table<P> {
         caller: &Caller,
         bound: Option<SessionId>,
     ) -> (WaitReply<AcquireReply>, Vec<Change<P>>) {
-        // If an owner already waits for this set, its existing place decides. A grant beside that
+        // If the owner already waits for this set, only that wait may be granted. A grant beside its
         // place would grant the set twice.
         let same = self.same_set(members, request.owner, request.want);
         let in_line = same.is_some_and(|id| !self.is_left_behind(id));
@@ -158,8 +158,7 @@ impl<P> Table<P> {
     }
 
     /// Returns what a wait for a set would replace: the number of places that become free, the
-    /// number of outcomes for sessions, and whether a blocked client waits in one of the replaced
-    /// waits.
+    /// number of outcomes for sessions, and whether one of the replaced waits has a blocked client.
     fn replaced_by(
         &self,
         members: &[Member<'_>],
@@ -270,14 +269,14 @@ impl<P> Table<P> {
         Some((Rc::clone(&found.owner), found.want != Want::Shared))
     }
 
-    /// Removes a waiter for a set that this server cannot serve. Returns the client to answer, if any.
+    /// Removes a waiter for a set without a grant. Returns the client to answer, if any.
     pub fn dismiss_set(&mut self, waiter: WaiterId, why: Dismissal) -> Option<P> {
         let leaver = self.take_out(waiter)?;
         self.tell(leaver, Ending::Dismissed(why))
     }
 
-    /// Returns whether a waiter for a set must keep waiting because one of its locks cannot be
-    /// granted now. Records the place at which it is held up. `members` are the locks of
+    /// Returns whether a waiter for a set must keep waiting: its session is away, or one of its locks
+    /// cannot be granted now. Records the place of that lock. `members` are the locks of
     /// [`Self::set_of`].
     #[must_use]
     pub fn set_is_held_up(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> bool {

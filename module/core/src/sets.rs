@@ -54,7 +54,7 @@ impl Sets {
         self.waits.len().saturating_add(places).saturating_add(self.walks.len())
     }
 
-    /// Removes a waiter for a set from the records. Returns its further places.
+    /// Removes the record of a wait for a set. Returns its further places.
     pub(crate) fn dissolve(&mut self, main: WaiterId) -> Further {
         self.due.remove(&main);
         self.waits.remove(&main).map(|wait| wait.further).unwrap_or_default()

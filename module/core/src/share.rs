@@ -169,8 +169,8 @@ impl<P> Table<P> {
     }
 
     /// Ends the exclusive holds of an owner that also has shared holds, and keeps the shared ones. A
-    /// new shared period begins, with a new token if one can be issued. So a resource can tell late
-    /// writes under the exclusive holds from uses under the shared holds.
+    /// new shared period begins, with a new token if one can be issued. With the new token,
+    /// a resource can tell late writes under the exclusive holds from uses under the shared holds.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);
         self.goes(at.key, Cause::Release);

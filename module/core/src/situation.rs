@@ -17,8 +17,8 @@ pub struct Situation<'a> {
     pub seen: Observed<'a>,
     /// The time.
     pub now: Now,
-    /// Largest token that another server may have issued; 0 if none. `None` while that is unknown:
-    /// then no grant is made whose token would be a guess.
+    /// Largest token that another server, or this one before a restart, may have issued; 0 if none.
+    /// `None` while this is unknown: then no grant is made whose token would be a guess.
     pub floor: Option<u64>,
     /// Access to other keys: the ready-keys that exist, and the holders of other locks.
     pub results: Results<'a>,
@@ -31,7 +31,7 @@ impl Situation<'_> {
     }
 
     /// Number of holds of a kind, exclusive or shared, that an owner has. `None` if the owner has
-    /// no holds of this kind. Exception: 0 shared holds if the owner holds the lock exclusively.
+    /// no holds of this kind. Exception: 0 if it has no shared holds but holds the lock exclusively.
     #[must_use]
     pub fn holds_of(&self, owner: &[u8], want: Want) -> Option<u64> {
         match (&self.seen, want) {
@@ -79,10 +79,10 @@ pub struct At<'a, S> {
     pub now: Now,
 }
 
-/// A lock, semaphore or latch at a moment, for which a waiter can be queued.
+/// State of a lock, semaphore or latch for which a waiter can be queued.
 pub trait WaitedFor {
     /// Returns the key, the time, and the time at which the state of the key may change without an
-    /// event.
+    /// event, if there is one.
     fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>);
 }
 

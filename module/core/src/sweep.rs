@@ -1,7 +1,7 @@
 //! Plans a look at each key with waiters, in one or all databases. A look reads the key and grants
 //! what can be granted. This is needed after a flush, a `SWAPDB` or a load, because any key may have
 //! changed; after the clock was set back, because planned looks would be too late; and at the end of
-//! a quarantine, because grants are possible.
+//! a quarantine, because grants are possible again.
 //!
 //! There may be a million of these keys, so looks are planned for some of them at a time.
 
@@ -46,7 +46,7 @@ impl<P> Table<P> {
         self.sweeps.extend(rest);
     }
 
-    /// Continues the sweep.
+    /// Continues one of the sweeps.
     pub(crate) fn sweep_on(&mut self, now: Now) {
         if let Some(sweep) = self.sweeps.pop_front() {
             let rest = self.go_through(sweep, STEPS, now);
@@ -95,7 +95,8 @@ mod tests {
     const MANY: usize = 10_000;
     const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 
-    /// Returns `MANY` locks that never expire, in two databases in turn, with one waiter each.
+    /// Returns a table with one waiter for each of `MANY` locks. The locks never expire and alternate
+    /// between two databases.
     fn crowd() -> Table<usize> {
         let mut table = Table::new(Limits::UNLIMITED);
         for number in 0..MANY {
@@ -133,7 +134,7 @@ mod tests {
     fn only_the_locks_of_a_database_are_looked_at() {
         let mut table = crowd();
         table.look_at_all_soon(Some(1), NOW);
-        // A queue that is already swept is not swept again.
+        // The second sweep replaces the first.
         table.look_at_all_soon(Some(1), NOW);
         let looks = std::iter::from_fn(|| table.next_look(NOW));
         let dbs: Vec<_> = looks.map(|(key, _)| key.db).collect();

@@ -33,7 +33,7 @@ pub struct Table<P> {
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
     pub(crate) in_flight: Flights,
-    /// Queues to look at because their keys may have changed unnoticed.
+    /// Unfinished sweeps: see `sweep.rs`.
     pub(crate) sweeps: VecDeque<Sweep>,
     pub(crate) last_grant: u64,
     pub(crate) quarantine: Quarantine,

@@ -20,7 +20,8 @@ pub const RAISE_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 /// the server for years.
 const TEXT_PREFIX: &[u8] = b"t";
 
-/// A fencing token: a number that is larger for each new grant of a lock.
+/// A fencing token: a number that is larger for each new exclusive grant, and for each new shared
+/// period, of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
@@ -122,9 +123,9 @@ impl TokenSource {
     /// Issues the token of a new grant. With a floor, it is larger than every token issued before,
     /// than `stored` and than `floor`. A `stored` token that [`Self::believe`] rejects does not count.
     ///
-    /// Without a floor, because the slot is moving, the token is just above `stored`. The other
-    /// node knows only the floor if this lock is deleted before it moves. That floor was reserved
-    /// when `stored` was issued, at least 10,000 tokens above it. The tokens of other locks and the
+    /// Without a floor, because the slot is moving, the token is just above `stored`. If this lock
+    /// is deleted before it moves, the other node knows only the floor. That floor was reserved when
+    /// `stored` was issued, at least 10,000 tokens above it. The tokens of other locks and the
     /// clock of this server do not count: they may be far above that floor, and the other node knows
     /// neither. The caller asks for no token if it knows neither a floor nor a stored token.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
@@ -132,8 +133,8 @@ impl TokenSource {
         let next = match (floor, stored) {
             (None, Some(stored)) => stored.saturating_add(1),
             _ => {
-                // If the clock is centuries ahead, it must not use up the numbers. Beyond the cap,
-                // tokens grow one by one.
+                // A clock beyond the year 2112 must not use up the numbers. Beyond the cap, tokens
+                // grow one by one.
                 let clock = unix_us.min(TOKEN_STORED_MAX);
                 let floor = floor.unwrap_or(0).min(TOKEN_STORED_MAX);
                 let before = self.last.max(stored.unwrap_or(0)).max(floor);

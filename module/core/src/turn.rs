@@ -1,7 +1,7 @@
 //! Turns of Redisson: shares a lock between waiters here and processes that still use Redisson.
 //!
 //! Redisson's waiters are in no queue. When a lock becomes free, a message wakes each of their
-//! processes, and the first one that tries gets the lock. If a lock always has a waiter here,
+//! processes, and the first one that tries gets the lock. If a lock always had a waiter here,
 //! Redisson's waiters would never get the lock. So a process that listens for that message counts
 //! as one place in the queue:
 //!

@@ -18,8 +18,8 @@ const MOMENTS_MAX: u64 = 64;
 /// Highest number of rounds between two turns.
 const ROUNDS_MAX: u64 = 64;
 
-/// Time after which a turn is due at the next full round, whatever the number of rounds until the
-/// next turn. An unused moment is less than a hundredth of it.
+/// Time after which a turn is due at the next full round, even if [`Turn::rounds`] is larger. An
+/// unused moment is less than a hundredth of it.
 const RETRY: Millis = Millis(1_000);
 
 /// Time after which a lock without a listener is announced again, in case a process listens by then.
@@ -121,8 +121,8 @@ impl Turns {
         })
     }
 
-    /// Begins a turn for Redisson, in which the lock is left free `moments` times. If `moments` is
-    /// 0, only records that no process listens.
+    /// Begins a turn for Redisson, in which the lock is left free up to `moments` times. If `moments`
+    /// is 0, only records that no process listens.
     pub(crate) fn begin(&mut self, key: KeyRef<'_>, moments: u64, now: MonoMillis) {
         let hash = self.hashes.hash_one(key);
         if !self.locks.contains_key(&hash) {

@@ -1,4 +1,4 @@
-//! Durations and moments of the two clocks, each as its own type, and the largest number of holds.
+//! Types for durations and for the times of the two clocks, and the largest number of holds.
 
 /// Largest number of holds that kvlock grants an owner. A script of another library may write more.
 pub const HOLDS_MAX: u64 = u32::MAX as u64;

@@ -28,7 +28,7 @@ pub struct Join<'a> {
 pub enum Caller {
     /// A session.
     Session(SessionId),
-    /// A client that will be blocked, with the account of its user.
+    /// A client that would be blocked, with the account of its user.
     Client(Account),
 }
 
@@ -44,7 +44,7 @@ impl Caller {
 }
 
 impl From<Option<SessionId>> for Caller {
-    /// `None` becomes a client without a user.
+    /// `None` becomes a client with an empty account.
     fn from(session: Option<SessionId>) -> Self {
         session.map_or_else(|| Self::Client(Account::default()), Self::Session)
     }
@@ -83,7 +83,7 @@ impl<P> From<P> for Via<P> {
     }
 }
 
-/// Estimated memory of a wait through a session, in bytes.
+/// Estimated memory of a wait through a session, or of a further place of a set, in bytes.
 pub(crate) fn wait_bytes(owner: &[u8]) -> usize {
     WAIT_BYTES.saturating_add(owner.len())
 }
@@ -125,7 +125,7 @@ pub(crate) struct Leaver<P> {
     pub(crate) key: LockKey,
     /// `true` if the waiter was first in line.
     pub(crate) stood_in_front: bool,
-    /// The value that the waiter would have published as the holder.
+    /// The value that the waiter publishes if it becomes the holder.
     pub(crate) value: Value,
     /// The planned look at its queue, if it was the last waiter and the queue was removed.
     pub(crate) planned: Option<Look>,
@@ -142,7 +142,7 @@ pub struct WaiterView<'a, P> {
     pub since: MonoMillis,
     /// The client to answer, if it is a blocked client.
     pub client: Option<&'a P>,
-    /// The session to inform, if the waiter waits through a session that has not ended.
+    /// The session to answer, if the waiter waits through a session that has not ended.
     pub session: Option<&'a SessionName>,
     /// The waiter for the set to which this place belongs; `None` for other waiters.
     pub set: Option<WaiterId>,

@@ -76,8 +76,8 @@ impl<P> Table<P> {
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// Removes the owner's wait that is out of the line, because the owner now holds the lock or a
-    /// lock of the set. Its session gets the outcome `replaced`.
+    /// Removes the owner's wait that is out of the line, because the owner now holds the lock, permits
+    /// or a lock of the set. The session of the wait gets the outcome `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)
@@ -315,22 +315,22 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::TimedOut))
     }
 
-    /// Takes a lock that is due for a look, with the cause to report if the lock is free. The
-    /// caller then passes the lock to [`Self::look`]. Looks that only check for unnoticed changes
-    /// come when no other look is due.
+    /// Takes a key that is due for a look, with the cause to report if the lock is free. The caller
+    /// then calls the function that looks at its kind, for a lock [`Self::look`]. Looks that only
+    /// check for unnoticed changes come when no other look is due.
     pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         self.agenda.asked = now.unix();
         self.sweep_on(now);
         self.next_due_look(now).or_else(|| self.next_check(now))
     }
 
-    /// Takes a lock that is due for a look, except for looks that only check: see [`Self::next_look`].
+    /// Takes a key that is due for a look, except for looks that only check: see [`Self::next_look`].
     pub(crate) fn next_due_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.looks.next(now.unix())?;
         self.take_look(id)
     }
 
-    /// Takes a lock that is due for a check: see [`Self::next_look`].
+    /// Takes a key that is due for a check: see [`Self::next_look`].
     pub(crate) fn next_check(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.checks.next(now.unix())?;
         self.take_look(id)
@@ -348,7 +348,7 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
-        // The look is done. A look that is planned from here on is replaced only by an earlier one.
+        // The planned look is done.
         self.plan_look(id, None, Cause::Expiry);
         self.pass_over(at.key);
         if matches!(at.seen, Observed::Free { .. }) {
@@ -417,7 +417,7 @@ impl<P> Table<P> {
         self.queues.of_name(db, name).next().is_some()
     }
 
-    /// Plans an immediate look at a key that has waiters or observers, because it was changed.
+    /// Plans an immediate look at a key that was changed, if it has waiters or observers.
     pub fn look_soon_at_all_of(&mut self, db: i32, name: &[u8], cause: Cause, now: Now) {
         self.use_moment(KeyRef::lock(db, name));
         for kind in Kind::ALL {
@@ -425,7 +425,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Plans an immediate look at a lock with waiters, because its key was changed.
+    /// Plans an immediate look at a key, if it has waiters.
     pub fn look_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         if let Some(id) = self.queues.find(key) {
             self.plan_look(id, Some(now.unix()), cause);

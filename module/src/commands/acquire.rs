@@ -142,8 +142,8 @@ pub(super) fn run(
     acquired(outcome)
 }
 
-/// Handles `HELD`: acquires a lock again that the owner already holds, without a further hold. Refused if
-/// the owner does not hold the lock in the requested mode.
+/// Handles `HELD`: acquires again a lock that the owner already holds, and adds no hold. Refused if the owner
+/// does not hold the lock in the requested mode.
 fn run_held(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -159,7 +159,7 @@ impl Held {
     }
 }
 
-/// Returns the field with the remaining time of the quarantine, if there is one.
+/// Returns the field with the remaining time of the quarantine. `None` outside a quarantine.
 pub(super) fn quarantine(server: &Server, now: Now) -> Option<(&'static str, Reply)> {
     let left = server.table.quarantine_left(now)?;
     Some(("quarantine-left", Reply::Number(left.0)))
@@ -216,7 +216,6 @@ fn entry(waiter: &WaiterView<'_, Waiting>, now: Now) -> Vec<Reply> {
     ]
 }
 
-/// Returns a count as a reply.
 pub(super) fn number(count: usize) -> Reply {
     Reply::Number(u64::try_from(count).unwrap_or(u64::MAX))
 }

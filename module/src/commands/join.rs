@@ -55,7 +55,6 @@ impl How {
         Ok(Some(Self(caller)))
     }
 
-    /// Returns the caller, for the lock table.
     pub(super) fn caller(&self) -> &Caller {
         &self.0
     }

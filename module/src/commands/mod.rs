@@ -21,7 +21,6 @@ mod wait;
 
 use crate::redis::Registry;
 
-/// Declares all commands.
 pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<acquire::LockAcquire>();
     registry.add::<wait::LockWait>();

@@ -107,7 +107,6 @@ fn take(
     }))
 }
 
-/// Returns the reply for the outcome of an acquire.
 fn taken(outcome: TakeReply) -> Reply {
     match outcome {
         TakeReply::Holds(holds) => Reply::Number(holds),

@@ -94,7 +94,7 @@ impl Operation for SessionNext {
     }
 }
 
-/// Returns the outcomes to read as the reply, and records that they were sent.
+/// Returns a reply with outcomes to read, and records that they were sent.
 fn tell(server: &mut Server, reading: Reading, most: usize) -> Reply {
     let outcomes = Outcomes::new(reading, most);
     let reply = server.read(&outcomes);

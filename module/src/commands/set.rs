@@ -88,8 +88,8 @@ pub(super) struct Wait<'a> {
     pub(super) unless: Option<Arg<'a>>,
 }
 
-/// Acquires all locks, or waits in the queues for all of them. If `how` is `None`, the caller cannot wait,
-/// and the locks are acquired at once or not at all.
+/// Acquires all locks, or waits in the queue of each lock. If `how` is `None`, the caller cannot wait, and
+/// the locks are acquired at once or not at all.
 pub(super) fn wait(
     server: &mut Server,
     ctx: &Ctx<'_>,

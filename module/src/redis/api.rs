@@ -1,8 +1,8 @@
 //! Access to the functions of the module API.
 //!
-//! `redis-module` has a static for each function, which the server fills when the module is loaded. Functions
-//! that every supported server has are checked once, in [`missing_function`]. Any other function is checked
-//! where it is used: if the function is absent, the server lacks the capability.
+//! `redis-module` has a static for each function, which the load function fills. Functions that every
+//! supported server has are checked once, in [`missing_function`]. Any other function is checked where it is
+//! used: if the function is absent, the server lacks the capability.
 
 use std::ffi::c_int;
 
@@ -25,8 +25,8 @@ const _: () = assert!(
 /// Returns a function that every supported server has.
 macro_rules! required {
     ($name:ident) => {{
-        // SAFETY: the server writes this static once, before any of our code runs. After that it is only
-        // read.
+        // SAFETY: the load function fills this static, before other code of the module runs. After that it is
+        // only read.
         let function = unsafe { ::redis_module::raw::$name };
         match function {
             Some(function) => function,
@@ -38,8 +38,8 @@ macro_rules! required {
 /// Returns a function that only some servers have, as an `Option`.
 macro_rules! optional {
     ($name:ident) => {{
-        // SAFETY: the server writes this static once, before any of our code runs. After that it is only
-        // read.
+        // SAFETY: the load function fills this static, before other code of the module runs. After that it is
+        // only read.
         unsafe { ::redis_module::raw::$name }
     }};
 }
@@ -53,7 +53,7 @@ pub(super) fn absent(name: &str) -> ! {
     panic!("the server has no {name}");
 }
 
-/// Returns the name of a required function that this server lacks.
+/// Returns the name of a required function that this server lacks. `None` if it has all of them.
 pub(super) fn missing_function() -> Option<&'static str> {
     macro_rules! first_missing {
         ($($name:ident)*) => {

@@ -85,8 +85,8 @@ const _: () = assert!(
 
 impl Ctx<'_> {
     /// Returns the error with which the server would refuse a client's write to this key now. `None` if it
-    /// would not refuse. Examples: this node does not serve the slot, it has too few replicas, or it could
-    /// not save to disk.
+    /// would not refuse. A server refuses, for example, if it does not serve the slot, has too few replicas,
+    /// or could not save to disk.
     ///
     /// Finds out with an `HDEL` of a field that no hash has, so that nothing is changed.
     pub(crate) fn refusal_to_write(&self, key: Arg<'_>) -> Option<Vec<u8>> {

@@ -13,7 +13,7 @@ use super::text::{Arg, Text};
 use crate::module::Module;
 use crate::server;
 
-/// Declares all options of the module, with the values that were passed to `MODULE LOAD`. `Err` describes
+/// Declares all options of the module, with the values in the arguments of the load function. `Err` describes
 /// what is wrong with the arguments, or the option that the server refused.
 ///
 /// # Safety

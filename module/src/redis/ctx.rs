@@ -60,7 +60,7 @@ impl Ctx<'_> {
         unsafe { select(self.raw, db) };
     }
 
-    /// Returns the caller's id in `CLIENT LIST`.
+    /// Returns the caller's client id.
     pub(crate) fn client_id(&self) -> u64 {
         let id = required!(RedisModule_GetClientId);
         // SAFETY: the context is alive.
@@ -145,16 +145,16 @@ impl Ctx<'_> {
             || may_promise && !self.has_connection()
     }
 
-    /// Returns whether the caller is a client in `CLIENT LIST`, rather than one that the server created for a
-    /// call by a module.
+    /// Returns whether the caller is a client in `CLIENT LIST`, rather than a client that the server created
+    /// for a script or for a call by a module.
     fn has_connection(&self) -> bool {
         let id = self.client_id();
         let place = usize::try_from(id).ok().and_then(|id| CONNECTIONS.get(id % CONNECTIONS.len()));
         if place.is_some_and(|known| known.load(Ordering::Relaxed) == id) {
             return true;
         }
-        // On Valkey 9.1, `GetClientInfoById` also finds clients that were created for a call. This function
-        // does not.
+        // On Valkey 9.1, `GetClientInfoById` also finds clients that were created for a call.
+        // `GetClientUserNameById` does not.
         let user = required!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is alive.
         let user = unsafe { user(self.raw, id) };
@@ -166,12 +166,10 @@ impl Ctx<'_> {
         has_one
     }
 
-    /// Returns whether this server is a primary.
     pub(crate) fn is_primary(&self) -> bool {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
-    /// Returns whether this server is part of a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
@@ -286,7 +284,7 @@ impl Ctx<'_> {
         replicas > 0
     }
 
-    /// Sends a keyspace event, if `notify-keyspace-events` includes its class.
+    /// Sends a keyspace event, if `notify-keyspace-events` includes its class and at least one of K and E.
     pub(super) fn notify(&self, class: c_int, event: &CStr, key: Arg<'_>) {
         let asked = required!(RedisModule_GetNotifyKeyspaceEvents);
         // SAFETY: the function takes no arguments and may be called at any time.
@@ -300,8 +298,8 @@ impl Ctx<'_> {
         unsafe { notify(self.raw, class, event.as_ptr(), key.raw) };
     }
 
-    /// Publishes a message to the subscribers of this server, or in a cluster to those of every node. Returns
-    /// the number of receivers at this server.
+    /// Publishes a message to the subscribers of this server, or in a cluster to the subscribers of every
+    /// node. Returns the number of receivers at this server.
     pub(crate) fn publish(&self, channel: Arg<'_>, message: Arg<'_>) -> i32 {
         let publish = required!(RedisModule_PublishMessage);
         // SAFETY: the context and both strings are alive.

@@ -1,5 +1,5 @@
-//! A small hash in the format of `DUMP`, for `RESTORE`. Uses the oldest encoding of a hash, which each server
-//! since 2.6 reads. The server stores the result like a hash that `HSET` created.
+//! A small hash in the format of `DUMP`, for `RESTORE`. Uses the oldest encoding of a hash, which every
+//! supported server reads. The server stores the result like a hash that `HSET` created.
 
 use crc::{CRC_64_REDIS, Crc, Table};
 

@@ -1,6 +1,6 @@
 //! The kinds of entry from the server.
 
-/// The kinds of entry from the server.
+/// A kind of call from the server into the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Load,

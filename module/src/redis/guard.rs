@@ -31,8 +31,8 @@ pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> 
     })
 }
 
-/// Runs `body`. If it panics, returns the payload of the panic. For an entry that is called inside another
-/// entry: the outer one must resume the panic.
+/// Runs `body`. If it panics, returns the payload of the panic. Used for an entry that the server calls
+/// inside another entry: the outer entry must resume the panic.
 pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payload> {
     catch_unwind(AssertUnwindSafe(|| {
         provoke(entry);

@@ -16,7 +16,7 @@ pub(crate) struct InfoWriter {
 }
 
 impl InfoWriter {
-    /// Adds a field with a number. The server adds the prefix `kvlock_` to its name.
+    /// Adds a field. The server adds the prefix `kvlock_` to its name.
     pub(crate) fn field(&self, name: &str, value: u64) {
         let Ok(name) = CString::new(name) else { return };
         let add = required!(RedisModule_InfoAddFieldULongLong);
@@ -24,7 +24,6 @@ impl InfoWriter {
         unsafe { add(self.raw, name.as_ptr(), value) };
     }
 
-    /// Adds a field with a text.
     pub(crate) fn text(&self, name: &CStr, value: &str) {
         let Ok(value) = CString::new(value) else { return };
         let add = required!(RedisModule_InfoAddFieldCString);

@@ -47,8 +47,7 @@ const GOT_FIELDS: u8 = 4;
 const GOT_AN_END: u8 = 8;
 const IS_A_STRING: u8 = 16;
 
-/// The key events, in the order in which the core commands would send them, each with its class in
-/// `notify-keyspace-events`.
+/// The key events in the order in which they are sent, each with its class in `notify-keyspace-events`.
 const EVENTS: [(u8, i32, &CStr); 5] = [
     (DELETED, raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
     (LOST_FIELDS, raw::REDISMODULE_NOTIFY_HASH, c"hdel"),
@@ -127,7 +126,6 @@ impl Key<'_> {
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }
 
-    /// Returns whether a hash has a field.
     pub(crate) fn has(&self, field: Arg<'_>) -> bool {
         let get = required!(RedisModule_HashGet);
         let mut found = 0_i32;
@@ -243,7 +241,6 @@ impl Key<'_> {
         self.ctx.replicate_value(self.name, at, dump.bytes(), words);
     }
 
-    /// Deletes the key.
     pub(crate) fn delete(&self) {
         let is_large = self.kind() == KeyKind::Hash && self.fields() > LARGE;
         self.write_deletion(is_large);

@@ -35,7 +35,6 @@ const NEEDED: [&CStr; 10] = [
 ];
 
 impl Registry<'_> {
-    /// Declares a command.
     pub(crate) fn add<C: super::Command>(&mut self) {
         if self.refused.is_none() {
             // SAFETY: a registry exists only while the load function runs, and has the context of that

@@ -26,8 +26,8 @@ unsafe impl GlobalAlloc for ServerMemory {
     }
 }
 
-/// Raises the alignment of a block to the alignment of `malloc`. `RedisAlloc` then rounds the size of the
-/// block up to a multiple of 16.
+/// Raises the alignment of a block of more than 32 bytes to the alignment of `malloc`. `RedisAlloc` then
+/// rounds the size of the block up to a multiple of 16.
 ///
 /// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8,
 /// and the servers' jemalloc has a size class of 56 bytes that is aligned to 8 only. So a panic would crash
@@ -41,9 +41,8 @@ fn as_malloc_would(layout: Layout) -> Layout {
     }
 }
 
-/// Returns whether the server's allocator aligns memory as C does. The allocator does not if the server
-/// stores a length before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of
-/// the length.
+/// Returns whether the server's allocator aligns memory as C does. `false` if the server stores a length
+/// before each block, as with `MALLOC=libc` on musl: then all blocks are off by the size of the length.
 pub(super) fn is_aligned() -> bool {
     let (alloc, free) = (required!(RedisModule_Alloc), required!(RedisModule_Free));
     // SAFETY: the function takes only a size. Rust's own allocation functions are not used, because the

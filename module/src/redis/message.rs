@@ -9,15 +9,12 @@ use std::ffi::CStr;
 pub(crate) enum Reply {
     /// Nil, for example if a lock is not granted or not held.
     Nil,
-    /// A number.
     Number(u64),
     /// Two numbers: a token and the number of holds.
     Pair(u64, u64),
-    /// Bytes.
     Bytes(Vec<u8>),
     /// Fixed text.
     Word(&'static str),
-    /// A list.
     List(Vec<Self>),
     /// Names and values; a flat list in RESP2.
     Map(Vec<(&'static str, Self)>),
@@ -28,12 +25,10 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// An error with fixed text.
     pub(crate) const fn error(text: &'static CStr) -> Self {
         Self::Error(Cow::Borrowed(text))
     }
 
-    /// A value, or nil.
     pub(crate) fn or_nil<T>(value: Option<T>, reply: impl FnOnce(T) -> Self) -> Self {
         value.map_or(Self::Nil, reply)
     }
@@ -42,37 +37,29 @@ impl Reply {
 /// Type of the value at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
-    /// No value.
     Empty,
-    /// A string.
     String,
-    /// A hash.
     Hash,
-    /// Anything else.
     Other,
 }
 
 /// A change of a key. The module must not write while it handles the event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyEvent<'a> {
-    /// Database of the key.
     pub(crate) db: i32,
-    /// Name of the key.
     pub(crate) key: &'a [u8],
     /// `true` if the key expired, `false` for any other change.
     pub(crate) expired: bool,
 }
 
-/// A change of the server's state. The module must not write while it handles the event.
+/// An event of the server. The module must not write while it handles the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerEvent {
-    /// The server became a primary.
     BecamePrimary,
-    /// The server became a replica.
     BecameReplica,
     /// A replica connected or disconnected.
     ReplicasChanged,
-    /// A database was flushed; `None` if all were.
+    /// A database was flushed. `None` if all databases were flushed.
     Flushed(Option<i32>),
     /// Two databases were swapped.
     Swapped(i32, i32),

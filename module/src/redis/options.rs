@@ -22,7 +22,8 @@ const VALKEY_FORKLESS: c_int = 1 << 6;
 
 /// Returns whether the server is Valkey, detected by its own names of API functions.
 fn is_valkey() -> bool {
-    // SAFETY: the server writes this static once, before any of our code runs. After that it is only read.
+    // SAFETY: the load function fills this static, before other code of the module runs. After that it is
+    // only read.
     let Some(find) = (unsafe { raw::RedisModule_GetApi }) else { return false };
     let mut found: *mut c_void = std::ptr::null_mut();
     // SAFETY: the name ends with a NUL, and `found` is valid for writing a pointer.

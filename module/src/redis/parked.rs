@@ -1,7 +1,8 @@
 //! Blocked clients.
 //!
-//! The server gets no timeout for a blocked client. If a timeout ends in the same turn of the event loop as
-//! the answer, Redis 7.0 loses the answer and 7.2 crashes. So the lock table measures the timeouts.
+//! Clients are blocked without a timeout of the server: if it passed in the same turn of the event loop in
+//! which the client is answered, Redis 7.0 would lose the answer and 7.2 would crash. The lock table measures
+//! the timeouts instead.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -21,8 +22,8 @@ use crate::waiting::Note;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(usize);
 
-/// A blocked client. It is answered exactly once: by [`Self::answer`] or [`Self::answer_then`], or with an
-/// error when it is dropped.
+/// A blocked client. It is unblocked exactly once: by [`Self::answer`] or [`Self::answer_then`], or with an
+/// error when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Parked {
     raw: *mut raw::RedisModuleBlockedClient,
@@ -66,7 +67,6 @@ impl Ctx<'_> {
 }
 
 impl Parked {
-    /// Returns the identifier of this client.
     pub(crate) fn handle(&self) -> Handle {
         Handle(self.raw.addr())
     }
@@ -130,7 +130,7 @@ unsafe extern "C" fn write_answer(
     });
     if !written {
         let trouble = Reply::error(c"ERR internal error, see the server's log");
-        // SAFETY: `ctx` is alive. Sending is the last step above that can fail, so nothing was sent to the
+        // SAFETY: `ctx` is alive. Only the steps before the sending can fail, so nothing was sent to the
         // client.
         unsafe { trouble.send(ctx) };
     }

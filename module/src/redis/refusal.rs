@@ -3,18 +3,19 @@
 //! While Valkey 9.2 saves without a fork, a module cannot open a key for writing while the saving thread
 //! writes this key out. The server delays commands on such a key, but it does not delay timers, nor writes to
 //! keys that a command does not declare. The environment variable `KVLOCK_REFUSE_OPEN` is a percentage of
-//! keys. In each run of a timer, this share of all keys is refused. In each command, this share of the
-//! undeclared keys is refused.
+//! keys. In each run of a timer, this share of all keys is refused. In each command, this share of the token
+//! floors is refused.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::entry::Entry;
 
-/// Number of the running timer or command. A key is refused during all of it, or not at all.
+/// Number of the timer or command that entered the module last. A key is refused during all of it, or not at
+/// all.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// `true` if the last entry was a timer, `false` if a command.
+/// `true` if [`TURN`] is the number of a timer, `false` if of a command.
 static IN_TIMER: AtomicBool = AtomicBool::new(false);
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +25,7 @@ static PERCENT: LazyLock<u64> = LazyLock::new(|| {
     named.and_then(|named| named.parse().ok()).unwrap_or(0)
 });
 
-/// Prefix of the keys that commands write without declaring them.
+/// Prefix of the token floors, which commands write without declaring them.
 const UNDECLARED: &[u8] = b"kvlock:floor";
 
 /// Records that the server enters the module.

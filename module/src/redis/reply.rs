@@ -12,8 +12,8 @@ impl Reply {
     ///
     /// # Safety
     ///
-    /// `ctx` is the live context of a command or of the answer to a blocked client, to which
-    /// nothing was sent yet.
+    /// `ctx` is the live context of a command or of the answer to a blocked client. Nothing was sent yet, or
+    /// this reply is the next element of an array or a map.
     pub(super) unsafe fn send(&self, ctx: *mut RedisModuleCtx) {
         match self {
             Self::Nil => {

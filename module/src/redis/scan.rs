@@ -12,7 +12,7 @@ use super::key::Key;
 use super::text::Arg;
 
 /// Position of a scan in a hash. After a restart, a cursor can be used with any hash. Even if the hash
-/// changes between two steps, the scan returns each field that stays in it.
+/// changes between two calls of [`Key::scan`], the scan returns each field that stays in it.
 #[derive(Debug)]
 pub(crate) struct Cursor(*mut raw::RedisModuleScanCursor);
 
@@ -68,8 +68,7 @@ impl Key<'_> {
         let mut visitor = Visitor { visit, panic: None };
         let visitor_pointer = (&raw mut visitor).cast::<c_void>();
         // SAFETY: the key is open, and the cursor is alive. The pointer is to the `Visitor` that
-        // `visit_field` expects, which outlives the call. The visitor cannot change the hash, because it gets
-        // only names and values.
+        // `visit_field` expects, which outlives the call. No caller's `visit` changes the hash.
         let more = unsafe { scan(self.raw, cursor.0, Some(visit_field), visitor_pointer) } != 0;
         if let Some(panic) = visitor.panic {
             resume_unwind(panic);

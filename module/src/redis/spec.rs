@@ -1,4 +1,4 @@
-//! Declarations of commands and options, with their documentation. No pointers here.
+//! Declarations of commands and options, with their documentation. Contains no `unsafe` code.
 
 use std::ffi::{CStr, CString};
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(crate) trait Command: 'static {
 #[derive(Debug)]
 pub(crate) struct CommandSpec {
     pub(crate) name: &'static CStr,
-    /// Flags of the module API, separated by spaces. `write` must be the first.
+    /// Flags of the module API, separated by spaces. The flag `write`, if present, must be the first.
     pub(crate) flags: &'static CStr,
     pub(crate) summary: &'static CStr,
     pub(crate) complexity: &'static CStr,

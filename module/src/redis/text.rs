@@ -23,7 +23,7 @@ impl<'a> Arg<'a> {
         Self { raw, lent: PhantomData }
     }
 
-    /// Returns the bytes of the string. They may be any bytes.
+    /// Returns the bytes of the string, which need not be UTF-8.
     pub(crate) fn bytes(self) -> &'a [u8] {
         let mut length = 0;
         let pointer_of = required!(RedisModule_StringPtrLen);
@@ -72,7 +72,6 @@ impl Text {
         std::mem::ManuallyDrop::new(self).0
     }
 
-    /// Lends the string.
     pub(crate) fn lend(&self) -> Arg<'_> {
         // SAFETY: `self` owns the string, and is borrowed for as long as the string is lent.
         unsafe { Arg::new(self.0) }

@@ -107,7 +107,6 @@ impl Timer {
         }
     }
 
-    /// Disarms the timer.
     pub(crate) fn disarm(&mut self, ctx: &Ctx<'_>) {
         if let Some((id, _)) = self.armed.take() {
             let stop = required!(RedisModule_StopTimer);

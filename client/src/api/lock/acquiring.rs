@@ -220,7 +220,7 @@ impl Lock {
         if self.mode == Mode::Alone && owner.lease(Mode::Shared, &self.key).is_some() {
             return Err(Error::Upgrade);
         }
-        // An exclusive hold includes the shared one: re-enters it.
+        // An owner that holds the lock exclusively re-enters that hold, in either mode.
         let mode = match owner.lease(Mode::Alone, &self.key) {
             Some(_) => Mode::Alone,
             None => self.mode,

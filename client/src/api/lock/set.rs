@@ -53,14 +53,14 @@ impl Lock {
         further.under.extend(its.under);
         further.under.sort();
         further.under.dedup();
-        // A lock that is held exclusively need not be shared too.
+        // A lock that is acquired in the mode of the step need not be in `UNDER` too.
         further.under.retain(|name| *name != self.key && !further.with.contains(name));
         self.further = Some(Arc::new(further));
         None
     }
 
-    /// Returns whether a client that holds these locks may wait for `other`. In the common order of all
-    /// clients, none waits for these locks while it holds one of `other`.
+    /// Returns whether a client that holds these locks may wait for `other`. All clients acquire in this
+    /// order, so none waits for these locks while it holds one of `other`.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.place() != other.place() || self.names().max() < other.names().min()
     }

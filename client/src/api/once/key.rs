@@ -2,7 +2,8 @@
 
 use crate::wire::error::Error;
 
-/// Returns the name of a key's lock, which in a cluster is in the slot of the key.
+/// Returns the name of a key's lock. In a cluster it is in the slot of the key, if [`check_slot`] accepts the
+/// key.
 pub(super) fn lock_name(key: &[u8]) -> Vec<u8> {
     match has_tag(key) {
         true => [key, b":lock"].concat(),

@@ -113,8 +113,8 @@ impl Claim {
         self.lined_up = true;
     }
 
-    /// Returns a function to call with the connection before each attempt to send a command. A second call
-    /// means that the first attempt was redirected, and had no effect.
+    /// Returns a function to call with the connection before each attempt to send a command. Each further
+    /// call means that the previous attempt was redirected, and had no effect.
     pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
         let mut sent_on = false;
         move |live| {
@@ -148,7 +148,7 @@ impl Claim {
         }
     }
 
-    /// Takes over the renewals of an earlier hold of this owner that may still arrive.
+    /// Takes over the late renewals of an earlier hold of this owner.
     pub(crate) fn inherit(&mut self, late: Late) {
         self.late = late;
     }
@@ -212,7 +212,7 @@ impl Claim {
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));
-        // An error means that the runtime has ended: there is nothing to wait for.
+        // An error means that there was nothing to release, or no runtime to send the release.
         let _ended = undone.await;
     }
 

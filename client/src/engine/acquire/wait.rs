@@ -21,7 +21,7 @@ pub(crate) enum Waited {
     Ready,
     /// The time limit has passed.
     Over,
-    /// The wait ended without a result: another client cancelled it, or the server accepts no waits. The
+    /// The wait ended without a result: another client cancelled it, or the server refused it at once. The
     /// caller asks again.
     Sent,
 }

@@ -3,7 +3,7 @@
 use crate::engine::lease::Lease;
 use std::sync::{Arc, Weak};
 
-/// Number of leases that each [`Leases::add`] and [`Leases::any`] checks.
+/// Number of leases that one [`Leases::forget`] checks.
 const LOOKS: usize = 16;
 
 /// Leases, some of which may have ended. Each [`add`](Self::add) and [`any`](Self::any) removes ended leases

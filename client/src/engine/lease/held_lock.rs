@@ -15,9 +15,7 @@ pub(crate) struct HeldLock {
     pub(crate) key: Arc<[u8]>,
     /// Further locks that were granted by the same command.
     pub(crate) further: Option<Arc<Further>>,
-    /// Owner of the lock.
     pub(crate) owner: Arc<str>,
-    /// The token of the grant.
     pub(crate) token: Token,
 }
 

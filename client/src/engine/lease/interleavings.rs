@@ -1,5 +1,4 @@
-//! Runs a guard, the watchdog, a re-entering task and the clock in random orders of a scheduler, with the
-//! types of production.
+//! Runs guards, the watchdog, re-entries and the clock on threads that are interleaved at random.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
@@ -111,7 +110,7 @@ impl World {
         answer
     }
 
-    /// Asserts that the server has not freed the lock while the lease is not lost.
+    /// Returns whether the lease is lost. If it is not lost, asserts that the server has not freed the lock.
     fn look(&self) -> bool {
         let before = now(&self.clock);
         let lost = self.lease.is_lost();
@@ -122,7 +121,7 @@ impl World {
         lost
     }
 
-    /// One round of the watchdog.
+    /// Runs one round of the watchdog. Returns `false` if the lease is lost or released.
     fn tend(&self, arrives: bool) -> bool {
         let now = self.now();
         match self.lease.action(now) {
@@ -244,7 +243,7 @@ fn a_valid_guard_is_held_and_lost_is_final() {
     );
 }
 
-/// The case of a program that sets the lease while the watchdog renews it.
+/// As when a program sets the lease while the watchdog renews it.
 #[test]
 fn overlapping_renewals_of_different_lengths_keep_validity_right() {
     shuttle::check_random(

@@ -201,8 +201,8 @@ impl State {
         self.renew_at = self.a_third_after(sent, length);
     }
 
-    /// Returns when a third of the lease is over. Rounded down to one of 32 points in that third, so that
-    /// the renewals of a client with many locks come in batches.
+    /// Returns when a third of the lease is over, rounded down to one of 32 points in that third. So the
+    /// renewals of a client with many locks come in batches.
     fn a_third_after(&self, sent: Moment, length: Duration) -> Moment {
         let length = self.late.counts(length);
         let third = sent.after(length / 3);

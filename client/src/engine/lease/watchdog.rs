@@ -25,8 +25,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Longest timer, because timers stop while the machine is suspended. It is less than a third of an offer,
-/// so a grant after a wait need not wake the task.
+/// Longest timer, because timers stop while the machine is suspended. It is less than a third of the longest
+/// offer, so most grants after a wait need not wake the task.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Largest number of leases that are processed without a pause. Acquires and releases have to wait while
@@ -36,7 +36,7 @@ pub(crate) const CHUNK: usize = 5_000;
 /// Largest number of renewals that are sent together.
 const BATCH: usize = 500;
 
-/// Number of remembered runtimes on which the client was used.
+/// Largest number of runtimes that are remembered.
 const RUNTIMES: usize = 8;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Watchdog {
 #[derive(Debug, Default)]
 struct Task {
     runs: bool,
-    /// Runtimes on which locks were acquired or released, the latest last. The task runs on one of them.
+    /// Runtimes on which the client was used, the latest last. The task starts on the latest.
     runtimes: Vec<Handle>,
 }
 
@@ -61,8 +61,8 @@ struct Task {
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     entries: BTreeMap<(Moment, u64), Arc<Lease>>,
-    /// When the task wakes, as of its last sleep; `None` before the first one. A task that works checks the
-    /// agenda again before it sleeps.
+    /// When the task wakes, as of its last sleep; `None` before the first one. A task that is awake checks
+    /// the agenda again before it sleeps.
     sleeps_until: Option<Moment>,
     closed: bool,
 }
@@ -130,7 +130,7 @@ impl Watchdog {
         self.keep_running();
     }
 
-    /// Ends the task, when the last client is dropped.
+    /// Ends the task. Called when the context is dropped.
     pub(crate) fn close(&self) {
         lock(&self.agenda).closed = true;
         self.woken.notify_one();
@@ -184,8 +184,8 @@ impl Watchdog {
                     return;
                 }
                 let (now, next) = (self.now(), agenda.next());
-                // The task runs for one more tick after the last lock is gone, since another may follow at
-                // once.
+                // The timer runs for one more tick after the last lock is gone, since another lock may follow
+                // at once.
                 let sleep = match next {
                     Some(next) => Some(next.left_at(now).min(TICK)),
                     None if idle => None,
@@ -237,7 +237,7 @@ impl Watchdog {
     }
 
     /// Removes due leases from the agenda. Returns the renewals to send, and marks expired leases as lost.
-    /// Puts all other leases back: a lease that is being renewed is then listed at its end.
+    /// Puts the leases that have not ended back: a lease that is being renewed is then listed at its end.
     fn take_due(&self) -> Vec<Batch> {
         let due = lock(&self.agenda).due(self.now());
         let now = self.now();
@@ -260,7 +260,6 @@ impl Watchdog {
         }
         let mut agenda = lock(&self.agenda);
         for lease in &due {
-            // During a renewal the agenda has the end of the lease.
             agenda.place(lease, now);
         }
         drop(agenda);
@@ -324,7 +323,7 @@ impl Watchdog {
                     renewal.refused();
                     elsewhere.push((renewal, route));
                 }
-                // Sent again after a few milliseconds, with the other renewals for the new node.
+                // It is sent again after a few milliseconds, with the other renewals for the new node.
                 Some(_) => {
                     renewal.refused();
                     renewal.redirected = true;
@@ -421,7 +420,7 @@ struct Renewal {
     /// When the renewal was last sent.
     sent: Option<(Moment, RenewalId)>,
     answered: bool,
-    /// The node redirected the renewal, which had no effect.
+    /// `true` if the node redirected the renewal, which then had no effect.
     redirected: bool,
 }
 

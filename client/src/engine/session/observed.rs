@@ -1,7 +1,7 @@
 //! State of an observed lock, and the leases of this client on it.
 //!
-//! - **O1** The reported term (the token of the holder) never decreases: older terms of a deposed server are
-//!   ignored. A holder without a token is the exception: it is reported with term 0.
+//! - **O1** The reported term (the token of the holder) never decreases: smaller terms, for example of a
+//!   deposed server, are ignored. A holder without a token is the exception: it is reported with term 0.
 //! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and the
 //!   answer to the renewal decides.
 
@@ -57,8 +57,8 @@ impl Observers {
         unused
     }
 
-    /// Called by an observer before it leaves. Removes the lock's entry if the observer is the last one and the
-    /// task has ended with its runtime. Otherwise the task removes it after the last observer has left.
+    /// Called by an observer before it leaves. Removes the lock's entry if the observer is the last one and no
+    /// task is running. A running task removes the entry itself.
     pub(crate) fn leave(&self, observed: &Arc<Observed>) {
         let all = lock(&self.0);
         if observed.view.receiver_count() == 1 && observed.has_ended() {
@@ -99,7 +99,7 @@ struct State {
     task: Option<JoinHandle<()>>,
 }
 
-/// Leases of this client that contradict a report, and the reason if they are lost.
+/// Leases of this client that contradict a report, and the reason to give if they are lost.
 pub(crate) struct Suspects {
     pub(crate) leases: Vec<Arc<Lease>>,
     pub(crate) why: Loss,
@@ -219,7 +219,7 @@ mod tests {
         Observed::new(&Arc::from(&b"k"[..]))
     }
 
-    /// Returns the known term, and the reason for the end of the last one.
+    /// Returns the known term, and the reason why the last holder lost the lock.
     fn shown(observed: &Observed) -> (Option<u64>, Option<Loss>) {
         match &*observed.view.borrow() {
             View::Known(Known { holder, loss }) => {
@@ -243,7 +243,7 @@ mod tests {
             (held(5, "a"), (Some(5), None)),
             (held(9, "b"), (Some(9), None)),
             (held(8, "old"), (Some(9), None)),
-            // From a client without terms.
+            // A holder without a token.
             (held(0, ""), (Some(0), None)),
             (held(8, "old"), (Some(0), None)),
         ] {

@@ -93,7 +93,7 @@ impl Reader {
         Ok(id)
     }
 
-    /// Reconnects, while the session may still exist.
+    /// Reconnects, while the session may still be of use.
     async fn dial_again(&self, mut why: Error) -> Result<Live, Error> {
         let session = &self.0;
         let answered = !matches!(why, Error::Connection(_) | Error::Timeout);
@@ -170,7 +170,7 @@ impl Reader {
             if !session.uses().is_unused() {
                 busy = Instant::now();
             } else if busy.elapsed() >= shared.idle {
-                // The close ends this loop.
+                // If the session is closed, this loop ends.
                 tokio::spawn(session.clone().close_if(Uses::is_unused));
             }
         }

@@ -51,16 +51,16 @@ pub trait AsyncSemaphoreCommands {
     sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
         request::acquire(Mode::AllPermits, key, owner, lease, None);
 
-    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. `None` when `timeout` has
-    /// passed or the wait was cancelled.
+    /// Acquires `permits` permits, or waits in the queue behind earlier waiters. Returns the number that the
+    /// owner holds then, or `None` when `timeout` has passed or the wait was cancelled.
     sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
         request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None);
 
-    /// Releases all permits of this owner, and returns 0. `None` if it holds none.
+    /// Releases all permits of this owner, and returns 0. Returns `None` if it holds none.
     sem_release(key, owner) -> Option<u64> =
         Ok(request::release(Mode::Permits(1), key, owner, GiveBack::All));
 
-    /// Sets the lease, which runs from now; `None` if this owner holds nothing.
+    /// Sets the lease, which runs from now, and returns it. Returns `None` if this owner holds nothing.
     sem_renew(key, owner, lease: Duration) -> Option<Duration> =
         request::renew(Mode::Permits(1), key, owner, lease, None);
 
@@ -68,7 +68,7 @@ pub trait AsyncSemaphoreCommands {
     sem_cancel(key, owner) -> bool =
         Ok(request::cancel(Mode::Permits(1), key, owner));
 
-    /// Returns the number of permits, and the number that is taken.
+    /// Returns the numbers of permits, of held permits, of holders and of waiters.
     sem_info(key) -> SemaphoreInfo =
         Ok(request::semaphore_info(key));
 }
@@ -96,8 +96,8 @@ pub trait AsyncLatchCommands {
     latch_set(key, count: u32, lifetime: Option<Duration>) -> bool =
         request::set_latch(key, count, lifetime), |set| Ok(set != Value::Nil);
 
-    /// Counts down by one. A named participant counts only once. Returns the count that is left,
-    /// `None` if the latch is open.
+    /// Counts down by one. A named participant counts only once. Returns the count that is left, 0 if this
+    /// call opened the latch. Returns `None` if the latch was open already.
     latch_count_down(key, participant: Option<&[u8]>) -> Option<u64> =
         Ok(request::count_down(key, participant));
 
@@ -106,7 +106,7 @@ pub trait AsyncLatchCommands {
     latch_wait(key, waiter, timeout: Option<Duration>) -> bool =
         request::wait(Mode::Latch, key, waiter, Duration::ZERO, timeout, None, None), is_open;
 
-    /// Cancels the wait of this waiter; `false` if it was not waiting.
+    /// Cancels the wait of this waiter. Returns `false` if it was not waiting.
     latch_cancel(key, waiter) -> bool =
         Ok(request::cancel(Mode::Latch, key, waiter));
 

@@ -59,7 +59,7 @@ impl<'a> AcquireOptions<'a> {
     }
 
     /// Sets the value of an exclusive owner, for example the address of a leader: up to 1,024
-    /// bytes. `LOCK.INFO` and observers of the lock return it. A shared lock has no value.
+    /// bytes. `LOCK.INFO` returns it, and observers of the lock receive it. A shared lock has no value.
     pub fn value(mut self, value: &'a [u8]) -> Self {
         self.value = Some(value);
         self
@@ -73,8 +73,8 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Acquires these locks too, in the same mode: all of them or none. Up to 64 locks with those of
-    /// [`under`](Self::under), in a cluster all in the same slot.
+    /// Acquires these locks too, in the same mode: all of them or none. One command can acquire up to 64
+    /// locks, in a cluster all in the same slot.
     pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.with = keys;
         self

@@ -55,10 +55,11 @@ pub trait World: Sized {
     /// Decodes the next operation.
     fn draw(bytes: &mut Bytes<'_>) -> Self::Op;
 
-    /// Applies an operation to the table and to the model. An error is a difference between them.
+    /// Applies an operation to the table and to the model. Fails if they differ, or if an invariant is
+    /// broken.
     fn does(&mut self, op: &Self::Op) -> TestCaseResult;
 
-    /// Checks the state at the end of a walk.
+    /// Checks the state at the end of a walk of [`check`].
     fn ends(&mut self) -> TestCaseResult {
         Ok(())
     }
@@ -78,8 +79,8 @@ fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
     vec(any::<u8>(), 1..1_000).prop_map(|bytes| walk_of::<W>(&bytes, STEPS))
 }
 
-/// Runs a thousand walks, or the number in `PROPTEST_CASES`. Prints the shortest failing walk that
-/// it finds; make a transcript of it.
+/// Runs a thousand walks, or the number in `PROPTEST_CASES`. Panics with a shortened walk if one
+/// fails; make a transcript of it.
 pub fn check<W: World>() {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {

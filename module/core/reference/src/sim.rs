@@ -64,7 +64,7 @@ pub fn first_look<P>(table: &Table<P>) -> Option<UnixMillis> {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub owner: &'a [u8],
-    /// Time at which a sharer must be alive to count; `None` if sharers are not searched.
+    /// Time at which a share must not have expired to count; `None` if this is not checked.
     pub living_at: Option<UnixMillis>,
 }
 
@@ -165,8 +165,8 @@ impl Keys for Holders<'_> {
 static NO_RESULTS: ResultKeys = ResultKeys(BTreeSet::new());
 
 impl Keyspace {
-    /// Reads a key as the module reads it for an owner. If the lock is shared, searches for living
-    /// sharers only when asked to.
+    /// Reads a key as the module reads it for an owner. Checks whether all shares have expired only
+    /// if `asked` contains a time.
     pub fn observe<'a>(&'a self, name: &Name, asked: Asked<'a>) -> Observed<'a> {
         match self.entries.get(name) {
             None => Observed::Free { stored: None },
@@ -400,13 +400,13 @@ impl Keyspace {
         removed
     }
 
-    /// Empties a database, or all of them, and lets the table look at its keys.
+    /// Deletes the locks of a database, or of all of them, and plans looks at their keys.
     pub fn flush<P>(&mut self, db: Option<i32>, now: Now, table: &mut Table<P>) {
         self.entries.retain(|(of, _), _| db.is_some_and(|db| db != *of));
         table.look_at_all_soon(db, now);
     }
 
-    /// Removes every expired key. A server may do so much later and does not notify the table, so
+    /// Removes every expired key, without a notice to the table. A server may do so much later, so
     /// the table must not depend on it.
     pub fn expire(&mut self, now: Now) {
         let expired = |until: UnixMillis| until < now.unix();

@@ -50,7 +50,7 @@ pub struct Further<'a, A> {
 }
 
 /// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None`
-/// if there is neither.
+/// if the options contain neither.
 pub fn further<'a, A: AsRef<[u8]> + Copy>(
     key: A,
     options: &'a [A],
@@ -94,7 +94,7 @@ pub fn further<'a, A: AsRef<[u8]> + Copy>(
     if names.len() < count || count > SET_KEYS_MAX {
         return Err(Refusal::Set);
     }
-    // Without `WITH` and `UNDER`, all options are options of a command for one lock.
+    // If `WITH` and `UNDER` are only arguments of other options, the command is for one lock.
     Ok((with.is_some() || under.is_some()).then_some((further, others)))
 }
 

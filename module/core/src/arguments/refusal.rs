@@ -15,7 +15,7 @@ pub const KEY_BYTES_MAX: usize = 4_096;
 /// Largest number of keys in a set.
 pub const SET_KEYS_MAX: usize = 64;
 
-/// Error if a request to share a lock has a `VALUE`.
+/// Error for a `VALUE` from an owner that shares the lock or asks to share it.
 pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 
 /// Reason for which arguments are refused.
@@ -38,7 +38,7 @@ pub enum Refusal {
     Value,
     /// A `VALUE` in a request to share a lock.
     SharedValue,
-    /// The name of a key that is too long.
+    /// A key whose name is too long.
     Key,
     /// A set with too many keys, or with a key twice.
     Set,

@@ -1,4 +1,4 @@
-//! The model of bound locks, with lists and loops.
+//! A simple model of bound locks.
 
 pub const KEYS: usize = 2;
 pub const OWNERS: [&str; 3] = ["ann", "bob", "cat"];
@@ -30,7 +30,7 @@ pub struct Session {
     /// Time at which the timeout of its blocked reader passes, or at which the session ends.
     pub due: u64,
     pub reads: bool,
-    /// Time at which the latest call was sent.
+    /// Time at which the latest `SESSION.NEXT` call was sent.
     pub sent: u64,
     /// Time until which the client relies on its bound locks.
     pub believes: u64,

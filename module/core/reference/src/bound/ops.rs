@@ -34,7 +34,7 @@ pub enum Op {
     Delete {
         key: usize,
     },
-    /// Writes the key with another client's command, as a different grant to that owner.
+    /// Writes the key with another client's command, as a different grant to the owner.
     Forge {
         key: usize,
         owner: usize,
@@ -44,8 +44,8 @@ pub enum Op {
         session: usize,
         timeout: Option<u64>,
     },
-    /// Ends a session: with `forget` by the server during a drain, which leaves bound locks to
-    /// their leases; otherwise by the client.
+    /// Ends a session. With `forget` the server ends it during a drain, and its bound locks stay
+    /// until their leases end. Otherwise the client ends it.
     Close {
         session: usize,
         forget: bool,

@@ -105,7 +105,7 @@ impl crate::World for World {
             Op::Overwrite(ttl) => self.befall(Key::Other { until: ttl.map(|ms| self.now + ms) }),
             Op::Pass(ms) => {
                 self.now += ms;
-                // The server reports no expiry.
+                // The table gets no notice of an expiry here.
                 if self.key.until().is_some_and(|until| until < self.now) {
                     self.key = Key::Open;
                 }

@@ -68,7 +68,7 @@ impl Naive {
     }
 
     /// Takes a grant back and passes the lock on. Does nothing if the grant's reply was written or the
-    /// owner has used the grant since. Also does nothing if the lock no longer has the grant's token.
+    /// owner has used the grant since, or if the owner no longer holds the lock with the grant's token.
     pub fn take_back(&mut self, grant: usize) -> Vec<Told> {
         let Grant { key, owner, token, settled, .. } = self.grants[grant];
         self.delivered(grant);

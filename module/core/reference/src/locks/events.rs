@@ -208,8 +208,7 @@ impl World {
             }
         }
         self.model.meddle(key, meddling);
-        // If another client writes a smaller token while the floor is at another node, no server
-        // knows a larger token.
+        // After another client has written a smaller token, new tokens need only be larger than that.
         if let Some(token) = self.model.token(key) {
             self.last_tokens[key] = self.last_tokens[key].min(token);
         }

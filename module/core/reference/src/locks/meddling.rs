@@ -19,7 +19,7 @@ pub enum Meddling {
     Script(Owner, u64, u64),
     /// `HDEL` of the owner's field.
     DropHolder,
-    /// Replaces the holder's field by one of another owner. The token stays.
+    /// Replaces the holder's field by one hold of this owner. The token stays.
     SwapHolder(Owner),
     /// Writes a valid token, this far ahead of the clock in microseconds.
     TokenAhead(u64),
@@ -31,7 +31,7 @@ pub enum Meddling {
     CountSpoilt(&'static str),
 }
 
-/// Returns any change of a key.
+/// Decodes a change of a key.
 pub fn meddling(bytes: &mut Bytes<'_>) -> Meddling {
     const TOKENS: [&str; 5] = ["", "x", "-7", "9007199254740993", "18446744073709551615"];
     const COUNTS: [&str; 5] = ["0", "-1", "x", "01", "9223372036854775808"];

@@ -1,5 +1,5 @@
-//! Locks: any operations on a few of them, in any order. The sort of a world decides whether it
-//! takes regular looks.
+//! Operations on a few locks, in any order. The sort of a world decides whether it takes regular
+//! looks.
 
 mod beside;
 mod drive;

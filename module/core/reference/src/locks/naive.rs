@@ -50,12 +50,12 @@ pub enum What {
         shared: u64,
         token: Option<u64>,
     },
-    /// Shared by the unexpired owners in [`Lock::shares`]. Contains the token.
+    /// Shared by the owners in [`Lock::shares`] whose leases have not ended. Contains the token.
     Shared(Option<u64>),
     Other,
 }
 
-/// The turns of one lock.
+/// The latest turn of Redisson at one lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     pub released: u64,
@@ -90,13 +90,13 @@ pub struct Lock {
     /// Expiry of the key on the wall clock.
     pub until: Option<u64>,
     pub queue: Vec<Wait>,
-    /// `true` if the lock became free because its lease ended.
+    /// `true` if the lock is free because its key expired.
     pub lapsed: bool,
     /// `true` if a grant to a waiter is put off: see [`Naive::put_off`].
     pub put_off: bool,
     /// End of the moment in which the lock is left free for Redisson.
     pub moment: Option<u64>,
-    /// State of the turns of Redisson; `None` until the first turn or announcement.
+    /// `None` until the first turn or announcement.
     pub turn: Option<Turn>,
 }
 
@@ -260,7 +260,7 @@ impl Naive {
         }
     }
 
-    /// Returns whether a lock that can be granted has a waiter.
+    /// Returns whether the first waiter must be granted the lock now.
     pub fn owes(&self, key: Key) -> bool {
         let stored = self.can_be_had(key);
         stored.is_some_and(|stored| !self.must_guess(stored))
@@ -269,8 +269,7 @@ impl Naive {
     }
 
     /// Updates for each lock whether a grant is put off: a waiter could have the lock, but may not
-    /// be granted it yet. The grant follows with a regular look, or when the quarantine or the
-    /// moment for Redisson ends.
+    /// be granted it yet. The grant follows with a later look.
     pub fn put_off(&mut self) {
         for key in 0..self.locks.len() {
             let owes = self.owes(key);
@@ -292,8 +291,8 @@ impl Naive {
         token
     }
 
-    /// Takes the lock from its holder. The first waiter is granted the lock at once if it may be, or
-    /// the lock becomes free.
+    /// Takes the lock from its holder. Grants it to the waiters at the head at once if that is allowed.
+    /// Otherwise the lock becomes free.
     pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
         let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {

@@ -2,7 +2,7 @@
 
 use crate::Bytes;
 
-/// Few names, so that operations often meet on the same key and owner.
+/// Few keys, so that operations often use the same one.
 pub const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
 /// Some names are prefixes of others.
 pub const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
@@ -16,7 +16,6 @@ pub type Key = usize;
 pub type ResultKey = usize;
 pub type Owner = &'static str;
 
-/// Returns the owner with this name.
 pub fn owner_named(name: &[u8]) -> Option<Owner> {
     OWNERS.into_iter().find(|owner| owner.as_bytes() == name)
 }

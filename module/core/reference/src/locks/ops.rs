@@ -16,14 +16,14 @@ pub enum Op {
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     Acquire(Request),
-    /// Acquires a set: this lock, and each of the two others in its own role. With `true`, only if
-    /// the owner holds all of them already.
+    /// Acquires a set: this lock, and each of the two others in its role. With `true`, only if the
+    /// owner holds all of them already.
     AcquireSet(Request, [Role; 2], bool),
     /// Waits, with a timeout or without.
     Wait(Request, Option<u64>),
     /// Releases exclusive or, with `true`, shared holds. Perhaps stores a result.
     Release(Owner, bool, Release, Option<ResultKey>),
-    /// Renews with this lease. Perhaps raises the token, relative to the clock in microseconds.
+    /// Renews with this lease. Perhaps raises the token to the time plus this number of microseconds.
     Renew(Owner, u64, Option<i64>),
     Cancel(Owner),
     Force,
@@ -68,7 +68,7 @@ pub enum Event {
     Timer,
     /// Takes looks, but ends no wait.
     Looks,
-    /// Serves the head before a command, if it must be served.
+    /// Serves the first waiter, if it must be served, as before a command.
     Serve(Key),
     Limits(usize, usize),
     Drain(bool),
@@ -77,7 +77,7 @@ pub enum Event {
     /// Sets the largest token that another server may have issued, relative to the clock, or makes
     /// it unknown.
     Floor(Option<u64>),
-    /// Begins a quarantine, if quarantines have a length.
+    /// Begins a quarantine, unless the length of quarantines is zero.
     Begin,
     /// Sets the length of quarantines.
     Quarantine(u64),
@@ -106,7 +106,7 @@ fn result(bytes: &mut Bytes<'_>) -> Option<ResultKey> {
     bytes.pick(&[None, None, None, Some(0), Some(1)])
 }
 
-/// Returns any operation. One key is chosen more often than the others, so that it has many waiters.
+/// Decodes an operation. One key is chosen more often than the others, so that it has many waiters.
 pub fn op(bytes: &mut Bytes<'_>) -> Op {
     let key = bytes.pick(&[0, 0, 0, 0, 1, 2]);
     if bytes.below(9) < 5 { Op::Ask(key, ask(bytes)) } else { Op::Event(event(bytes, key)) }
@@ -125,7 +125,7 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
             Ask::Release(owner, shared, bytes.pick(&how_many), result(bytes))
         }
         48..=50 => {
-            // A raise by the last of these numbers is refused, unless the clock was set back.
+            // The last of these is usually too far ahead of the clock.
             let ahead = [-5_000, 5_000, 90_000_000, DAY, DAY + 1].map(Some);
             let ahead = bytes.pick(&[None, None, ahead[0], ahead[1], ahead[2], ahead[3], ahead[4]]);
             Ask::Renew(bytes.pick(&OWNERS), lease(bytes), ahead)

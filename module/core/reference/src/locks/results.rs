@@ -1,4 +1,5 @@
-//! Results: waits with `UNLESS`, releases with `STORE`, and results that other clients store and delete.
+//! Results: requests with `UNLESS`, releases with `STORE`, and results that other clients store and
+//! delete.
 
 use kvlock_core::Keys as _;
 use proptest::prelude::*;
@@ -35,13 +36,13 @@ impl World {
         Ok(there)
     }
 
-    /// Another client stores a result, or deletes it. Waiters are informed when the lock becomes free.
+    /// Stores or deletes a result, as another client. Waiters are informed when the lock becomes free.
     pub fn change_result(&mut self, key: Key, result: ResultKey, there: bool) {
         self.space.set_result(KEYS[key].0, RESULTS[result], there);
         self.model.set_result(key, result, there);
     }
 
-    /// Checks one group of waiters whose lock became free. Returns false if there was none.
+    /// Checks one group of waiters whose lock became free. Returns `false` if there was no group.
     pub fn look_at_group(&mut self) -> Result<bool, TestCaseError> {
         let Some(group) = self.table.next_group() else { return Ok(false) };
         let exists = self.space.results(group.key.db).exists(&group.ready_key);
@@ -136,8 +137,8 @@ impl Naive {
         self.locks.iter().flat_map(|lock| &lock.queue).any(|wait| wait.looks_for_result)
     }
 
-    /// Hands a free lock to the first waiter whose result does not exist. Returns `None` if no
-    /// waiter is left.
+    /// Grants a free lock to the first waiter whose result does not exist, or to several that share
+    /// it. Returns `None` if no waiter is left.
     pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Told>> {
         self.begin_round(key);
         if !self.tell_ready_in_front(key) {

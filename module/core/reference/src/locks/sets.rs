@@ -120,7 +120,7 @@ impl Naive {
         Request { holds, ..part }
     }
 
-    /// Number of holds that the owner has in the mode of the request. `None` if it holds nothing.
+    /// Number of holds that the owner has in the mode of the request; `None` or 0 if it has none.
     fn held(&self, key: Key, request: &Request) -> Option<u64> {
         match self.locks[key].what {
             What::Held { owner, holds, shared, .. } if owner == request.owner => {

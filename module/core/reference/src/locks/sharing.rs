@@ -55,7 +55,7 @@ impl Naive {
         until
     }
 
-    /// Grants the lock to waiters at the head of the queue that want to share it, up to a batch.
+    /// Grants the lock to waiters at the head of the queue that want to share it, at most [`RUN_MAX`].
     pub fn let_in(&mut self, key: Key, token: u64) -> Vec<Told> {
         let mut told = Vec::new();
         let most = if self.in_quarantine() { 0 } else { RUN_MAX };

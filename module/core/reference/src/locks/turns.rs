@@ -1,4 +1,5 @@
-//! The model of Redisson's turns: each process that listens counts as one place in the queue.
+//! The model of Redisson's turns. In a turn the lock is left free for a moment, up to once for each
+//! process that listens.
 
 use kvlock_core::{Cause, MOMENT};
 
@@ -21,7 +22,7 @@ impl Naive {
         lock.moment.is_some_and(|until| until > self.now.mono.0)
     }
 
-    /// Releases a lock: to Redisson if a turn is due, otherwise to the first waiter, if there is one.
+    /// Releases a lock. Begins a turn if the lock has waiters and a turn is due. Then passes the lock on.
     pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let is_waited_for = !self.locks[key].queue.is_empty() && !self.must_guess(stored);
         if is_waited_for && self.is_turn_due(key) {
@@ -77,8 +78,8 @@ impl Naive {
         let lock = &self.locks[key];
         let is_free = match lock.what {
             What::Free(_) => true,
-            // All sharers may have expired. The table does not search for them if the next waiter wants
-            // to share the lock.
+            // If the next waiter wants to share the lock, the table does not check whether all sharers
+            // have expired.
             What::Shared(_) => {
                 let shares = lock.queue.first().is_some_and(|head| head.shared);
                 !shares && self.last_end(key).is_none()

@@ -37,7 +37,8 @@ pub struct World {
 const DATE_MS: i64 = 100_000_000;
 
 impl World {
-    /// Returns an empty table that looks at each lock at least this often, in milliseconds.
+    /// Returns an empty world. Its table looks at each lock with waiters at least every `look_every`
+    /// milliseconds.
     pub fn new(look_every: Option<u64>) -> Self {
         let limits = Limits { waiters: 100, waiters_per_key: 100, ..Limits::UNLIMITED };
         let (mut clock, mut table) = (Clock::new(), Table::new(limits));
@@ -67,7 +68,7 @@ impl World {
         self.with_asked(key, Asked { owner: owner.as_bytes(), living_at: None }, ask)
     }
 
-    /// Calls the table like `with`, after a search for living sharers.
+    /// Calls the table like [`Self::with`], after a check whether all sharers have expired.
     pub fn with_all<T>(
         &mut self,
         key: Key,
@@ -89,8 +90,8 @@ impl World {
         ask(&mut self.table, &at)
     }
 
-    /// Calls the table as the module does. An exclusive request needs to know which sharers are
-    /// alive, unless the lock has a queue.
+    /// Calls the table as the module does. An exclusive request needs to know whether all sharers
+    /// have expired, unless the lock has a queue.
     pub fn ask_as<T>(
         &mut self,
         key: Key,

@@ -44,7 +44,6 @@ pub enum Op {
     Quarantine(u64),
     /// Sets the largest number of waiters, for this semaphore and in total.
     Limits(usize, usize),
-    /// Runs the timer.
     Timer,
 }
 

@@ -122,7 +122,7 @@ impl crate::World for World {
             }
             Op::Pass(ms) => {
                 self.now += ms;
-                // The server reports no expiry.
+                // The table gets no notice of an expiry here.
                 let gone = matches!(self.key, Key::Other { until: Some(end) } if end < self.now);
                 self.key =
                     if gone { Key::Unset } else { std::mem::replace(&mut self.key, Key::Unset) };
@@ -208,8 +208,8 @@ impl World {
         SemaphoreAt { key: KEY, seen, now: self.now() }
     }
 
-    /// Reads the semaphore like [`Self::at`]. If the table needs more free permits, searches for
-    /// expired owners first.
+    /// Reads the semaphore like [`Self::at`]. If the table needs more free permits, removes expired
+    /// owners first.
     pub fn at_with(&mut self, owner: &str, permits: u64) -> SemaphoreAt<'static> {
         let at = self.at(owner);
         if !self.table.lacks_permits(&at, permits) {

@@ -1,6 +1,6 @@
 //! Sessions. Each place of a session in a queue has one outcome, kept until it is acknowledged. The
-//! waiters of a session that is away are passed over and keep their places. Grants that were never
-//! sent are taken back.
+//! waiters of a session that is away are passed over and keep their places. When a session ends,
+//! its grants that were never sent are taken back.
 
 mod drive;
 mod naive;

@@ -42,7 +42,7 @@ pub struct Session {
     pub away: bool,
     pub connection: Option<u64>,
     pub cursor: usize,
-    /// The blocked client, and whether it has something to read.
+    /// The blocked client, and whether it must be answered.
     pub reader: Option<(u64, bool)>,
     pub posted: Vec<Told>,
     /// Numbers of grants in `posted`, counted from 1, that their owners have not used.
@@ -62,7 +62,7 @@ pub struct Naive {
     pub sessions: [Option<Session>; SESSIONS],
     pub generations: u64,
     pub now: u64,
-    /// Replies that clients received.
+    /// Replies to blocked clients that the table must send too.
     pub told: Vec<(u64, What)>,
 }
 
@@ -93,8 +93,8 @@ impl Naive {
         session.is_none_or(|session| session.away)
     }
 
-    /// Grants each free lock to the first waiter that is not away. Of several locks, serves the one first
-    /// whose queue has had waiters for the longest time.
+    /// Grants each free lock to the first waiter that is not away. Begins with the lock whose queue has
+    /// had waiters for the longest time.
     pub fn serve(&mut self) {
         let mut keys: Vec<_> = (0..KEYS).collect();
         keys.sort_by_key(|key| self.waited_for_since[*key]);
@@ -137,8 +137,8 @@ impl Naive {
         false
     }
 
-    /// Acquires a lock if it is free. Returns whether it did. An owner that acquires the lock loses
-    /// its place in the queue.
+    /// Acquires a lock if that is possible at once. Returns whether the owner holds the lock. An owner
+    /// that is granted the lock loses its place in the queue.
     pub fn acquire(&mut self, key: usize, owner: usize) -> bool {
         if self.holders[key] == Some(owner) {
             self.used(key, owner);
@@ -173,8 +173,8 @@ impl Naive {
         }
     }
 
-    /// Ends sessions. Their waits leave, and grants that were not sent are taken back, the earliest
-    /// end first. Returns the number of grants taken back.
+    /// Ends sessions. Their waits leave the queues. Then takes back their unused grants that were not
+    /// sent, in the order in which the sessions ended. Returns the number of these grants.
     pub fn end(&mut self, numbers: &[usize]) -> u64 {
         let gone = numbers.iter().filter_map(|number| self.sessions[*number].take());
         let mut gone: Vec<_> = gone.collect();

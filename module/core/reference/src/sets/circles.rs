@@ -1,5 +1,5 @@
-//! The model of deadlocks. It follows every path from the wanted locks over the holders and the
-//! locks that these wait for.
+//! The model of deadlocks. It follows every path from a waiter to the owners that it waits for, and
+//! from these to the owners that they wait for.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ impl Naive {
             })
         };
         // A request to share waits for the last earlier exclusive request, and for everything that
-        // this request waits for.
+        // the exclusive request waits for.
         let alone = waits().filter(|(.., its)| !its).map(|(at, ..)| at).next_back();
         let alone = if shared { alone } else { Some(before) };
         if matches!(self.locks[key].held, Held::Shared(_)) && alone.is_none() {

@@ -35,7 +35,7 @@ impl World {
         world
     }
 
-    /// Lets the session wait for the lock that is always held.
+    /// Queues the owners of [`CROWD`] for the busy lock, through the session.
     fn crowd_in(&mut self) {
         for owner in CROWD {
             self.ask(owner, &busy(), LONG, None, true).expect("it can wait");

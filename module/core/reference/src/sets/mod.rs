@@ -1,7 +1,7 @@
 //! Waits for sets of locks and for single locks. After each step all due work is done. Then the
 //! table and the model must have the same holders, queues and replies.
 //!
-//! In every second world work is done late, as on a busy server: see `late.rs`.
+//! In a world of an odd sort, work is done late, as on a busy server: see `late.rs`.
 
 mod circles;
 mod late;

@@ -382,8 +382,8 @@ impl Naive {
         !gone.is_empty()
     }
 
-    /// Ends the waits and leases whose time has passed. Then grants what can be granted, earlier
-    /// waits first.
+    /// Ends the waits and leases whose time has passed. Then dismisses misfits and grants what can be
+    /// granted, earlier waits first.
     pub fn settle(&mut self) {
         let now = self.now;
         self.remove(|wait| wait.end.is_some_and(|end| end <= now));

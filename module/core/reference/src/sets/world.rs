@@ -404,7 +404,7 @@ impl World {
         Ok(())
     }
 
-    /// Does up to `most` pieces of work. Returns whether no work is left.
+    /// Does up to `most` pieces of work. Returns `true` if it found no more.
     pub(super) fn work_some(&mut self, most: usize) -> Result<bool, TestCaseError> {
         for _ in 0..most {
             let now = self.clock.now();
