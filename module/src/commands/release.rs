@@ -48,8 +48,7 @@ impl Operation for LockRelease {
             set::check_ready_key(&parts, store.map(|store| store.key))?;
             return set::release(server, ctx, &parts, (*owner, name), (want, amount), store);
         }
-        let need = if store.is_some() { Need::Own } else { Need::Holds };
-        let outcome = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
+        let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Holds, |table, at| {
             if let Some(store) = store.filter(|_| at.left_after(name, want, amount).is_some()) {
                 write_result(ctx, table, at, &store);
             }

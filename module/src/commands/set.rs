@@ -154,9 +154,8 @@ pub(super) fn release(
     (want, amount): (Want, Release),
     store: Option<Store<Arg<'_>>>,
 ) -> Answer {
-    let need = if store.is_some() { Need::Own } else { Need::Holds };
-    let outcome = server.on_set(ctx, parts, owner, need, |table, members| {
-        // A set of which a lock is lost is lost as a whole: another client may do the work already.
+    let outcome = server.on_set(ctx, parts, owner, Need::Holds, |table, members| {
+        // If any lock of the set is lost, another client may already do the work.
         let stores = members.iter().all(|member| member.is_held_by(name, want));
         let stores = stores && !mismatches(members, name, want, amount);
         if let (Some(store), Some(first)) = (store.filter(|_| stores), members.first()) {

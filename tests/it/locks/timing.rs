@@ -89,14 +89,17 @@ fn wait_and_hold_times_are_counted(kind: Kind) {
     }
     // Without waiters one release in eight is measured, and counts for eight.
     let mut before = 1;
-    for says in ["", " VALUE x"] {
+    for [says, stores] in [["", ""], [" VALUE x", ""], ["", " STORE result x"]] {
         for _ in 0..400 {
-            release(&mut waiter, "k", "bob");
+            waiter.run(&format!("LOCK.RELEASE k bob{stores}"));
             token(&waiter.run(&format!("LOCK.ACQUIRE k bob {LONG}{says}")));
         }
         let count = counted(&field(&mut control, holds), "count");
         let more = count - before;
-        assert!((200..800).contains(&more) && more.is_multiple_of(8), "{more} of 400, with{says}");
+        assert!(
+            (200..800).contains(&more) && more.is_multiple_of(8),
+            "{more} of 400, with{says}{stores}"
+        );
         before = count;
     }
     assert_eq!(counted(&field(&mut control, waits), "count"), 1);
