@@ -34,11 +34,11 @@ impl Stranger<'_> {
 
     fn kill_one(&mut self) -> Result<(), ReceiveError> {
         let list = self.ask(cmd!["CLIENT", "LIST", "TYPE", "normal"])?.text();
-        let me = self.ask(cmd!["CLIENT", "ID"])?.to_string();
+        let me = self.ask(cmd!["CLIENT", "ID"])?.integer().to_string();
         let ids: Vec<&str> = list
             .lines()
             .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
-            .filter(|id| !me.contains(*id))
+            .filter(|id| *id != me)
             .collect();
         if ids.is_empty() {
             return Ok(());

@@ -126,7 +126,8 @@ impl Transcript {
         let mut depth = 1;
         lines.iter().position(|number| {
             let line = &self.lines[*number];
-            depth += i32::from(line.starts_with("!> for ")) - i32::from(line == "!> end");
+            let begins = line.starts_with("!> for ") || line.starts_with("!> story ");
+            depth += i32::from(begins) - i32::from(line == "!> end");
             depth == 0
         })
     }

@@ -121,8 +121,7 @@ impl Sim {
 
     /// Draws whether a client dies just before a reply reaches it. If so, kills it.
     pub(crate) fn dies_unnoticed(&self, client: ClientId) -> bool {
-        let may_die = self.plan.wait_session_ms < SECOND / MS && self.plan.scene != Scene::Quorum;
-        let dies = may_die && !self.calm.get() && self.percent(8);
+        let dies = self.plan.dies_unnoticed && !self.calm.get() && self.percent(8);
         if dies {
             self.at(self.now(), Who::Nobody, move |sim| sim.lose(client));
         }

@@ -138,9 +138,8 @@ pub(crate) struct Plan {
     pub(crate) reply_timeout: Duration,
     /// Range of the ttl of sessions.
     pub(crate) session_ms: (u64, u64),
-    /// Longest ttl of a session for waits. If it is short, clients also die just before a reply
-    /// reaches them, and the server revokes the grants in it.
-    pub(crate) wait_session_ms: u64,
+    /// Whether clients also die just before a reply reaches them. The server then revokes the grants in it.
+    pub(crate) dies_unnoticed: bool,
     /// Number of Redisson processes that listen for each lock, and hang.
     pub(crate) listeners: i32,
     /// Whether a server may lose all its data.
@@ -252,7 +251,7 @@ impl Plan {
             confirm: quarantined,
             reply_timeout: if stalls { Duration::from_secs(5) } else { Duration::from_millis(400) },
             session_ms: if quarantined || stalls { (5_000, 7_000) } else { (400, 3_000) },
-            wait_session_ms: if quarantined || stalls || random.bool() { u64::MAX } else { 200 },
+            dies_unnoticed: !(quarantined || stalls || random.bool() || scene == Scene::Quorum),
             listeners: if seed / 5 % 4 == 3 { 2 } else { 0 },
             forgets,
             promises_belief: match scene {

@@ -116,9 +116,10 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
 impl Crowd<'_> {
     /// A holder acquires all locks, the crowd queues for them, and all waits end as `end` says.
     fn gather_and_end(&mut self, holder: &str, end: End) -> Result<(), ReceiveError> {
-        let opened = self.client.connection().ask(cmd!["SESSION.OPEN", TTL_MS])?;
-        let Value::Array(opened) = opened else { return Ok(()) };
-        self.session = opened[0].text();
+        match self.client.connection().ask(cmd!["SESSION.OPEN", TTL_MS])? {
+            Value::Array(opened) => self.session = opened[0].text(),
+            refused => return Err(ReceiveError::Malformed(refused.to_string())),
+        }
         let takes = Request::Acquire { lease: Duration::from_millis(LEASE_MS), timeout: None };
         self.holder_calls(holder, &takes)?;
         self.wait(if end == End::TimedOut { TIMEOUT_MS } else { 0 })?;

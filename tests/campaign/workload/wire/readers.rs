@@ -64,7 +64,7 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
             continue;
         };
         let name = reply[0].text();
-        mailbox.opened(&name);
+        mailbox.opened(&name, connection.id);
         let mut reader = Reader {
             scene,
             mailbox,
@@ -76,12 +76,12 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
             acknowledged: 0,
             may_be_away: false,
             there: opened,
-            is_asking: false,
+            asking: 0,
             may_have_told: false,
             left: None,
         };
         reader.read_to_the_end();
-        let may_have_told = reader.may_have_told || reader.is_asking;
+        let may_have_told = reader.may_have_told || reader.asking > 0;
         mailbox.gone(reader.there, may_have_told, scene.recorder);
     }
 }
@@ -119,8 +119,8 @@ struct Reader<'a> {
     there: Duration,
     /// Whether the session may have been away since `there`.
     may_be_away: bool,
-    /// Whether a call is in flight.
-    is_asking: bool,
+    /// Number of calls in flight.
+    asking: u32,
     /// Whether a reply was lost whose content is not known yet.
     may_have_told: bool,
     /// Time at which the server had noticed the disconnect of the session's reader; `None` if it is
@@ -209,8 +209,8 @@ impl Reader<'_> {
             command.extend(cmd!["COUNT", 1 + self.random.below(3)]);
         }
         let sent = self.now();
-        self.is_asking = true;
         self.open()?.it.send(command);
+        self.asking += 1;
         Ok(sent)
     }
 
@@ -233,7 +233,7 @@ impl Reader<'_> {
         next: Option<u64>,
         reply: &Value,
     ) -> Result<u64, Stop> {
-        self.is_asking = false;
+        self.asking -= 1;
         if let Value::Error { code, .. } = reply {
             match code.as_str() {
                 "NOSESSION" => return Err(Stop::Gone),
@@ -328,14 +328,16 @@ impl Reader<'_> {
         let again = self.send(ack, 0)?;
         // The reply to the first connection arrives at once: `UNBLOCKED`, or earlier outcomes.
         match first.it.receive(ANSWER) {
-            Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => {}
+            Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => self.asking -= 1,
             Ok(reply) => {
                 self.hear(ack, sent, first.next, &reply)?;
                 self.may_be_away = true;
             }
-            Err(_) => (self.may_have_told, self.may_be_away) = (true, true),
+            Err(_) => {
+                self.asking -= 1;
+                (self.may_have_told, self.may_be_away) = (true, true);
+            }
         }
-        self.is_asking = true;
         self.receive(ack, again)?;
         if self.random.percent(50) {
             first.it.reset();
@@ -389,7 +391,7 @@ impl Reader<'_> {
 
     /// Connects again, to continue to read the session.
     fn come_back(&mut self) {
-        self.may_have_told |= std::mem::take(&mut self.is_asking);
+        self.may_have_told |= std::mem::take(&mut self.asking) > 0;
         self.connection = connect(self.scene);
         self.may_be_away = true;
         self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
@@ -414,8 +416,8 @@ impl Reader<'_> {
         let ack = self.acknowledge();
         let next = cmd!["SESSION.NEXT", self.name, ack, 0];
         let close = cmd!["SESSION.CLOSE", self.name];
-        self.is_asking = true;
         self.open()?.it.send_all(&[next, close]);
+        self.asking += 1;
         self.receive(ack, begun)?;
         let reply = self.open()?.it.receive(ANSWER)?;
         if !matches!(reply, Value::Integer(0 | 1)) {

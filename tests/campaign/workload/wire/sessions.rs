@@ -63,9 +63,10 @@ impl Mailbox {
         self.0.lock().unwrap()
     }
 
-    /// Records a new session.
-    pub(super) fn opened(&self, name: &str) {
-        *self.now() = Session { name: Some(name.to_owned()), ..Session::default() };
+    /// Records a new session, and the connection that reads it.
+    pub(super) fn opened(&self, name: &str, reader: i64) {
+        let (name, reader) = (Some(name.to_owned()), Some(reader));
+        *self.now() = Session { name, reader, ..Session::default() };
     }
 
     /// Sets the connection that reads the session.

@@ -6,9 +6,6 @@ use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
-/// Sessions with this time to live are shortened to `wait_session_ms`.
-const WAITS_MS: u64 = 10_000;
-
 impl Sim {
     /// Forwards a request of a client to the network.
     pub(super) fn pass_on(&self, conn: ConnId, mut request: Request) {
@@ -19,9 +16,6 @@ impl Sim {
             request.leave_out("TOKEN");
         }
         match request.name() {
-            b"SESSION.OPEN" if request.words().len() > 1 && request.number(1) == WAITS_MS => {
-                request.set_number(1, WAITS_MS.min(self.plan.wait_session_ms));
-            }
             b"SESSION.OPEN" if !self.has(Safeguard::WholeTtl) && request.words().len() > 1 => {
                 request.set_number(1, request.number(1) / 2);
             }
