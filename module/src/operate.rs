@@ -62,9 +62,9 @@ pub(crate) enum Need {
     /// The owner's hold count. The rest of the state is read only if there are waiters, observers or grants
     /// in flight, or if this release records its hold time.
     Holds,
-    /// The owner's own holds.
+    /// The whole state, but not whether any sharer is alive.
     Own,
-    /// The owner's own holds, and whether any sharer is alive if the result depends on that.
+    /// The whole state, and whether any sharer is alive if the result depends on that.
     Living,
 }
 
@@ -125,7 +125,7 @@ impl Server {
     }
 
     /// Carries out one operation of a command on a lock: reads the lock as seen by `asked`, lets `operate`
-    /// decide, and writes the change. If the lock is already due to a waiter, grants it to the waiter before
+    /// decide, and writes the change. If the first waiter can already be granted the lock, grants it before
     /// `operate` decides.
     pub(crate) fn on_lock<R>(
         &mut self,

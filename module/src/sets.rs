@@ -60,7 +60,7 @@ const AT_ONCE: usize = 8;
 
 impl Server {
     /// Carries out one operation of a command on several locks: reads all locks, lets `operate` decide, and
-    /// writes the changes. If a lock is already due to a waiter, grants it to the waiter before `operate`
+    /// writes the changes. If the first waiter of a lock can already be granted it, grants it before `operate`
     /// decides.
     ///
     /// With [`Need::Living`], a lock is read as free if it has no waiters and a search finds only expired
@@ -228,7 +228,7 @@ impl Server {
         parts.iter().map(open).collect()
     }
 
-    /// Reads each lock of a set. If the lock is due to a waiter, serves its waiters.
+    /// Reads each lock of a set. If its first waiter can be granted the lock, serves its waiters.
     fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>, now: Now) {
         for part in parts {
             let case = self.look_up(ctx, part.name, owner, now);

@@ -16,8 +16,8 @@ use crate::{Options, promotion, round};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Promises that hold under all faults of a suite. Each level includes the previous ones, except as its text
-/// says.
+/// Promises that hold under all faults of a suite. Each level includes the previous ones, unless its
+/// description says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Promises {
     /// Each call is answered, clients acquire locks again after each fault, and no server crashes.

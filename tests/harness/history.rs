@@ -160,7 +160,7 @@ impl Outcome {
     pub fn of(request: &Request, reply: &Value) -> Self {
         let number = |reply: &Value| reply.integer().cast_unsigned();
         match (request, reply) {
-            // The number in `HOLDS` does not fit what the owner has: it has lost the lock.
+            // `HOLDS` does not fit the owner's number of holds or permits, for example after a loss.
             (_, Value::Error { code, .. }) if code == "MISMATCH" => Self::Refused,
             (_, Value::Error { .. }) => Self::Failed,
             (_, Value::Nil) => Self::Refused,

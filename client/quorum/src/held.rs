@@ -135,12 +135,12 @@ impl Held {
         left.get(self.majority - 1).copied().unwrap_or_default()
     }
 
-    /// Returns the number of servers that grant the lock.
+    /// Returns the number of servers on which the lock is held.
     pub(crate) fn count(&self) -> usize {
         lock(&self.parts).alive().count()
     }
 
-    /// Returns the servers that do not grant the lock.
+    /// Returns the servers on which the lock is not held.
     pub(crate) fn missing(&self) -> Vec<usize> {
         let parts = lock(&self.parts);
         let missing = parts.guards.iter().enumerate().filter(|(_, guard)| {

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 /// A named count-down latch: clients count it down, and others wait until it is zero.
 ///
-/// Created by [`Client::latch`](crate::Client::latch). Cheap to make and to clone; making one sends nothing.
-/// At zero the latch is open, as if it had never been set: waits return at once.
+/// Created by [`Client::latch`](crate::Client::latch). A `Latch` is cheap to create and to clone, and
+/// creating one sends nothing. At zero the latch is open, as if it had never been set: waits return at once.
 ///
 /// # Examples
 ///

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// A named semaphore: a number of permits, which clients acquire for a lease.
 ///
-/// Created by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends
-/// nothing. Set the number of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once). Before
+/// Created by [`Client::semaphore`](crate::Client::semaphore). A `Semaphore` is cheap to create
+/// and to clone, and creating one sends nothing. Set the number of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once). Before
 /// that the server answers with the error [code](Error::code) `UNSET`.
 ///
 /// Permits are held for a lease, which the watchdog renews. So the permits of a dead process become free.

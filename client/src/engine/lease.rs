@@ -264,7 +264,8 @@ impl Lease {
         self.state().late.clone().handed_over()
     }
 
-    /// Waits until no renewal is in flight, nor about to be sent by the watchdog, or until the lease is lost.
+    /// Waits until no renewal is in flight and the watchdog is not about to send one. Returns at once if the
+    /// lease is lost or released.
     pub(crate) async fn quiet(&self) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());

@@ -100,7 +100,7 @@ pub enum Dismissal {
 /// A grant that was never sent to its client and must be taken back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnsentGrant {
-    /// The lock or semaphore that was granted.
+    /// The lock, or the semaphore whose permits were granted.
     pub key: LockKey,
     /// The owner that the grant is for.
     pub owner: Rc<[u8]>,

@@ -1,6 +1,6 @@
 //! The tasks, and how each reaches its locks: through one client of a server, of Sentinels or of a cluster,
-//! through a quorum of servers, or through raw connections to one or two servers. Tasks that do more than
-//! acquire and hold a lock have a file for each kind.
+//! through a quorum of servers, or through raw connections to one or two servers. Each kind of
+//! task that does more than acquire and hold a lock has its own module.
 
 mod bound;
 mod contested;

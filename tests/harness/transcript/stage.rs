@@ -299,7 +299,7 @@ impl<'a> Stage<'a> {
         Ok(reply)
     }
 
-    /// Checks that the key of a granted lock shows the same grant.
+    /// Checks that the key of a granted lock contains the grant of the reply.
     fn check_granted_key(&mut self, name: &str, reply: &Value) -> Result<(), String> {
         let client = self.client(name);
         let Some([key, owner]) = client.waits.take() else { return Ok(()) };

@@ -94,6 +94,10 @@ fn a_lease_is_renewed_after_a_third_or_slightly_earlier() {
     let WatchdogAction::Later(when) = stage.lease.action(at(10_000)) else { panic!("not yet") };
     assert!(when <= at(20_000) && when > at(19_600), "{when:?}");
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
+    let stage = granted(watched(31_000));
+    // 62 times a 96th of the lease, in nanoseconds.
+    let when = WatchdogAction::Later(Moment(62 * 322_916_666));
+    assert_eq!(stage.lease.action(at(10_000)), when);
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(super) fn some_session(random: &mut Random) -> Option<Vec<u8>> {
     sessions.get(at).cloned()
 }
 
-/// A word that does not fit most arguments.
+/// A random word of any kind. Most do not fit the argument.
 pub(super) fn anything(random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0 => Vec::new(),
