@@ -9,6 +9,15 @@ use std::str::FromStr;
 /// Host and port of a server.
 pub(crate) type At = (String, u16);
 
+/// Returns an address of the same kind, with or without TLS, for another host and port.
+pub(crate) fn moved(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
+    if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = kind.clone() {
+        ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    }
+}
+
 /// Address of one server, of a primary that Sentinels monitor, or of a cluster.
 ///
 /// [`Client::connect`](crate::Client::connect) also accepts it as a string:
@@ -120,12 +129,17 @@ impl Address {
     /// ```
     pub fn cluster(nodes: impl IntoIterator<Item = ConnectionInfo>) -> Result<Self, Error> {
         let nodes: Vec<_> = nodes.into_iter().collect();
-        if nodes.is_empty() {
+        let Some(first) = nodes.first() else {
             return Err(invalid("no node of the cluster is named"));
-        }
-        if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
-            return Err(invalid("a node of a cluster has no Unix socket"));
-        }
+        };
+        let with_settings_of_first = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                let at = moved(first.addr(), (host.clone(), *port));
+                Ok(first.clone().set_addr(at))
+            }
+            ConnectionAddr::Unix(_) | _ => Err(invalid("a node of a cluster has no Unix socket")),
+        };
+        let nodes = nodes.iter().map(with_settings_of_first).collect::<Result<_, _>>()?;
         Ok(Self(Place::Cluster(nodes)))
     }
 
@@ -322,6 +336,20 @@ impl From<Infallible> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_nodes_of_a_cluster_have_the_settings_of_the_first() {
+        let nodes = ["rediss://me:secret@a:1", "redis://b:2"];
+        let nodes = nodes.map(|node| node.into_connection_info().unwrap());
+        let Place::Cluster(nodes) = Address::cluster(nodes).unwrap().0 else { panic!("a cluster") };
+        let names = nodes.iter().map(|node| node.addr().to_string());
+        assert_eq!(names.collect::<Vec<_>>(), ["a:1", "b:2"]);
+        for node in nodes {
+            assert!(matches!(node.addr(), ConnectionAddr::TcpTls { .. }), "{}", node.addr());
+            let login = node.redis_settings();
+            assert_eq!((login.username(), login.password()), (Some("me"), Some("secret")));
+        }
+    }
 
     fn sentinels(text: &str) -> (Vec<String>, String, ConnectionInfo) {
         match Address::parse(text).unwrap().0 {

@@ -12,13 +12,13 @@
 //! - **C2** A node that has lost all its slots is deposed: calls in flight there end.
 //! - **C3** One refresh runs at a time. Tasks that need one at the same moment share it.
 
-use crate::net::address::At;
+use crate::net::address::{At, moved};
 use crate::net::connector::Connector;
 use crate::net::link::runtime_is_gone;
 use crate::net::live::PrimaryEpoch;
 use crate::net::node::Node;
 use crate::net::pace::Pace;
-use crate::net::server::{Server, address};
+use crate::net::server::Server;
 use crate::net::slots::{SLOTS, View, read_redirect, read_view, slot_of};
 use crate::net::transport::Transport;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -283,7 +283,7 @@ impl Cluster {
         }
         let template = self.template()?;
         let replicas = replicas.into_iter().map(|at| {
-            let at = address(template.addr(), at);
+            let at = moved(template.addr(), at);
             template.clone().set_addr(at)
         });
         for info in replicas.chain(self.seeds.iter().cloned()) {
@@ -349,7 +349,7 @@ impl Cluster {
             return Ok(node.clone());
         }
         let template = self.template()?;
-        let info = template.clone().set_addr(address(template.addr(), at.clone()));
+        let info = template.clone().set_addr(moved(template.addr(), at.clone()));
         let server = Server::new(info, self.patience, &self.transport)?;
         let connector = Connector::Node(Box::new(server), Arc::new(PrimaryEpoch::default()));
         let node = Arc::new(Node::new(connector, self.own_renewals));

@@ -4,11 +4,11 @@
 //! would name the deposed server. So a decision older than the last known one is not followed. The named
 //! server must also report the role of a primary itself.
 
-use crate::net::address::At;
+use crate::net::address::{At, moved};
 use crate::net::connection::Connection;
 use crate::net::live::PrimaryEpoch;
 use crate::net::race::first_ok;
-use crate::net::server::{Server, address};
+use crate::net::server::Server;
 use crate::net::transport::Transport;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
@@ -135,7 +135,7 @@ impl Sentinels {
             }
         };
         self.keep_watching();
-        let info = self.server.clone().set_addr(address(self.server.addr(), at));
+        let info = self.server.clone().set_addr(moved(self.server.addr(), at));
         let connection = Server::new(info, self.patience, &self.transport)?.connect().await?;
         let is_primary = connection.beside(reports_primary(&connection));
         let is_primary = timeout(self.patience, is_primary);

@@ -82,15 +82,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Returns an address of the same kind, with or without TLS, for another host and port.
-pub(crate) fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
-    if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = kind.clone() {
-        ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    }
-}
-
 /// Sets `TCP_NODELAY`, and keepalive probes unless the caller has set some. Without probes, the loss of a
 /// server may be noticed only when something is sent.
 fn with_defaults(tcp: TcpSettings) -> TcpSettings {
