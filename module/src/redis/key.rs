@@ -52,8 +52,8 @@ const EVENTS: [(u8, i32, &CStr); 5] = [
     (DELETED, raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
     (LOST_FIELDS, raw::REDISMODULE_NOTIFY_HASH, c"hdel"),
     (GOT_FIELDS, raw::REDISMODULE_NOTIFY_HASH, c"hset"),
-    (GOT_AN_END, raw::REDISMODULE_NOTIFY_GENERIC, c"expire"),
     (IS_A_STRING, raw::REDISMODULE_NOTIFY_STRING, c"set"),
+    (GOT_AN_END, raw::REDISMODULE_NOTIFY_GENERIC, c"expire"),
 ];
 
 impl Ctx<'_> {
