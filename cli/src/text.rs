@@ -74,8 +74,8 @@ pub(crate) fn json_line(value: &Value) -> String {
     line
 }
 
-/// Returns whether [`text`] escapes the character even after another one. Must not be called for quotes and
-/// backslashes, which [`text`] does not escape.
+/// Returns whether [`text`] escapes the character even if it follows another character. Must not be called
+/// for quotes and backslashes, which [`text`] does not escape.
 fn is_hidden(letter: char) -> bool {
     // Tested after another character: as the first one, a combining mark would be escaped.
     let shown = ['a', letter].into_iter().collect::<String>();

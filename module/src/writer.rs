@@ -142,7 +142,7 @@ impl Server {
     }
 }
 
-/// Largest capacity, in bytes, that the buffer for channel names keeps.
+/// Capacity, in bytes, to which a larger buffer for channel names is shrunk before its next use.
 const KEPT: usize = 1_024;
 
 /// Writes the name of the channel on which Redisson waits for a lock. A key that contains `{` is used as it

@@ -114,8 +114,8 @@ impl Lock {
     }
 
     /// Acquires these locks too, in the same step and in the same mode: all of them or none. While the
-    /// client waits it holds none of them, so clients that name the same locks in different orders do not
-    /// block each other.
+    /// client waits it holds none of them, so clients that name the same locks in different orders cannot
+    /// deadlock.
     ///
     /// The guard renews and releases all of them together, and is lost if one of them is lost. If the locks
     /// are exclusive, its [token](crate::Guard::token) is the token of each of them.
@@ -200,7 +200,7 @@ impl Lock {
         self
     }
 
-    /// Acquires for this owner. If the owner holds the lock already, it re-enters.
+    /// Sets the owner that acquires the lock. If this owner already holds the lock, the acquire is a reentry.
     ///
     /// # Examples
     ///

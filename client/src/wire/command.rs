@@ -461,9 +461,13 @@ pub trait AsyncLockCommands {
 
     /// Lists up to `count` locks and semaphores of this database by their total waiting time, longest first.
     ///
-    /// The total counts from the last reset, or from when the module was loaded. `reset` resets the totals
-    /// of all databases after this reply. As with [`lock_list`](Self::lock_list), do not poll it, and in a
-    /// cluster ask each node separately.
+    /// The total is of waits that ended with a grant, since the last reset or since the module was loaded. The
+    /// server counts at most 128 locks and semaphores at a time, over all databases. `reset` resets the totals
+    /// of all databases after this reply. In a cluster, ask each node separately.
+    ///
+    /// # Cancel safety
+    ///
+    /// Without `reset`, it is cancel safe. With `reset`, a dropped call may have reset the totals.
     ///
     /// # Errors
     ///

@@ -90,8 +90,8 @@ pub enum Dismissal {
     TooMany,
     /// The semaphore no longer exists.
     Unset,
-    /// A request for a set or for permits no longer fits what its owner holds. Contains the reply that
-    /// the request would get now.
+    /// What the owner holds has changed, so that its request for permits or for a set of locks no
+    /// longer fits. Contains the reply that the request would get now.
     Misfit(AcquireReply),
     /// The server takes no writes; contains its error message.
     Server(Rc<[u8]>),
