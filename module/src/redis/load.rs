@@ -103,8 +103,8 @@ pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleC
         let rules = String::from_utf8_lossy(&rules);
         let user = rules.split(' ').nth(1).unwrap_or_default();
         log_line(&format!(
-            "not unloaded: the ACL rules of user {user:?} name a command of kvlock, of which servers crash; \
-             begin them anew with -@all and the category @lock"
+            "not unloaded: the ACL rules of user {user:?} name a command of kvlock, and servers crash if it is removed. \
+             Begin the rules with -@all, and name categories, such as @lock, or no command of kvlock"
         ));
         ERR
     })
