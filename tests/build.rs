@@ -1,5 +1,5 @@
-//! Makes a test for each transcript. If `KVLOCK_SERVER` is set, `on_each_server!` makes one test on that
-//! server, not three.
+//! Lists the transcripts: each becomes a test. If `KVLOCK_SERVER` is set, `on_each_server!` makes one test on
+//! that server, not three.
 
 use std::env::{var, var_os};
 use std::error::Error;

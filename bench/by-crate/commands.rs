@@ -32,8 +32,8 @@ impl Task {
     }
 }
 
-/// Without `TCP_NODELAY` the kernel sends small commands of many tasks in one packet, and delays each until
-/// the previous packet is acknowledged.
+/// Returns a client that connects with or without `TCP_NODELAY`. Without it, the kernel delays small commands
+/// until the server acknowledges the previous packet, and then sends them together.
 fn client(args: &Args, nodelay: bool) -> Client {
     let tcp = TcpSettings::default().set_nodelay(nodelay);
     let address = args.text("url").into_connection_info().unwrap().set_tcp_settings(tcp);

@@ -48,9 +48,8 @@ struct ByCrate {
     abandoned: Vec<Guard>,
 }
 
-// The load may have only one core, and the releasing and the waiting task share a process only in this
-// benchmark. A runtime with many threads would first handle the reply to the release and everything after it.
-// The grant would be handled later, even if it arrived before that reply.
+// On one core, a runtime with many threads could handle the reply to a release, and everything after it,
+// before a grant that arrived earlier. In this benchmark the releasing and the waiting task share a process.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();

@@ -5,7 +5,7 @@ use driver::Args;
 use kvlock::{Client, Guard};
 use tokio::task::JoinSet;
 
-/// Number of concurrent acquires. To acquire one lock after the other would take longer than a lease.
+/// Number of concurrent acquires.
 const AT_ONCE: usize = 100;
 
 /// Prints `ready` when it holds the locks. At the next line of input, prints how many of them were lost.

@@ -1,4 +1,4 @@
-//! The contenders.
+//! The contenders: programs and protocols that are compared.
 
 /// The server that a contender needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub(crate) enum Needs {
     ZooKeeper,
 }
 
-/// Origin of a load generator.
+/// A load generator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
     /// A program of this package.
@@ -30,22 +30,23 @@ pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) program: Program,
-    /// The protocol that the program uses.
+    /// The program's argument `proto`: a protocol or a method.
     pub(crate) proto: &'static str,
     pub(crate) needs: Needs,
-    /// The commands that are counted for each cycle: not those that scripts also call.
+    /// Commands that are counted for each cycle. Commands that the contender's scripts call are left out,
+    /// because the server counts these calls too.
     pub(crate) sends: &'static [&'static str],
-    /// Largest number of processes if each task has its own client. More processes would take longer to start
-    /// than to measure. The clients of one process share nothing but the process.
+    /// Largest number of processes if each task has its own client.
     pub(crate) processes: usize,
     /// Scenarios that grow the number of waiters stop at this number.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
-    /// Seconds of contention that are not counted.
+    /// Seconds at the start of a contended measurement that are not counted, beside the time until all tasks
+    /// wait.
     pub(crate) settle: f64,
-    /// Number of clients that start to wait in one second.
+    /// Number of tasks that start to wait in one second.
     pub(crate) in_line_per_s: f64,
-    /// Whether all its tasks share one client in every scenario, because many waits share a session.
+    /// Whether all tasks share one client, and so one session, in every scenario.
     pub(crate) is_one_client: bool,
 }
 

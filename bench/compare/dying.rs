@@ -1,4 +1,4 @@
-//! Locks of a process that is killed, and news of a leader for observers.
+//! Elections with candidates and observers, and locks of a process that is killed.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures};
@@ -10,7 +10,7 @@ use crate::server::{Backend, Setting};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Time for which the processor time of holding locks is measured.
+/// Time during which the cost of holding locks is measured.
 const KEPT: Duration = Duration::from_secs(2);
 /// Number of locks that the holder acquires at the same time. With 100,000 concurrent acquires, it would have
 /// no time to renew the first locks.
@@ -61,7 +61,7 @@ pub(crate) fn locks(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Starts a process whose tasks hold their locks.
+/// Starts a process whose tasks each acquire a lock, and hold it until the process is killed.
 fn keeper(
     contender: &'static Contender,
     url: &str,
@@ -87,7 +87,7 @@ fn kept(process: &Process) -> Result<[u64; 2], String> {
     Ok([first, last].map(|moment| moment.parse().unwrap_or(0)))
 }
 
-/// Adds each duration in milliseconds too: these scenarios take longer than others.
+/// Adds each duration in milliseconds too.
 fn in_ms(mut figures: Figures) -> Figures {
     for (name, us) in figures.clone() {
         if let Some(name) = name.strip_suffix("_us") {
@@ -128,8 +128,8 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     Ok((figures.map(|(name, value)| (name.to_owned(), value)).into(), version))
 }
 
-/// Sleeps long enough for the given number of waiters to be queued, and for a random time more. So the kill
-/// has no fixed distance from renewals.
+/// Sleeps long enough for the given number of waiters to be queued, and for a random time more, so that the
+/// kill is not at a fixed time after a renewal.
 fn in_line(tasks: usize) {
     let any = driver::now() % 700;
     sleep(Duration::from_millis(1_000 + tasks as u64 / 20 + any));

@@ -8,7 +8,8 @@ use crate::process::Process;
 use crate::scenario::{Cells, Effort, Measured};
 use crate::server::{Backend, Setting};
 
-/// Shared locks and semaphores. One of Redisson's two semaphores has leases, as ours has.
+/// Adds shared locks and semaphores. Redisson has two semaphores: one with leases, like kvlock's, and one
+/// without.
 pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     let shared = ["kvlock", "Lua + pub/sub"].as_slice();
     let permits = ["kvlock", "Lua + pub/sub", "Lua counter"].as_slice();
@@ -71,7 +72,7 @@ fn parse(line: &str) -> Option<Turn> {
     Some(Turn { probed: probed == 1, granted, stall, quiet, leaving, leaving_stall, writer })
 }
 
-/// Durations are from the turns without the probe, and delays of other clients from the turns with it.
+/// In some turns, a probe measures the delays of other clients. Durations are from the turns without it.
 fn figures(turns: &[Turn]) -> Figures {
     let mut figures = Figures::new();
     figures.insert("turns".to_owned(), turns.len() as f64);

@@ -11,8 +11,7 @@ pub(crate) type Figures = BTreeMap<String, f64>;
 /// An hour, in nanoseconds: nothing here takes longer.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Adds the median, the 99th percentile and the maximum of durations, which are in nanoseconds, as
-/// microseconds.
+/// Adds the median, the 99th percentile and the maximum of durations. Converts nanoseconds to microseconds.
 pub(crate) fn percentiles(figures: &mut Figures, name: &str, durations: impl Iterator<Item = u64>) {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3).unwrap();
     for duration in durations {
@@ -113,7 +112,7 @@ pub(crate) fn fairness(outcome: &Outcome) -> Figures {
     figures
 }
 
-/// The longest wait of the tasks from `first` on, including tasks that were still waiting at the end.
+/// The longest wait of `tasks` tasks from `first` on, including tasks that were still waiting at the end.
 pub(crate) fn longest_wait_ms(outcome: &Outcome, first: usize, tasks: usize) -> f64 {
     let mine = |cycle: &&Cycle| (first..first + tasks).contains(&cycle.task);
     let until = |c: &Cycle| if c.got == 0 { outcome.end } else { c.got.min(outcome.end) };

@@ -11,12 +11,12 @@ use harness::{Connection, Server, Value, cmd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The key of [`Plan::arguments`], for which all tasks wait, and the lease of its holder.
+/// The lock for which all tasks wait, as in [`Plan::arguments`], and the lease of its holder.
 const KEY: &str = "bench";
 const LEASE_MS: u64 = 3_600_000;
 
-/// Number of keys that make loading slow, and the size of their values. The server serves its clients after
-/// each key.
+/// Number of keys that make loading slow, and the size of their values. While it loads, the server handles
+/// requests after each key.
 const KEYS: u64 = 1_000;
 const VALUE_BYTES: usize = 2_000;
 
@@ -108,7 +108,7 @@ fn server(loading: Duration) -> Server {
         .config("maxclients", 15_000)
         .config("key-load-delay", delay)
         .config("loading-process-events-interval-bytes", 1_024)
-        // A compressed file would load too quickly.
+        // Compressed values are short, so the server would handle requests only after many keys.
         .config("rdbcompression", "no")
         .start();
     let mut connection = server.connect();
@@ -175,7 +175,7 @@ impl Seen {
         self.connects.last().map_or(0.0, |(_, total)| *total)
     }
 
-    /// The largest number of connections in any second.
+    /// The largest number of new connections in any second.
     fn most_in_a_second(&self) -> f64 {
         let mut most = 0.0_f64;
         for (at, total) in &self.connects {

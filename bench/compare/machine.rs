@@ -17,7 +17,7 @@ pub(crate) struct Used(BTreeMap<u32, f64>);
 
 impl Used {
     pub(crate) fn of(pids: &[u32]) -> Self {
-        // The clock of a process counts nanoseconds, and also threads that have ended.
+        // The clock of a process counts in nanoseconds, and includes threads that have ended.
         let clock = |pid: u32| {
             let id = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.try_into().ok()?)).ok()?;
             Some((pid, Duration::from(clock_gettime(id).ok()?).as_secs_f64() * 1e6))
@@ -42,8 +42,8 @@ pub(crate) fn busy() -> [f64; 2] {
     [all - idle, all]
 }
 
-/// Share of the machine that other processes used between two readings of [`busy`]. `ours` is our own use in
-/// microseconds.
+/// Share of the machine's processor time that other processes used between two readings of [`busy`]. `ours`
+/// is the time that the measured processes used, in microseconds.
 pub(crate) fn elsewhere(before: [f64; 2], after: [f64; 2], ours: f64) -> f64 {
     // The kernel counts in hundredths of a second.
     const TICK_US: f64 = 10_000.0;
@@ -57,7 +57,7 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Ok(child) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name, in brackets, may contain anything.
+        // The process name, in brackets, may contain spaces and brackets.
         let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
         if parent.and_then(|parent| parent.parse::<u32>().ok()) == Some(pid) {
             family.push(child);
@@ -89,8 +89,8 @@ pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
     if all == 1 { (vec![0], vec![0]) } else { (vec![all - 1], (0..all - 1).collect()) }
 }
 
-/// Limits this process to the cores of the load; processes that it starts inherit this. A runtime with more
-/// threads than cores would need additional wake-ups between threads.
+/// Limits this process to the cores of the load; processes that it starts inherit this. So a runtime can
+/// adapt its number of threads to these cores.
 pub(crate) fn pin_children() {
     pin(&[std::process::id()], &cores().1);
 }

@@ -132,7 +132,7 @@ impl Options {
 const USAGE: &str = "usage: scripts/bench [--quick] [--only 1,2,…] [--whom 'kvlock;BLPOP;…'] \
     [--cells '1 waiter;10 waiters'] [--rounds N] [--minutes M] [--publish] | --render";
 
-/// Names may contain commas, so their lists are separated by semicolons.
+/// Splits a list. Names may contain commas, so lists of names are separated by semicolons.
 fn list(words: Option<String>, between: char) -> Option<Vec<String>> {
     Some(words.expect("a list").split(between).map(str::to_owned).collect())
 }

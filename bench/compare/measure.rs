@@ -6,7 +6,7 @@ use crate::process::{Cycle, Process};
 use crate::server::{Backend, Setting, Snapshot};
 use std::time::Duration;
 
-/// Long enough for the last of the load generators to read its line of input.
+/// Time before the start, in which all load generators read their line of input.
 const NOTICE_NS: u64 = 50_000_000;
 
 /// Kind of object that the tasks acquire and release, or another kind of load.
@@ -17,15 +17,15 @@ pub(crate) enum Mode {
     Share,
     /// One permit of a semaphore.
     Permit,
-    /// Shares of all readers at once, and in between the lock of a writer.
+    /// A lock that all readers share at once, and then a writer holds, in turn.
     Crowd,
-    /// Two locks: one for blocked clients, and one for a session, in turn.
+    /// Hand-offs in turn: of one lock to a blocked client, of another to a session.
     Pairs,
     /// A lock of each task, which it holds until its process is killed.
     Keep,
     /// Changes between two leaders, seen by observers.
     Observe,
-    /// Requests of other clients during work for a crowd of waits.
+    /// Requests of other clients while the server works on many waits of one session.
     Noisy,
     /// One lock for which all tasks wait over a restart of the server.
     Fleet,
@@ -35,7 +35,7 @@ pub(crate) enum Mode {
     Set,
 }
 
-/// A measurement. All parts use the same locks.
+/// A planned measurement. All parts use the same locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     /// Whether locks are released; otherwise their leases end.
     pub(crate) releases: bool,
     pub(crate) setting: Setting,
-    /// Time of contention that is not counted, in seconds: compilers warm up and queues fill.
+    /// Time at the start that is not counted, in seconds: compilers warm up and queues fill.
     pub(crate) settle: f64,
     pub(crate) seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! Delays of other clients during work for many waits of one session, and on a quiet server.
+//! Delays of other clients while the server works on many waits of one session, and without such waits.
 //! `bench/raw/crowd/noisy.rs` acts as all of these clients.
 
 use crate::contender::named;
@@ -9,7 +9,7 @@ use crate::process::Process;
 use crate::scenario::{Cells, Effort, Measured};
 use crate::server::{Backend, Setting};
 
-/// Events of the waits: the name in tables, and the name for the load generator.
+/// Measured phases: the name in tables, and the name for the load generator.
 const PHASES: [(&str, &str); 6] = [
     ("made", "made"),
     ("opened by one latch", "opened"),
@@ -19,7 +19,7 @@ const PHASES: [(&str, &str); 6] = [
     ("left away, then closed", "left-away"),
 ];
 
-/// Requests of the other clients.
+/// Names of the times that the load generator reports for the other clients.
 const KINDS: [&str; 4] = ["ping", "set", "hand_off", "late"];
 
 pub(crate) fn add(cells: &mut Cells, effort: Effort) {
@@ -39,7 +39,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// Measures until the event of the waits is complete; without waits, for the given time.
+/// Measures until the phase is complete; without waits, for the given time.
 fn measure(waits: usize, phase: &'static str, seconds: f64) -> Measured {
     let contender = named("kvlock, crowd");
     let backend = Backend::start(contender.needs, Setting::Memory);

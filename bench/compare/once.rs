@@ -1,5 +1,6 @@
-//! Many tasks that need one result, which another program produces while it holds the lock. Measures the time
-//! from the release of that lock until the last task has the result, and the cost.
+//! Many tasks that need one result, which another program produces while it holds a lock. Measures the cost,
+//! and the time until the last task has the result. The time starts before the result is stored and the lock
+//! is released.
 
 use crate::contender::{Needs, Program, named};
 use crate::figures::Figures;
@@ -15,15 +16,16 @@ use std::time::{Duration, Instant};
 const KEY: &str = "bench";
 const LOCK: &str = "{bench}:lock";
 const CHANNEL: &str = "redisson_lock__channel:{{bench}:lock}";
-/// Redisson's channel for the lock. Redisson adds no braces to a name that has some.
+/// Redisson's channel for the lock. Redisson adds no braces to a name that already has braces.
 const OWN_CHANNEL: &str = "redisson_lock__channel:{bench}:lock";
 const LEASE_MS: u64 = 600_000;
 
-/// Longest time until all tasks wait, and the polling interval.
+/// Longest time until all tasks wait.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval at which the number of waiting tasks is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Names, numbers of tasks, and numbers of processes.
+/// Cells: name, number of tasks, and number of processes.
 const SIZES: [(&str, usize, usize); 7] = [
     ("1 task", 1, 1),
     ("100 tasks in one process", 100, 1),
@@ -64,8 +66,8 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let mut control = server.connect();
     let by = if matches!(contender.needs, Needs::Module) { "kvlock" } else { contender.proto };
     take(&mut control, by);
-    // A JVM starts slowly. So a peer runs as at most `contender.processes` processes, each with several
-    // clients.
+    // A JVM starts slowly. So a peer runs as at most `contender.processes` processes. Each has one
+    // client for each process that it replaces.
     let programs = match contender.program {
         Program::Ours(_) => processes,
         Program::Peer(_) => processes.min(contender.processes),
@@ -75,7 +77,7 @@ fn measure(who: &'static str, tasks: usize, processes: usize) -> Measured {
     let clients = Clients::Several(processes / programs);
     let part = Part { contender, tasks: each, clients };
     let arguments = plan.arguments(&part, &server.url(), each);
-    // The owners are named after the numbers of their tasks.
+    // Owner names contain task numbers, so these differ between processes.
     let start = |process: usize| {
         let first = format!("first={}", process * each);
         Process::start(contender, &[&arguments[..], &[first]].concat())
@@ -164,7 +166,8 @@ fn waiting(control: &mut Connection, proto: &str, processes: usize) -> usize {
             let tries = ["eval", "evalsha"].map(|command| calls(control, command));
             if all { tries.iter().sum::<i64>() / 2 } else { 0 }
         }
-        // Counts the tries to set the lock. A task tries when it begins to wait, and then every 100 ms.
+        // Counts the attempts to set the lock, except the one in `take`. A task makes one when it begins to
+        // wait, and then every 100 ms.
         "poller" => calls(control, "set") - 1,
         _ => control.call(cmd!["LOCK.INFO", LOCK]).field("waiters").integer(),
     };
@@ -186,6 +189,6 @@ fn calls(control: &mut Connection, command: &str) -> i64 {
         let found = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
         found.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     };
-    // A script that the server does not know yet is sent again.
+    // `EVALSHA` fails if the server does not know the script yet. The client then sends the script.
     count("calls") - count("failed_calls")
 }

@@ -89,13 +89,14 @@ fn text(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// Label of a number on an axis.
+/// Formats a number for an axis, without decimal places.
 fn whole(value: f64) -> String {
     let digits = number(value);
     digits.split_once('.').map_or(digits.as_str(), |(whole, _)| whole).to_owned()
 }
 
-/// Draws bars from the left. The scale is logarithmic if some bars would be too short to see.
+/// Draws horizontal bars. The scale is logarithmic if the largest value is more than 40 times the smallest
+/// median.
 fn draw_bars(path: &Path, title: &str, bars: &[(&str, Spread)]) -> Drawn {
     const LEFT: i32 = 150;
     const WIDTH: i32 = 480;

@@ -14,7 +14,7 @@ const START: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(30);
 
 /// Times at which a task requested the lock, got it, sent its release, and had the reply, in nanoseconds; 0
-/// for events after the end of the measurement.
+/// for an event that had not happened at the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) task: usize,
@@ -31,7 +31,8 @@ pub(crate) struct Process {
     lines: Receiver<String>,
 }
 
-/// The program of a contender. `Err` is the reason if the program, or the server that it needs, is absent.
+/// Returns the path of a contender's program. If the program or the server that it needs is absent, `Err` is
+/// the reason.
 pub(crate) fn program(contender: &Contender) -> Result<PathBuf, String> {
     let place = match contender.program {
         Program::Ours(name) => std::env::current_exe().unwrap().with_file_name(name),
@@ -72,7 +73,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until the process is ready, pins it to its cores, and returns its version.
+    /// Waits until the process is ready, pins it to its cores, and returns the version that it reports.
     pub(crate) fn ready(&self) -> Result<String, String> {
         let line = self.lines.recv_timeout(START).map_err(|_| "it did not start")?;
         machine::pin(&[self.pid()], &machine::cores().1);
@@ -80,7 +81,7 @@ impl Process {
     }
 
     pub(crate) fn go(&mut self, start: u64, end: u64) {
-        // If the process has ended, its records are missing, which is reported.
+        // If the process has ended, the write fails. Later reads of its output report that.
         let _gone = writeln!(self.input, "go {start} {end}");
     }
 
@@ -101,7 +102,7 @@ impl Process {
         }
     }
 
-    /// The records of the process. Its tasks are numbered from `first` on.
+    /// Returns the cycles that the process prints. Adds `first` to its task numbers, which start at 0.
     pub(crate) fn records(&self, first: usize) -> Result<Vec<Cycle>, String> {
         self.lines()?.iter().map(|line| parse(line, first).ok_or_else(|| line.clone())).collect()
     }

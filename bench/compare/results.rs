@@ -14,9 +14,9 @@ pub(crate) struct Results {
     pub(crate) rounds: usize,
     pub(crate) minutes: f64,
     pub(crate) machine: BTreeMap<String, String>,
-    /// The version of each contender's library.
+    /// Versions of the contenders' libraries, by contender.
     pub(crate) versions: BTreeMap<String, String>,
-    /// The scenarios that were measured later than the rest, and how they were measured.
+    /// Scenarios that were measured in a later run than the rest, and the origin of their rows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) later: BTreeMap<String, Origin>,
     /// Contenders that were not measured, and why.
@@ -30,8 +30,9 @@ pub(crate) struct Origin {
     pub(crate) command: String,
     pub(crate) rounds: usize,
     pub(crate) minutes: f64,
-    /// The commit, and the day.
+    /// The commit.
     pub(crate) at: String,
+    /// The day.
     pub(crate) on: String,
     pub(crate) processor: String,
     /// Share of the machine that other programs used.
@@ -44,14 +45,14 @@ pub(crate) struct Row {
     pub(crate) scenario: String,
     pub(crate) cell: String,
     pub(crate) contender: String,
-    /// By name, one value for each round in which the figure was measured.
+    /// For each figure, its values in the rounds in which it was measured.
     pub(crate) figures: BTreeMap<String, Vec<f64>>,
-    /// The error of each missing round.
+    /// Errors of the rounds in which the measurement failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trouble: Vec<String>,
 }
 
-/// The median of the rounds, with the smallest and the largest.
+/// Median, smallest and largest of several values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -115,7 +116,8 @@ impl Results {
         &mut self.rows[place]
     }
 
-    /// Returns the share of the machine that other programs used, as the median of the rows.
+    /// Returns the share of the machine that other programs used: the median of the rows of this scenario, or
+    /// of all rows.
     pub(crate) fn elsewhere(&self, scenario: Option<&str>) -> Option<f64> {
         let asked = |row: &&Row| scenario.is_none_or(|scenario| row.scenario == scenario);
         let shares = self.rows.iter().filter(asked).filter_map(|row| row.median("elsewhere_share"));
@@ -130,7 +132,7 @@ impl Results {
         self.rows.iter().filter(|row| row.scenario == scenario && row.cell == cell).collect()
     }
 
-    /// The cells of a scenario, in order.
+    /// Names of the cells of a scenario, in the order of the rows.
     pub(crate) fn cells(&self, scenario: &str) -> Vec<&str> {
         let mut cells = Vec::new();
         for row in self.rows.iter().filter(|row| row.scenario == scenario) {
@@ -157,7 +159,7 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// The old results, with the scenarios of `newer` replaced.
+/// Returns the old results, in which each scenario of `newer` replaces the old one.
 pub(crate) fn merged(mut old: Results, newer: Results) -> Results {
     for scenario in newer.rows.iter().map(|row| &row.scenario) {
         old.later.insert(scenario.clone(), newer.origin(scenario));

@@ -44,7 +44,7 @@ const LIBRARIES: &[&str] = &[
     "redlock (npm)",
 ];
 const BEYOND: &[&str] = &["etcd", "PostgreSQL"];
-/// Ways to wait over raw connections.
+/// Contenders that wait over raw connections, without a client library.
 const WAITING: [&str; 4] = ["kvlock", "kvlock session", "Lua + pub/sub", "BLPOP"];
 
 #[derive(Default)]
@@ -74,11 +74,12 @@ impl Cells {
 
 fn measured(plan: &Plan, figures: impl Fn(&Outcome) -> Figures) -> Measured {
     let outcome = plan.run()?;
-    // If a library is one of several parts, it is the last one.
+    // If only one of the parts is a library, it is the last one.
     Ok((figures(&outcome), outcome.versions.last().cloned().unwrap_or_default()))
 }
 
-/// Returns all cells. In most tables, the cells are adjacent.
+/// Returns all cells. Cells of the same table are adjacent in most cases, so that they are measured one after
+/// the other.
 pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     let mut cells = Cells::default();
     uncontended(&mut cells, effort);
@@ -120,7 +121,7 @@ fn takes_long(cell: &Cell) -> bool {
         "7" => library,
         "9" => who == "Redisson",
         "12" | "13" | "14" | "16" | "17" => false,
-        // A server that loads takes twenty seconds.
+        // A server that loads its data takes twenty seconds.
         "15" => true,
         // With scripts, the release of a thousand readers takes seconds.
         "10" => library || (cell.name.starts_with("1,000") && who == "Lua + pub/sub"),
@@ -200,8 +201,8 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
         }
     }
     if !effort.quick {
-        // After its release, a task pauses until the other task of its process has the lock. So only half of
-        // the tasks are queued.
+        // After its release, a task pauses until the other task of its process has the lock. So about half
+        // of the tasks are queued.
         for who in ["kvlock crate", "redis-rs, waiting"] {
             let among = (22, Clients::Processes(11));
             hand_off_among(cells, ["10 waiters, 11 processes", who], among, 1.5 * effort.seconds);
@@ -429,7 +430,7 @@ fn mixed(cells: &mut Cells, effort: Effort) {
             tasks: 20,
             clients: Clients::Processes(2),
         };
-        // Long enough for a wait of seconds.
+        // Long enough to see waits of several seconds, except in a quick run.
         let seconds = if effort.quick { 2.0 } else { 10.0 };
         let parts = [plan.parts.clone(), vec![theirs]].concat();
         let plan = Plan { parts, seconds, settle: 1.0, ..plan };

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Persistence and replication of a Redis.
+/// Persistence and replication of a Redis server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Memory,
@@ -31,7 +31,7 @@ pub(crate) struct Snapshot {
     pub(crate) used: Used,
     /// Memory of its processes in bytes. Shared memory counts once.
     pub(crate) resident: f64,
-    /// The fields of `INFO`, as far as they are numbers.
+    /// The numeric fields of `INFO`.
     info: HashMap<String, f64>,
     /// Calls and microseconds of each command.
     commands: HashMap<String, [f64; 2]>,
@@ -43,7 +43,7 @@ impl Snapshot {
         self.used.since(&before.used)
     }
 
-    /// Whether this is a Redis, which reports more counters.
+    /// Whether the server is Redis, which reports more counters.
     pub(crate) fn is_redis(&self) -> bool {
         !self.info.is_empty()
     }
@@ -79,7 +79,7 @@ impl Snapshot {
 impl Backend {
     pub(crate) fn start(needs: Needs, setting: Setting) -> Self {
         match needs {
-            // Room for a million waiters and the holder.
+            // Room for more than a million waiters.
             Needs::Module => {
                 let options = Server::options().module_config("max-waiters", 2_000_000);
                 let options = options.module_config("user-share", 100);
@@ -106,8 +106,8 @@ impl Backend {
             let replica = Server::options().without_module().replica_of(&server).start();
             let mut primary = server.connect();
             observe::wait_for_replica(&mut primary, &mut replica.connect());
-            // The stream starts only after the replica's first acknowledgement. The replica sends one each
-            // second.
+            // The replication stream starts only after the replica's first acknowledgement. The replica
+            // sends one each second.
             primary.call(cmd!["SET", "a write", "to be followed"]);
             assert_eq!(primary.call(cmd!["WAIT", 1, 4_000]).integer(), 1, "the replica follows");
             primary.call(cmd!["DEL", "a write"]);
@@ -123,7 +123,7 @@ impl Backend {
         }
     }
 
-    /// The Redis server.
+    /// The Redis server. Panics if this is another kind of server.
     pub(crate) fn server(&self) -> &Server {
         match self {
             Self::Redis { server, .. } => server,
@@ -131,8 +131,7 @@ impl Backend {
         }
     }
 
-    /// Pins the server to its core. A replica shares the cores of the load, since only the primary is
-    /// measured.
+    /// Pins the server to its cores, and a replica to the cores of the load generators.
     pub(crate) fn pin(&self) {
         let (own, load) = machine::cores();
         machine::pin(&self.pids(), &own);
@@ -148,7 +147,7 @@ impl Backend {
         }
     }
 
-    /// The processor time that a replica has used.
+    /// The processor time that the replica has used, if there is one.
     pub(crate) fn replica_used(&self) -> Used {
         match self {
             Self::Redis { replica: Some(replica), .. } => Used::of(&[replica.pid()]),
@@ -169,7 +168,7 @@ impl Backend {
     }
 }
 
-/// A server that is no Redis.
+/// A server other than Redis.
 #[derive(Debug)]
 pub(crate) struct Other {
     url: String,
@@ -193,8 +192,8 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
-    /// Starts ZooKeeper. It checks for ended sessions once a tick, so its ticks are shorter than sessions of
-    /// two seconds require.
+    /// Starts ZooKeeper with ticks of 500 ms. They are short, because it checks for ended sessions only once
+    /// a tick.
     fn zookeeper() -> Self {
         let (folder, port) = (TempDir::with_prefix("kvlock-zookeeper-").unwrap(), free_port());
         let mut command = ending_with_us(&brought("zookeeper").join("server"), None);
@@ -234,7 +233,8 @@ impl Other {
     }
 }
 
-/// An empty database. Cached, because creating one takes longer than a measurement.
+/// Folder of an empty database, which is copied for each server: creating a database takes longer than a
+/// measurement.
 static EMPTY_POSTGRES: OnceLock<TempDir> = OnceLock::new();
 
 fn empty_postgres(bin: &Path, user: Option<&str>) -> TempDir {
@@ -256,7 +256,7 @@ fn give_to(user: Option<&str>, folder: &Path) {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // PostgreSQL ends its children only on a normal shutdown.
+        // On SIGINT, PostgreSQL also ends its child processes.
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         let _gone = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         let _status = self.child.wait();

@@ -1,4 +1,4 @@
-//! Figures as Markdown: ratios first, then medians with the smallest and the largest of the rounds.
+//! Figures as Markdown: ratios first, then medians with the smallest and the largest value.
 
 use crate::contender::{self, Contender};
 use crate::results::{BUSY, Origin, Results, Row, Spread};
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// The table of a scenario.
 pub(crate) struct Layout {
     pub(crate) scenario: &'static str,
-    /// The figure for the first column, which is a ratio to kvlock's figure, and the heading of that column.
+    /// Heading of the first column, and the figure that it shows as a ratio to kvlock's figure.
     ratio: Option<(&'static str, &'static str)>,
     columns: &'static [(&'static str, &'static str)],
 }
@@ -301,14 +301,14 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     text
 }
 
-/// Ratios of a row's figure to another row's. The n-th value of one is divided by the n-th value of the other.
-/// These are of the same round only if no earlier round is missing.
+/// Ratios of a row's figure to another row's values `ours`: the n-th value of one is divided by the n-th
+/// value of the other. These values are of the same round only if both rows have all earlier rounds.
 fn ratios(row: &Row, figure: &str, ours: &[f64]) -> Option<Spread> {
     let theirs = row.figures.get(figure)?;
     Spread::of(theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())
 }
 
-/// A column of a summary table: its figure, and whether it starts with a ratio to kvlock's figure.
+/// A column of a summary table. With `ratio`, it also shows the ratio to kvlock's figure.
 struct Headline {
     title: &'static str,
     at: [&'static str; 3],
@@ -431,7 +431,7 @@ pub(crate) fn client(results: &Results) -> String {
     text
 }
 
-/// The origin of the figures: machine, versions and settings.
+/// The origin of the figures: command, machine and versions; and the absent contenders.
 pub(crate) fn provenance(results: &Results) -> String {
     let elsewhere = results.elsewhere(None).unwrap_or(f64::NAN);
     let plural = if results.rounds == 1 { "" } else { "s" };

@@ -1,5 +1,5 @@
 //! The cost of waits, hand-offs to sessions and blocked clients, the effect of locks on other commands, and
-//! the share of the grants that each kind of client gets.
+//! the share of the cycles that each kind of client gets.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};
@@ -11,7 +11,7 @@ use crate::server::{Backend, Setting};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Shortest time that the clients get to begin their waits.
+/// Minimum time that the clients have to begin their waits before the measurement starts.
 const SETTLE_S: f64 = 1.0;
 
 /// Measures the cost of waits: one client holds the lock all the time, and the others wait.
@@ -87,7 +87,7 @@ pub(crate) fn per_command(outcome: &Outcome) -> Figures {
         let microseconds = after.microseconds(command) - before.microseconds(command);
         all.insert(format!("{command}_us"), microseconds / calls);
     }
-    // A cycle of plain commands has four of them.
+    // A cycle has four plain commands.
     let per_cycle = all.get("server_cpu_us").copied().unwrap_or(f64::NAN);
     all.insert("server_cpu_per_command_us".to_owned(), per_cycle / 4.0);
     all

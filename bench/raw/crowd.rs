@@ -1,6 +1,6 @@
 //! Repeatedly, a writer releases a lock and many readers are granted it; then the writer waits until the last
-//! reader has released. One thread that never sleeps acts as all clients, so the times are spent in the
-//! server and do not include wake-ups of threads.
+//! reader has released. One thread that never sleeps acts as all clients, so the times are mostly spent
+//! in the server, and do not include wake-ups of client threads.
 //!
 //! In every other turn, a separate connection has a `PING` in flight during each measurement. Its longest
 //! round trip is the longest delay of other clients.
@@ -18,9 +18,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use talk::Talk;
 
-/// No lease ends during the measurement.
+/// A lease that does not end during the measurement.
 const LEASE_MS: &str = "600000";
-/// Least number of turns: one without and one with the probe.
+/// Minimum number of turns: one without and one with the probe.
 const TURNS: usize = 2;
 const KEY: &str = "crowd";
 
@@ -42,7 +42,7 @@ struct Turn {
     stall: u64,
     /// The longest `PING` in an equally long time without load.
     quiet: u64,
-    /// From the first reader's release until all but one have left.
+    /// From the first reader's release until all readers but one have released.
     leaving: u64,
     /// The longest `PING` in that time.
     leaving_stall: u64,
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) {
     let readers: Vec<Member> = (1..=readers).map(member).collect();
     let mut crowd = Crowd { talk, readers, writer: member(0), probe };
     crowd.talk.write(&mut crowd.writer, &mut crowd.probe);
-    // Run one turn that is not measured: it has costs that occur only once, in both processes.
+    // Run one turn that is not measured: the first turn has costs that occur only once.
     crowd.turn(false);
     println!("ready {}", env!("CARGO_PKG_VERSION"));
     let go = std::io::stdin().lines().next().unwrap().unwrap();

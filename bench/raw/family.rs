@@ -2,8 +2,8 @@
 //! `LOCK.* … SHARED` and `SEM.*`. Also encodes the commands of one acquisition and release of a share or
 //! permit.
 //!
-//! - Each hold of each reader is a separate key that expires. A reader that leaves reads the keys of all
-//!   other readers, for the end of the longest lease.
+//! - Each hold of each reader is a separate key that expires. The script for a release reads the keys of all
+//!   other readers, to find the longest lease.
 //! - A permit with a lease is a member of a sorted set. Expired members are removed before a permit is
 //!   taken.
 //! - Permits without leases are a counter. Such a permit has no owner, and is lost when its holder dies.
@@ -211,7 +211,7 @@ pub(crate) async fn permits(
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let ends = now + Duration::from_millis(lease_ms.parse().unwrap());
     let [now, ends] = [now, ends].map(|moment| moment.as_millis().to_string());
-    // As long as Redisson's permit ids are.
+    // As long as a permit id of Redisson.
     let permit: String = owner.chars().rev().take(16).collect();
     let never = "922337203685477";
     let arguments = ["1", &ends, &now, never, "PUBLISH", &permit];

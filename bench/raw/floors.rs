@@ -8,14 +8,14 @@ use driver::{Args, Session};
 pub(crate) const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// Loads a script and returns its name for `EVALSHA`.
+/// Loads a script and returns its digest for `EVALSHA`.
 pub(crate) async fn load(wire: &mut Wire, script: &str) -> String {
     let reply = wire.call(&[b"SCRIPT", b"LOAD", script.as_bytes()]).await;
     let Reply::Text(sha) = reply else { panic!("{reply:?}") };
     String::from_utf8(sha).unwrap()
 }
 
-/// The lower bounds without waits.
+/// A client that never waits: `set-cad`, `set-del` or `ping`.
 pub(crate) struct Simple {
     wire: Wire,
     task: usize,
@@ -70,8 +70,8 @@ impl Session for Simple {
     fn abandon(&mut self, _: Self::Held) {}
 }
 
-/// A list with one element. The client that pops the element is the holder. The element is lost when a holder
-/// dies.
+/// A client that uses a list with one element as a lock. The client that pops the element is the holder. The
+/// element is lost when a holder dies.
 pub(crate) struct List {
     wire: Wire,
 }
@@ -107,7 +107,7 @@ impl Session for List {
     fn abandon(&mut self, _: String) {}
 }
 
-/// Commands without locks.
+/// A client that uses no locks.
 pub(crate) struct Plain {
     wire: Wire,
 }

@@ -1,7 +1,7 @@
 //! The raw load generator: locks without a client library. In most protocols, each task has one connection.
 //!
-//! Each protocol sends the commands of a perfect client, and parses as little as possible, so
-//! that the server is measured. It runs on one thread.
+//! Each protocol sends only the commands that it needs, and parses as little as possible, so that the figures
+//! depend mostly on the server. The load generator runs on one thread.
 //!
 //! | `proto` | |
 //! |---|---|

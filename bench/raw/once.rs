@@ -48,7 +48,7 @@ async fn is_there(wire: &mut Wire, key: &str) -> bool {
     !matches!(wire.call(&[b"GET", key.as_bytes()]).await, Reply::Nil)
 }
 
-/// Returns whether the task has to work itself.
+/// Returns whether the task has to produce the result itself.
 async fn checked(mut wire: Wire, mut lua: Lua, key: &str) -> bool {
     if is_there(&mut wire, key).await {
         return false;

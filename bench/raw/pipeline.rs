@@ -13,7 +13,7 @@ pub(crate) struct Pipeline {
     wire: Wire,
     requests: Vec<u8>,
     replies: usize,
-    /// First byte of a refusal, where refusals are detected.
+    /// First byte of a reply that refuses an acquire, in the protocols whose refusals are detected.
     refusal: u8,
 }
 

@@ -113,7 +113,7 @@ pub(crate) async fn observe(args: &Args) -> ! {
                 }
             }
         });
-        // Observers start at different moments.
+        // Observers start at different times, so that their polls are spread over the interval.
         sleep(POLL / args.number("tasks")).await;
     }
     observe::observe(args, env!("CARGO_PKG_VERSION"), candidates, heard).await

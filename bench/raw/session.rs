@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-/// Longer than the measurement takes.
+/// Time after which the server ends an unread session, and timeout of `SESSION.NEXT`.
 const TTL_MS: &str = "60000";
 
 type Waker = oneshot::Sender<Reply>;

@@ -13,7 +13,7 @@ pub(crate) enum Reply {
     Array(Vec<Self>),
 }
 
-/// Size of a buffer for the replies of a pipeline.
+/// Bytes reserved for the replies of a pipeline.
 const PIPELINE: usize = 16_384;
 
 pub(crate) struct Wire {

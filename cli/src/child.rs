@@ -184,7 +184,7 @@ impl Child {
     }
 }
 
-/// Waits until the starter has its parent-death signal and has stopped.
+/// Waits until the starter has requested its parent-death signal and has stopped.
 fn wait_until_stopped(id: Pid) -> io::Result<()> {
     loop {
         match waitpid(id, Some(WaitPidFlag::WUNTRACED)) {

@@ -14,7 +14,7 @@ pub(crate) const TROUBLE: u8 = 125;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command does not exist, as in the shell.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Added to the number of the signal that ended a command.
+/// Added to the number of the signal that ended the command or this process.
 pub(crate) const SIGNALLED: u8 = 128;
 
 /// Failure of `kvlock` itself, with its exit code. The message never contains a password.

@@ -34,7 +34,7 @@ impl Held<'_> {
         self.held().owner()
     }
 
-    /// Returns the fencing token. `None` for permits, whose holders work at the same time.
+    /// Returns the fencing token. `None` for permits, which have no token.
     pub(crate) fn token(&self) -> Option<Token> {
         match self {
             Self::Lock(guard) => Some(guard.token()),

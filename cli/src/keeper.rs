@@ -72,8 +72,8 @@ impl Keeper {
         self.ready.read_exact(&mut [0])
     }
 
-    /// Sends a new deadline, on the clock of [`since_boot`]. If the keeper does not read, kills it, so that
-    /// it is replaced.
+    /// Sends a new deadline, on the clock of [`since_boot`]. If the pipe is full or closed, kills the
+    /// keeper, so that it is replaced.
     pub(crate) fn may_run_until(&mut self, until: Duration) {
         if self.pipe.write(&nanos(until).to_le_bytes()).is_err() {
             self.kill();

@@ -37,10 +37,10 @@ pub(crate) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Queues a message. Returns at once.
+/// Queues a message and returns at once. If the thread cannot be started, writes the message here.
 pub(crate) fn send(message: &str) {
     if start().is_err() {
-        // Blocking here delays no signal to a command: without this thread, `block_on_with_signals` runs no
+        // Blocking here delays no signal to a command: without the thread, `block_on_with_signals` runs no
         // work.
         return write(message);
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Longest time to connect, and to wait for one answer.
+/// Longest time to connect, and for one read or write.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Longest time for all queries together, including the name lookup, the connection and the login. By
+/// Longest time for all queries of one [`ask`], including the name lookup, the connection and the login. By
 /// default, Prometheus gives up after ten seconds.
 pub(crate) const ASK_MAX: Duration = Duration::from_secs(5);
 

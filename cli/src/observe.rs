@@ -41,8 +41,8 @@ pub(crate) fn observe(address: &Address, task: &Observe) -> Result<ExitCode, Fai
     })
 }
 
-/// Prints the current state, and the state after each change. Of changes in quick succession, only the last
-/// may be printed.
+/// Prints the current state, and the state after each change. A state that soon changes
+/// again may be skipped.
 async fn print_states(server: &Server, task: &Observe) -> Result<End, Failure> {
     let key = task.name.as_bytes();
     let client = server.connect(Client::builder()).await?;

@@ -30,13 +30,13 @@ const SESSION: Duration = Duration::from_secs(10);
 /// Shortest lease. A shorter one would leave no time to stop the command before the lease ends.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
-/// Minimum time that the server has to answer, even if the wait is shorter.
+/// Minimum for the time limit of connecting and acquiring, even if `--wait` is shorter.
 const ANSWER_MIN: Duration = Duration::from_secs(2);
 
 /// Extra time for the server to answer that a wait has timed out.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Time for the clean-up at the end, and for a release after a signal.
+/// Longest time for the clean-up at the end, and for a release after a signal.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// Time since the start of this process during which it retries calls that a busy server refuses.
@@ -319,8 +319,8 @@ impl Limit {
         Self { began: Instant::now(), wait }
     }
 
-    /// Runs `work` until the limit, but at least for [`ANSWER_MIN`], and for `extra` beyond that. `None` if
-    /// it takes longer.
+    /// Runs `work` until the limit or [`ANSWER_MIN`] after the start, whichever is later, and for `extra`
+    /// beyond that. `None` if it takes longer.
     async fn apply<T>(self, extra: Duration, work: impl Future<Output = T>) -> Option<T> {
         let time = self.wait.map(|wait| wait.max(ANSWER_MIN).saturating_add(extra));
         // A time that overflows is no limit.

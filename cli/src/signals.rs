@@ -1,8 +1,7 @@
 //! Signals to `kvlock`.
 //!
 //! The signals are blocked, and a thread reads them from a descriptor. So a signal cannot end this process
-//! before it is passed on to the command, and the terminal can be lent and taken back. The starter unblocks
-//! them before it executes the command.
+//! before it is passed on to the command. The starter unblocks the signals before it executes the command.
 
 use crate::child::End;
 use crate::messages;
@@ -76,8 +75,12 @@ impl Signals {
         self.inbox.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Returns the next signal that asks this process to end. Stops this process when the stop key is
-    /// pressed. Must only be used while no command runs, because it reaps all children that have ended.
+    /// Returns the next signal that asks this process to end. Stops this process at SIGTSTP, the signal of
+    /// the stop key. Must only be used while no command runs, because it reaps all children that have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub(crate) async fn end(&mut self) -> io::Result<ReceivedSignal> {
         // Reaps children that ended at the same time as the command.
         reap();

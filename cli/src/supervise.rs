@@ -38,7 +38,7 @@ pub(crate) struct Terms {
     pub(crate) margin: Duration,
     /// Time from SIGTERM to SIGKILL.
     grace: Duration,
-    /// Longest time between two messages to the keeper.
+    /// Longest time between two deadlines that are sent to the keeper while the lock is held.
     tick: Duration,
 }
 

@@ -33,7 +33,7 @@ impl Terminal {
     }
 
     /// Makes the group `to` the foreground group, if the group of this process is the foreground group.
-    /// Returns whether `to` may read.
+    /// Returns whether `to` may read from the terminal.
     pub(crate) fn lend(&mut self, to: Pid) -> bool {
         let Some(tty) = &self.tty else {
             return false;
@@ -45,7 +45,7 @@ impl Terminal {
         may_read
     }
 
-    /// Makes the group of this process the foreground group again.
+    /// If the terminal is lent, makes the group of this process the foreground group again.
     pub(crate) fn take_back(&mut self) {
         if let (true, Some(tty)) = (self.lent, &self.tty) {
             // An error means that the terminal was closed.

@@ -32,7 +32,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     if shown.is_empty() { "''".to_owned() } else { shown }
 }
 
-/// Returns whether a character is invisible, although `escape_debug` may not escape it.
+/// Returns whether a character is one of the invisible ones that `escape_debug` may not escape.
 fn is_blank(letter: char) -> bool {
     matches!(
         letter,
@@ -74,10 +74,10 @@ pub(crate) fn json_line(value: &Value) -> String {
     line
 }
 
-/// Returns whether [`text`] escapes the character even if it follows another character. Must not be called
-/// for quotes and backslashes, which [`text`] does not escape.
+/// Returns whether [`text`] escapes the character at any position. `false` for combining marks, which it
+/// does not escape after a letter. Must not be called for quotes and backslashes.
 fn is_hidden(letter: char) -> bool {
-    // Tested after another character: as the first one, a combining mark would be escaped.
+    // In second position, because in the first one a combining mark would be escaped.
     let shown = ['a', letter].into_iter().collect::<String>();
     is_blank(letter) || !shown.escape_debug().eq(shown.chars())
 }

@@ -1,4 +1,5 @@
-//! Durations on the command line and on the screen, and the clock that includes time of suspend.
+//! Durations on the command line and on the screen, and a clock that also runs while the machine is
+//! suspended.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;

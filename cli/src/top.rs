@@ -63,7 +63,7 @@ impl Snapshot {
         let sessions = list("SESSION.LIST")?;
         let detail = detail.map(|key| {
             let request = redis::cmd("LOCK.INFO").arg(key).arg("WAITERS").arg(COUNT).to_owned();
-            // An error about one key, such as a wrong type, is not a failure of the server.
+            // After an error, for example about the type of the key, the details are empty.
             (key.to_vec(), server.entry(&request).unwrap_or_default())
         });
         Ok(Self { at: Instant::now(), figures, waited_for, profile, sessions, detail })
@@ -95,7 +95,7 @@ pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
     let mut screen = Screen::new(&server.name);
     screen.update(Ok(first));
     let (requests, answers) = start_asking(address, server, task.every.max(CHECK));
-    // From here on, the terminal is restored in any case, even after a panic.
+    // From here on, the terminal is restored at the end, even after a panic.
     let terminal = ratatui::try_init();
     let outcome =
         terminal.and_then(|terminal| show(terminal, &mut screen, &requests, &answers, &ended));

@@ -4,8 +4,8 @@
 //! cargo run -p kvlock --example contend -- redis://127.0.0.1:6379/
 //! ```
 //!
-//! `scripts/run` starts a server with the module and runs this against it. Every number that is
-//! printed was measured or answered by the server.
+//! `scripts/run` starts a server with the module and runs this against it. The printed times are
+//! measured; tokens, holds and positions are from replies of the server.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -198,7 +198,7 @@ impl Stage {
         self.say("bob", "freezes, as a paused machine does: no more renewals");
 
         let (granted, grant) = granted(dave).await?;
-        // The lease began after `before`, so the real delay is not longer than this one.
+        // The lease began after `before`, so the real delay is not longer than `late`.
         let late = granted.duration_since(before + lease).as_secs_f64() * 1000.0;
         self.timeline.say_at(
             granted,

@@ -1,14 +1,14 @@
 //! Blocking clients, locks and guards, for programs without an async runtime.
 //!
-//! Each [`Client`] has a thread that renews and releases its locks. The client's calls block. The types here
-//! dereference to the async [`Client`](crate::Client) and [`Guard`](crate::Guard), and so to
-//! [`Held`](crate::Held): call those of their methods that send nothing. For the async methods,
-//! block with [`Client::wait_for`]. The client's thread releases what such a method returns, for
-//! example a permit: drop the permit before the client.
+//! Each [`Client`] has a thread that renews its locks, and releases those whose guards are dropped. The
+//! client's calls block. The types here dereference to the async [`Client`](crate::Client) and
+//! [`Guard`](crate::Guard), and so to [`Held`](crate::Held): call those of their methods that send
+//! nothing. For the async methods, block with [`Client::wait_for`]. The client's thread releases what
+//! such a method returns, for example a permit: drop the permit before the client.
 //!
-//! When the last of a client, its locks and its guards is dropped, the drop waits until the outstanding
-//! releases are answered. It waits for five seconds at most. So a lock is free when `main` returns,
-//! unless the server does not answer. On a thread of an async runtime the drop does not wait.
+//! When the last of a client, its clones, locks and guards is dropped, the drop waits until the
+//! outstanding releases are answered, for five seconds at most. So a lock is free when `main` returns,
+//! unless the server does not answer in time. On a thread of a Tokio runtime the drop does not wait.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), kvlock::Error> {
@@ -24,7 +24,7 @@
 //!
 //! # Panics
 //!
-//! Calls that block panic on a thread of an async runtime, because they would block that runtime.
+//! Calls that block panic on a thread of a Tokio runtime, because they would block that runtime.
 
 use crate::{Address, Builder, Error};
 use redis::RedisError;

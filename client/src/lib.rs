@@ -79,8 +79,8 @@
 //! # Re-entrance
 //!
 //! Each acquisition is a separate owner, even in the same task: a task that acquires a lock twice waits for
-//! itself. Acquisitions that share an [`Owner`] share the lock. The second one re-enters at once with the
-//! same token, and the lease becomes the longer of the two leases. The lock is free when the last guard is
+//! itself. Acquisitions with the same [`Owner`] hold the lock together. The second one re-enters at once with
+//! the same token, and the lease becomes the longer of the two leases. The lock is free when the last guard is
 //! gone. A loss is reported to all guards. Re-entering a lost lock returns [`Error::Lost`], not a new grant.
 //!
 //! # Cancellation and shutdown
@@ -105,7 +105,7 @@
 //! | | to the holder | to the others |
 //! |---|---|---|
 //! | the holder's process dies | | the next waiter has the lock when the lease ends, or earlier if the lock is [bound](Lock::bound) |
-//! | it is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
+//! | the process is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
 //! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
 //! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in the order in which they reconnect |

@@ -1,4 +1,4 @@
-//! Each folder of the crate uses only itself and earlier folders.
+//! Each folder in `LAYERS` uses only itself and the folders before it.
 
 use std::path::Path;
 use std::{fs, io};

@@ -1,4 +1,4 @@
-//! The example in the README is the compiled example.
+//! The README shows the text of `examples/orders.rs`, which is compiled.
 
 #[test]
 fn the_example_of_the_readme_is_the_example() {

@@ -1,5 +1,5 @@
-//! Parses arbitrary bytes as arguments of commands and as fields of hashes. Fails if a parser panics,
-//! or accepts a value that is out of range.
+//! Parses arbitrary bytes as arguments of commands and as fields of hashes. Fails if a parser panics
+//! or returns a wrong value.
 #![no_main]
 
 use kvlock_core::arguments::{self, SET_KEYS_MAX, TEN_YEARS_MS};
@@ -81,7 +81,7 @@ fn others(word: &[u8], options: &[&[u8]]) {
     }
 }
 
-/// Options that name keys. Each word is either parsed or left over.
+/// Parses options that name keys. Each word must be either parsed or left over.
 fn with_keys(key: &[u8], options: &[&[u8]]) {
     if let Ok((store, others)) = arguments::store(options) {
         let lifetime = store.and_then(|store| store.lifetime);
@@ -110,7 +110,7 @@ fn says_nothing_of_it(refusal: &arguments::Refusal) {
     assert!(text.starts_with("ERR ") && !text.contains(['\r', '\n', '\0']));
 }
 
-/// A hash of up to four fields.
+/// Reads a lock from a hash of up to four fields.
 fn lock(bytes: &[u8]) {
     let mut words = bytes.split(|byte| *byte == 0x1f);
     let mut fields = [(&b""[..], &b""[..]); 4];
@@ -141,7 +141,7 @@ fn believable(token: Option<Token>) {
     assert!(token.is_none_or(|token| (1..1 << 53).contains(&token.value())));
 }
 
-/// A parsed value is formatted as the same bytes.
+/// Checks that a parsed value is formatted as the same bytes.
 fn values(bytes: &[u8]) {
     if let Some(mode) = Mode::read(bytes) {
         assert_eq!(mode.text().as_bytes(), bytes);

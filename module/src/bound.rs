@@ -9,8 +9,8 @@ use crate::server::Server;
 
 impl Server {
     /// Drops the binding if its owner no longer has the bound grant of the lock, or holds no permits. If the
-    /// grant still exists and the session has ended, releases it. If the server refuses to write the key
-    /// now, plans another attempt.
+    /// grant still exists and the session has ended, releases it. If the key cannot be written now, plans
+    /// another attempt.
     pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));

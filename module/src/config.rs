@@ -7,14 +7,14 @@ use crate::clock;
 use crate::redis::{ConfigKind, ConfigSpec};
 use crate::replies::DRAINING;
 
-/// One day in milliseconds: the default of the longest lease, and the longest quarantine.
+/// One day in milliseconds: the default of `max-lease-ms`, and the highest value of `quarantine-ms`.
 const DAY_MS: i64 = 86_400_000;
 
-/// Highest value of the limits of waiters, and of the limit of locks and permits that are bound to
-/// sessions. Ten million waiters need some gigabytes of memory.
+/// Highest value of `max-waiters`, `max-waiters-per-key` and `max-bound`. Ten million waiters need some
+/// gigabytes of memory.
 const MANY: i64 = 10_000_000;
 
-/// Way of announcing a free lock to Redisson's waiters.
+/// Way of announcing to Redisson's waiters that a lock is free, or that it ends sooner than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
     /// With `PUBLISH`, but in a cluster with `SPUBLISH`: a `PUBLISH` would be sent to every node of the
@@ -31,7 +31,7 @@ pub(crate) enum RedissonChannel {
 pub(crate) struct Config {
     /// Longest lease that a client may request, in milliseconds.
     pub(crate) max_lease_ms: u64,
-    /// Way of announcing a free lock to Redisson's waiters.
+    /// Way of announcing a lock to Redisson's waiters.
     pub(crate) redisson_channel: RedissonChannel,
     /// `true` if the module declares to the server that saves without a fork are allowed.
     pub(crate) forkless_saves: bool,

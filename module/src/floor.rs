@@ -46,7 +46,7 @@ pub(crate) struct Floors {
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     reign: Reign,
-    /// Place without a reservation that this server was last found to serve, and the time of that check.
+    /// Last place for which a check found that this server serves its slot, and the time of that check.
     served: Option<(Place, MonoMillis)>,
 }
 
@@ -70,7 +70,7 @@ impl Floors {
     pub(crate) fn forget_one(&mut self, place: Place) {
         self.recent.take_if(|(recent, _)| *recent == place);
         self.others.remove(&place);
-        // A cause of the change may be that the slot migrates away.
+        // The key may have been changed because its slot migrates away.
         self.served.take_if(|(served, _)| *served == place);
     }
 

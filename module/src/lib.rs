@@ -9,8 +9,8 @@
 //!                         module.rs   callbacks: events, timers, lost clients
 //!                           │ ▲
 //!                           ▼ │
-//!                         server.rs   the state: lock table, parked clients, options
-//!                         waiting.rs  what a parked client waits for
+//!                         server.rs   the state: lock table, blocked clients, options
+//!                         waiting.rs  what a blocked client waits for
 //!                         replies.rs  replies that several of these send
 //!                         operate.rs  asks the table, carries out its decisions
 //!                         keyspace.rs reads a lock from its key

@@ -33,8 +33,8 @@ impl Module {
         commands::register(registry);
     }
 
-    /// Finishes loading, after everything is declared and the options are set. If the server is starting, its
-    /// data are not loaded yet.
+    /// Finishes loading, after the commands are declared and the options are set. If the server is starting,
+    /// its data are not loaded yet.
     pub(crate) fn loaded(ctx: &Ctx<'_>) {
         server::with(|server| {
             if server.in_cluster {
@@ -47,7 +47,7 @@ impl Module {
         });
     }
 
-    /// Drops the state. Called at the end of the module, when the server has checked that no client is
+    /// Drops the state. Called when the module is unloaded, after the server has checked that no client is
     /// blocked and no timer is armed. Also called if loading has failed.
     pub(crate) fn unload(ctx: &Ctx<'_>) {
         server::stop(ctx);
@@ -148,7 +148,7 @@ impl Module {
         });
     }
 
-    /// Handles the disconnection of a client that is parked, or that was answered and whose reply is not
+    /// Handles the disconnection of a blocked client, or of one that was answered and whose reply is not
     /// written yet.
     pub(crate) fn client_gone(ctx: &Ctx<'_>, client: Handle) {
         server::with(|server| {

@@ -18,8 +18,8 @@ pub(crate) struct Standing {
 }
 
 impl Server {
-    /// Returns the state of a lock, and the time at which the state may end without an event. `None` if the
-    /// key is not a lock.
+    /// Returns the state of a lock, and the time at which the state may end without a key event. `None` if
+    /// the key is not a lock.
     pub(crate) fn stands(
         &self,
         key: Option<&Key<'_>>,

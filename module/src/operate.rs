@@ -334,7 +334,7 @@ impl Server {
         }
     }
 
-    /// Answers a waiter that was granted the lock.
+    /// Answers a waiter that was granted the lock, if it is a blocked client.
     fn tell(&mut self, case: &Case<'_>, hand_off: HandOff<Waiting>) {
         let HandOff { id, owner, token, client, .. } = hand_off;
         let Some(client) = client else { return };

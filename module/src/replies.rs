@@ -20,9 +20,9 @@ pub(crate) const MISMATCH: Reply =
 
 pub(crate) const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 
-/// The error for a key that cannot be granted now, usually because its slot is migrating to or from this
-/// server, or has migrated away. Also sent to waiters for most other reasons for which the server refuses a
-/// write: see `wake::refused`.
+/// The error for a lock or permits that cannot be granted now, usually because the key's slot is migrating to
+/// or from this server, or has migrated away. Also sent to waiters for most other reasons for which the
+/// server refuses a write: see `wake::refused`.
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 
 pub(crate) const UPGRADE: Reply =
@@ -83,7 +83,7 @@ pub(crate) const ACK_AHEAD: Reply =
 pub(crate) const READ_ELSEWHERE: Reply =
     Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
 
-/// The error for a ready-key (`STORE` or `UNLESS`) that is one of the locks or a token floor.
+/// The error for a ready-key (`STORE` or `UNLESS`) that is one of the command's locks or a token floor.
 pub(crate) const READY_KEY: Reply = Reply::error(
     c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
 );

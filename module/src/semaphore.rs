@@ -1,4 +1,4 @@
-//! A semaphore in the keyspace: reads its key, writes changes, frees the permits of expired holders, and
+//! Semaphores in the keyspace: reads their keys, writes changes, frees the permits of expired holders, and
 //! serves waiters.
 
 use kvlock_core::{
@@ -24,7 +24,8 @@ struct Open<'a> {
     counts: Result<(u64, u64), Semaphore>,
     /// Share of the owner for which the semaphore was read, even if the owner's lease has ended.
     own: Option<Share>,
-    /// Earliest time of the next search for expired holders. `None` if a search may run now.
+    /// Earliest time of the next search for expired holders. `None` if a search may run now, or if that was
+    /// not checked yet.
     earliest: Option<UnixMillis>,
     /// `true` while waiters are served: then a search of a large hash may be postponed.
     unasked: bool,
@@ -104,7 +105,7 @@ pub(crate) fn read(
 
 impl Server {
     /// Carries out one operation on a semaphore. If `permits` are requested and fewer are free,
-    /// searches for expired holders first. Serves the waiters if the operation frees permits.
+    /// searches for expired holders first. Afterwards serves the waiters if more permits may be free.
     pub(crate) fn on_semaphore<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -183,7 +184,8 @@ impl Server {
             open.own.filter(|_| !asked.is_some_and(|own| found.dead.contains_key(own.bytes())));
         self.holders.swept += u64::try_from(found.dead.len()).unwrap_or(0);
         let fields: Vec<_> = found.dead.keys().map(|owner| (Text::new(owner), None)).collect();
-        // `left` may differ without an expired holder: another client may have deleted the field of a holder.
+        // `left` may differ from `used` without an expired holder: another client may have deleted the field
+        // of a holder.
         if left != used || !fields.is_empty() {
             open.write(&self.words, &fields, (limit, left));
         }
@@ -206,10 +208,10 @@ impl Server {
         is_free || open.is_some_and(|key| self.holders.rest(at, &key, true, now).is_none())
     }
 
-    /// Returns whether the first waiter cannot be served, because too few permits are free even if expired
-    /// holders count as gone. If so, plans the next attempt. If the waiter's request no longer fits, for
-    /// example because the semaphore has fewer permits in all, answers the waiter with an error. Writes
-    /// nothing.
+    /// Returns whether the first waiter cannot be served, because too few permits are free even if those
+    /// of expired holders count as free. If so, plans the next attempt. If the waiter's request no longer
+    /// fits, for example because the semaphore has fewer permits in all, answers the waiter with an error.
+    /// Writes nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,

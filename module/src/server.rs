@@ -20,7 +20,7 @@ use crate::waiting::{Note, Waiting, WaitsFor};
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
-    /// Parked clients, and what each waits for.
+    /// Blocked clients, and what each waits for.
     pub(crate) parked: BTreeMap<Handle, WaitsFor>,
     pub(crate) floors: Floors,
     pub(crate) config: Config,
@@ -35,7 +35,7 @@ pub(crate) struct Server {
     /// Wall clock at the server's last cron, in microseconds since 1970.
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
-    /// Buffer for the name of a channel.
+    /// Buffer for the names of Redisson's channels.
     pub(crate) channel: Vec<u8>,
     pub(crate) holders: Holders,
 }
@@ -76,7 +76,7 @@ pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option
 
 impl Server {
     pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
-        // The values of the options replace these limits before the first command.
+        // The configured limits replace these before the first command.
         let mut table = Table::new(Limits::UNLIMITED);
         // In a cluster, a slot can migrate away without an event. So keys with waiters are checked
         // regularly.
@@ -104,8 +104,8 @@ impl Server {
         self.primary
     }
 
-    /// Answers a blocked client, a waiter or a reader, that has left the table. `waiting` is `None` if no
-    /// client is blocked, for example for a wait through a session.
+    /// Answers a blocked client (a waiter or a reader) that has left the lock table. `waiting` is `None` if
+    /// no client is blocked, for example for a wait through a session.
     pub(crate) fn answer(
         &mut self,
         waiting: impl Into<Option<Waiting>>,
@@ -154,7 +154,7 @@ impl Server {
         }
     }
 
-    /// Answers blocked waiters that have left the table, all with the same reply.
+    /// Answers blocked clients that have left the lock table, all with the same reply.
     pub(crate) fn answer_all(&mut self, all: Vec<Waiting>, reply: &Reply) {
         for waiting in all {
             self.answer(waiting, reply.clone(), None);

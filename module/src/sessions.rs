@@ -1,4 +1,4 @@
-//! Sessions: composes the outcomes of their waits, answers their readers, and rings their bells.
+//! Sessions: composes the replies to their readers, answers blocked readers, and rings the bells.
 
 use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName};
 
@@ -9,7 +9,7 @@ use crate::replies::{NO_SESSION, READ_ELSEWHERE, sent_away};
 use crate::server::Server;
 use crate::waiting::{Note, Outcomes, Waiting, WaitsFor};
 
-/// Largest number of outcomes in one reply. Composing one outcome takes almost a microsecond.
+/// Largest number of outcomes in one reply. Limits the time in which a reply is composed.
 const TOLD: usize = 500;
 
 /// Prefix of the channel of a session's bell. The name of the session follows.

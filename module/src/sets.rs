@@ -1,5 +1,5 @@
-//! Operations on several locks at once: reads all keys of a set before the decision, and writes the changes
-//! of all keys after it.
+//! Operations on a set of locks: reads all its keys before the lock table decides, and writes the changes of
+//! all keys afterwards.
 
 use kvlock_core::{
     Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, ServedSet, SetKey, Table,
@@ -15,11 +15,11 @@ use crate::waiting::Waiting;
 use crate::wake::refused;
 use crate::{clock, slot};
 
-/// One key of a set.
+/// One key of a set of locks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) name: Arg<'a>,
-    /// `true` for a key of `UNDER`, which the set only shares.
+    /// `true` for a key of the option `UNDER`: its lock is always shared.
     pub(crate) under: bool,
 }
 
@@ -55,7 +55,7 @@ fn member<'a>((case, part): (&Case<'a>, &Part<'_>)) -> Member<'a> {
     Member { at: case.at, under: part.under }
 }
 
-/// Largest number of waiters for sets that are served within a command.
+/// Largest number of waiters for sets that one call of [`Server::serve_sets`] serves.
 const AT_ONCE: usize = 8;
 
 impl Server {
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// Called after a command on this key: serves some of the waiters whose sets may be granted now. The timer
-    /// later serves the others, and waiters in other databases and slots.
+    /// later serves the others, also those in other databases and, in a cluster, in other slots.
     pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         for _ in 0..AT_ONCE {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };

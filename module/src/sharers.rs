@@ -1,7 +1,7 @@
 //! Searches the sharers of a lock for a live one, and removes the fields of expired ones.
 //!
-//! A sharer is alive while its lease lasts. One live sharer is enough to know that the lock is shared, so the
-//! next search first checks the sharer that was found alive last. A search that may write removes each
+//! A sharer is alive while its lease lasts. A search ends at the first live sharer that it finds, and the
+//! next search checks this sharer first. A search that may write removes each
 //! expired sharer that it finds.
 
 use std::collections::BTreeMap;
@@ -107,8 +107,9 @@ impl Server {
         share.is_live(case.at.now.unix()).then_some(share.until)
     }
 
-    /// Removes some expired sharers, after random changes of a share. Needed for a lock that is always
-    /// shared: a search of such a lock ends at the first live sharer, before it has found all expired ones.
+    /// Called after a change of a share: in some of these calls, chosen at random, removes some expired
+    /// sharers. Needed for a lock that is always shared: a search of such a lock ends at the first live
+    /// sharer, before it has found all expired ones.
     pub(crate) fn sweep(&mut self, case: &Case<'_>) {
         // The microseconds serve as a random number: no pattern of commands can avoid every sweep.
         let is_due = case.at.now.unix_us.is_multiple_of(SWEEP_EVERY);

@@ -9,8 +9,8 @@ const SLOTS: u16 = 16_384;
 
 static CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// Returns the slot of a key. If the first pair of braces is not empty, only the part inside is hashed, else
-/// the whole key.
+/// Returns the slot of a key. Hashes only the part inside the first pair of braces, or the whole key if there
+/// is no such pair or the pair is empty.
 pub(crate) fn of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;

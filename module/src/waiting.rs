@@ -39,7 +39,7 @@ impl Waiting {
     }
 }
 
-/// What a parked client waits for.
+/// What a blocked client waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitsFor {
     /// A grant, or the opening of a latch, as this waiter.
@@ -51,12 +51,12 @@ pub(crate) enum WaitsFor {
 /// Information that is kept with an answer until the answer is written or lost.
 #[derive(Debug)]
 pub(crate) enum Note {
-    /// A grant. It is taken back if the answer is not sent.
+    /// A grant. It is taken back if the answer is lost.
     Grant(UnsentGrant),
     Outcomes(Outcomes),
 }
 
-/// A reply that is not written yet, to the reader of a session.
+/// A reply with outcomes to the reader of a session.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     pub(crate) reading: Reading,

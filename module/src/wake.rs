@@ -18,7 +18,7 @@ use crate::waiting::Waiting;
 /// Time budget for work outside commands in one turn of the event loop.
 const BUDGET: Duration = Duration::from_micros(500);
 
-/// Largest number of waiters that are dismissed in one piece of work.
+/// Largest number of waiters of one key that are dismissed in one piece of work.
 const TURNED_AWAY: usize = 8;
 
 /// Delay before a write that is not allowed now is tried again. No event reports that a pause of the
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Checks whether the result of a group of waiters with `UNLESS` exists. If so, answers some of them.
+    /// Checks whether the ready-key (`UNLESS`) of a group of waiters exists. If so, answers some of them.
     fn look_for_result(&mut self, ctx: &Ctx<'_>, group: &Group) {
         ctx.select(group.key.db);
         let exists = ctx.exists(&group.ready_key);

@@ -112,9 +112,9 @@ pub(crate) fn written(share: Share) -> Text {
 }
 
 impl Server {
-    /// Announces to Redisson's waiters that a lock is free, or that it ends sooner than before. If
-    /// `kvlock.redisson-channel` is `both`, the message is also relayed to the replicas; in a cluster, the
-    /// server relays it itself.
+    /// Announces to Redisson's waiters that a lock is free, or that its lease ends sooner than before. If
+    /// `kvlock.redisson-channel` is `both`, the replicas get the message too: this function relays it, or in
+    /// a cluster the server itself does.
     ///
     /// Returns the number of subscribers at this server. Each process of Redisson has one subscription for
     /// all its threads.

@@ -26,7 +26,7 @@ const STALE_SLACK: Duration = Duration::from_millis(100);
 /// Longest time until a client knows that a latch is open. The client may have to reconnect.
 const LATE_LATCH: Duration = Duration::from_millis(500);
 
-/// A limit for rounds in which no time is judged.
+/// Limit of the delay of a hand-off where promptness is not judged.
 const AGES: Duration = Duration::from_secs(86_400);
 
 /// Returns the violations of the promises.
@@ -69,7 +69,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                 }
             }
             Rule::Answered | Rule::Latch => violations.push(violation.to_string()),
-            // Where beliefs do not overlap, a lock is not granted again before its lease can have ended.
+            // Where beliefs must not overlap, no lock may be granted again before its lease can have ended.
             Rule::Exclusion | Rule::Permits | Rule::Reentry => {
                 if promises >= Promises::NoOverlap {
                     violations.push(violation.to_string());
@@ -78,7 +78,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             // Checked below, with the renewals.
             Rule::Stale => {}
             // The tasks record too little for these rules. A dropped guard is released in the background,
-            // late after a cut, and no task reads the queue.
+            // late if its connection was cut, and no task reads the queue.
             Rule::Fifo | Rule::Prompt | Rule::Refusal => {}
         }
     }
@@ -117,7 +117,7 @@ fn shorten(call: &mut Call) {
     }
 }
 
-/// Re-entries, renewals and releases that succeeded although the lease was over or another owner had the
+/// Reentries, renewals and releases that succeeded although the lease was over or another owner had the
 /// lock. Leases are not shortened here: the client has extended an offer at once, or has lost it. A round with
 /// bound locks is not judged, since the end of their sessions is unknown.
 fn stale(whole: &[Call], seen: &Seen) -> Vec<String> {
@@ -133,8 +133,8 @@ fn stale(whole: &[Call], seen: &Seen) -> Vec<String> {
     found.map(|violation| violation.to_string()).collect()
 }
 
-/// Waits that failed although their latch had been open for long, with no fault in between. An open latch has
-/// no key, so it also admits later waiters until it is set again.
+/// Waits that were refused although their latch had been open for more than [`LATE_LATCH`], with no fault in
+/// between. An open latch has no key, so it also admits later waiters until it is set again.
 fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
     let mut left = Vec::new();
     let opened = |call: &&Call| match call.answer {

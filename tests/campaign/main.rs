@@ -1,9 +1,10 @@
-//! Real servers under load and faults, and a judge of each client's replies and beliefs.
+//! Runs clients on real servers under faults. Judges the replies, and each client's beliefs: the times in which
+//! it relies on a lock.
 //!
 //! Most suites are a topology, a setting, a workload and faults; the others repeat one scenario. [`suites`]
 //! is the table of all suites. The beginning of a name, up to a slash, selects all suites that start with
-//! it. Each suite prints its counts, its violations, and a row for `docs/evidence.md` with commit, server
-//! and seed. The exit status is 1 if a suite has a violation: for example, a promise was broken, or a required
+//! it. Each suite prints its counts, its violations, and a row of results with commit, server and
+//! seed. The exit status is 1 if a suite has a violation: for example, a promise was broken, or a required
 //! count was not reached.
 //!
 //! The seed decides the random choices, but not the order in which threads and tasks run.
@@ -126,8 +127,8 @@ impl Options {
             wrong(&format!("there is no suite {name:?}: see --list"));
         }
         let is_named = |suite: &Suite| self.suites.contains(&suite.name);
-        // In a few seconds, or with only some faults, a control may find nothing. It then runs only if it is
-        // named in full.
+        // A control must find overlaps. In a few seconds, or with only some faults, it may find none, so it
+        // then runs only if it is named in full.
         let brief = self.some || !self.fault.is_empty();
         all.retain(|suite| {
             self.suites.iter().any(|name| begins(suite, name))
@@ -172,7 +173,7 @@ fn main() -> ExitCode {
     if rows.iter().all(|(_, right)| *right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Writes the tables of the documents.
+/// Renders the tables of the documents again, and writes the pages that changed.
 fn render() {
     for (path, text, rendered) in evidence::pages() {
         if text != rendered {
@@ -182,7 +183,7 @@ fn render() {
     }
 }
 
-/// Runs the suites. Returns the row of each suite, and whether its promises held.
+/// Runs the suites. Returns the row of each suite, and whether it has no violation.
 fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     let todo = Mutex::new(suites.iter().enumerate());
     let done = Mutex::new(Vec::new());

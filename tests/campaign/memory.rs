@@ -4,7 +4,7 @@ use crate::report::Report;
 use harness::{Server, observe};
 use std::fmt;
 
-/// Number of rounds after which a leak is larger than the noise.
+/// Minimum number of rounds for a judgement: with fewer, noise could look like a leak.
 const ENOUGH: usize = 150;
 
 /// Allowed growth from the second quarter to the last, in percent. A leak of one byte in each call exceeds

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Number of recent commands that are shown after a violation.
+/// Maximum number of recent commands that are shown after a violation.
 const REMEMBERED: usize = 4_000;
 
 #[derive(Debug, Default)]
@@ -25,8 +25,8 @@ pub(crate) struct Seen {
     pub(crate) cancels: Vec<Span>,
     /// Times in which two servers may both have acted as primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog. The recorded call begins when the renewal was due; if the renewal succeeded,
-    /// no earlier than at the last check before the task noticed it.
+    /// Renewals by the watchdog. The call of a failed one begins when the renewal was due. The call of a
+    /// successful one begins then or at the task's previous check, whichever is later.
     pub(crate) renewals: Vec<Call>,
     /// Bound locks of clients that vanished, with the time.
     pub(crate) gone: Vec<(String, Duration)>,

@@ -19,7 +19,8 @@ const CLIENTS: usize = 4;
 /// No failover is faster: earlier grants come from the primary that died.
 const FASTEST: Duration = Duration::from_millis(500);
 
-/// Longest delay of the first grant after the new primary can be known, in microseconds.
+/// Limit, in microseconds, for the time from the first plain write on the new primary to the first grant. At
+/// most half of these times may exceed it.
 const LATE_US: i64 = 200_000;
 
 const LONGEST: Duration = Duration::from_secs(120);
@@ -87,7 +88,7 @@ fn of_cluster(count: u64, report: &Report) {
 /// The times of each client's grants.
 type Grants = [Mutex<Vec<Instant>>; CLIENTS];
 
-/// The time of each client's first grant after that moment; `None` if a client had none.
+/// The time of each client's first grant after `moment`; `None` if a client had none.
 fn granted_after(grants: &Grants, moment: Instant) -> Option<[Instant; CLIENTS]> {
     let mut first = [moment; CLIENTS];
     for (first, grants) in first.iter_mut().zip(grants) {
@@ -117,7 +118,7 @@ fn kill<'a>(
             while !over.load(Ordering::SeqCst) {
                 let guard = client.lock(&key).acquire().await.expect("it is granted in the end");
                 grants[number].lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
-                // The result does not matter: no other client wants this lock.
+                // If this fails, only this client has to wait: no other client wants this lock.
                 let _lost = guard.release().await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

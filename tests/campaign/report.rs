@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Number of violations of a kind that are shown; the first few are enough to find the cause.
+/// Maximum number of violations of each kind that are printed: the first few show the cause.
 const SHOWN: usize = 5;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct Seen {
     /// In microseconds.
     times: BTreeMap<String, Vec<i64>>,
     violations: Vec<String>,
-    /// The figure of the suite's row, in a sentence.
+    /// Summary of the results, for the suite's row.
     figure: String,
     /// Messages that say where artifacts are.
     kept: Vec<String>,
@@ -62,7 +62,7 @@ impl Report {
         spread(&times)
     }
 
-    /// Sets the figure of the suite's row.
+    /// Sets the summary of the results for the suite's row.
     pub(crate) fn figure(&self, figure: String) {
         self.seen().figure = figure;
     }
@@ -121,8 +121,8 @@ impl Report {
         self.seen().kept.push(said);
     }
 
-    /// The row of the scoreboard: the claim, the commit, server and seed, the figure, and the command that
-    /// repeats it.
+    /// The suite's row of the printed table: description, origin (commit, server and seed), summary of the
+    /// results, and the command that repeats the run.
     pub(crate) fn row(&self, what: &str, origin: &str, again: &str) -> String {
         let seen = self.seen();
         let (figure, count) = (&seen.figure, seen.violations.len());

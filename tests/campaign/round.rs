@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// A task without progress for that long is stuck: no failover, lease or quarantine takes as long.
+/// A task without progress for this time is stuck: no failover, lease or quarantine takes as long.
 const STUCK: Duration = Duration::from_secs(90);
 
 /// Longest extension of a suite whose required counts are not reached. `--pairs` may extend a suite for
@@ -39,7 +39,7 @@ const BESIDE_PERCENT: u64 = 30;
 /// Counter of faults that overlapped with another.
 const AT_ONCE: &str = "faults that overlapped with another";
 
-/// Number of tasks that share each way.
+/// Number of tasks that share each [`Way`].
 const TASKS: usize = 6;
 
 /// State that all tasks of a round share.
@@ -365,9 +365,9 @@ impl One<'_> {
     }
 }
 
-/// On a busy machine, servers are also replaced without a fault, sometimes twice. If the primary has
-/// changed since the last check, records that two servers may have acted as primary until the
-/// servers recovered, and checks again.
+/// If the primary has changed since the last check, records that two servers may have acted as primary until
+/// the servers recovered, and checks again: on a busy machine, servers are also replaced without a fault,
+/// sometimes twice.
 fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, Vec<u16>)) {
     let next = (round.recorder.now(), topology.primaries());
     let (from, before) = replace(known, next);
@@ -378,7 +378,7 @@ fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, 
     }
 }
 
-/// The time of a fault itself, without the recovery from it.
+/// Records the time of a fault without the recovery from it, and whether two servers may act as primary.
 pub(crate) struct Moment<'a> {
     pub(crate) round: &'a Round,
     span: Option<Span>,
@@ -386,7 +386,7 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// Runs the fault itself. If it has several parts, the span is from the first to the last.
+    /// Runs the fault itself, or a part of it. The span of the fault is from the first part to the last.
     pub(crate) fn is<T>(&mut self, what: impl FnOnce() -> T) -> T {
         let from = self.span.map_or_else(|| self.round.recorder.now(), |before| before.from);
         let result = what();

@@ -4,8 +4,8 @@ use harness::{Options, Server};
 use kvlock::{Builder, Client, Clock};
 use std::time::{Duration, Instant};
 
-/// Value of `min-replicas-max-lag`, in seconds. With a smaller value, a primary often refuses writes for no
-/// reason, because replicas report once per second.
+/// Value of `min-replicas-max-lag`, in seconds. With a smaller value, a primary often refuses writes although
+/// its replicas are connected, because they report only once per second.
 const MAX_LAG: u64 = 2;
 
 /// Longest time for replicas to confirm a grant.
@@ -69,7 +69,7 @@ impl Setting {
         }
     }
 
-    /// The leases for this setting in milliseconds, where the usual ones are `usual`.
+    /// Leases in milliseconds: `usual`, or longer ones with a quarantine.
     pub(crate) fn leases_ms(self, usual: &'static [u64]) -> &'static [u64] {
         if self == Self::Quarantine { &LONG_LEASES_MS } else { usual }
     }

@@ -1,5 +1,5 @@
-//! The data behind the locks: a store that checks tokens. Unlike a real store, it also knows when locks were
-//! granted. So it detects stale writes that the check of tokens accepts.
+//! A store for the data that the locks protect. It checks tokens. Unlike a real store, it also knows when locks
+//! were granted. So it detects stale writes that the check of tokens accepts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,8 +22,8 @@ pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 struct Row {
     /// The writer with the largest token.
     last: Writer,
-    /// The writer whose grant was requested last. A write under a grant that was received before that request
-    /// is accepted, but reported as stale.
+    /// The writer whose grant was requested last. An accepted write is stale if its grant was received before
+    /// that request.
     youngest: Writer,
 }
 
@@ -31,7 +31,7 @@ struct Row {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Accepted,
-    /// Refused: another owner has written with a larger token, or with the same.
+    /// Refused: an earlier write had a larger token, or the same token and another owner.
     Refused,
     /// Accepted, although a later holder has written. The text names both grants.
     Stale(String),

@@ -1,6 +1,7 @@
 //! The table of all suites: their load, their faults and their promises.
 //!
-//! Each suite names the rows of the scoreboard in `docs/evidence.md` for which it is evidence.
+//! Each suite names the rows of `docs/evidence.md` for which it is evidence: rows of the scoreboard, and rows
+//! `F…` of the fault schedules.
 
 use crate::crashes::Durability;
 use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, SLOTS_MOVED, STEP, STOPPED};
@@ -25,8 +26,8 @@ pub(crate) enum Promises {
     /// No two clients believe at once that they hold the same lock, unless they share it. Tokens may
     /// decrease.
     Beliefs,
-    /// No stale write is accepted, and only a replaced primary may issue a smaller token later.
-    /// Beliefs may overlap.
+    /// No stale write is accepted. Of two grants, the later has the larger token, unless a replaced primary may
+    /// have issued one of them. Beliefs may overlap.
     Tokens,
     /// No two clients believe at once that they hold the same lock, unless they share it. A later grant has
     /// the larger token.
@@ -39,7 +40,7 @@ pub(crate) enum Promises {
 
 use Promises::{Beliefs, EveryRule, NoLoss, NoOverlap, Nothing, Tokens};
 
-/// Tasks on a topology, and faults that are drawn.
+/// The rounds of a suite: its workload on a topology, and the faults that are drawn.
 pub(crate) struct Rounds {
     pub(crate) on: fn(Setting) -> Box<dyn Topology>,
     pub(crate) setting: Setting,
@@ -51,7 +52,7 @@ pub(crate) struct Rounds {
     /// Class of the faults that are drawn in addition to the usual ones.
     pub(crate) also: Class,
     pub(crate) wants: Wants,
-    /// Least number of overlapping beliefs that the judge must find: [`FOUND`] in controls and in
+    /// Minimum number of overlapping beliefs that the judge must find: [`FOUND`] in controls and in
     /// `strangers/single`, otherwise zero.
     pub(crate) finds: u64,
 }
@@ -61,7 +62,7 @@ pub(crate) struct Rounds {
 pub(crate) enum Wants {
     /// All faults that can be drawn.
     All,
-    /// Faults that replace a primary or move slots, and faults of the suite's class.
+    /// Faults that replace a primary or move slots, and faults of classes other than the usual one.
     Failovers,
     /// None.
     None,
@@ -123,17 +124,17 @@ type Start = fn(Setting) -> Box<dyn Topology>;
 /// The function that runs a suite.
 type Play = Box<dyn Fn(&Options, &Arc<Report>) + Send + Sync>;
 
-/// A row of the table.
+/// A suite, and the function that runs it.
 pub(crate) struct Suite {
     pub(crate) name: String,
-    /// The rows of the scoreboard.
+    /// Rows of `docs/evidence.md`.
     pub(crate) evidence: &'static str,
     /// Description for `--list`.
     pub(crate) what: String,
     pub(crate) play: Play,
 }
 
-/// Least number of overlapping beliefs, in a suite that must show some.
+/// Minimum number of overlapping beliefs, in a suite that must show some.
 const FOUND: u64 = 3;
 
 /// Suffix of the name of a control. A control is the same suite with a setting that does not prevent overlaps.
@@ -215,7 +216,7 @@ fn rounds() -> Vec<Suite> {
         &'static [&'static str],
         Option<Setting>,
     );
-    // name, rows of the scoreboard, topology, setting, promises, without these faults, setting of the control
+    // name, rows of `docs/evidence.md`, topology, setting, promises, without these faults, setting of the control
     #[rustfmt::skip]
     let table: [Row; 16] = [
         ("single/default", "2, F6, F8", Single::start, Default, NoOverlap, &[STEP], Some(SlowClock)),
@@ -250,7 +251,8 @@ fn rounds() -> Vec<Suite> {
     table.into_iter().flat_map(of).chain(emptied()).chain([strangers()]).collect()
 }
 
-/// A primary that is killed and restarts at once without data. Only a quarantine prevents overlaps.
+/// Suites in which primaries are killed and restart at once without data. A quarantine prevents overlaps; in the
+/// controls, which have none, beliefs must overlap.
 fn emptied() -> impl Iterator<Item = Suite> {
     use Setting::{AllReplicas, Quarantine};
     let places: [(&str, Start); 3] = [
@@ -270,8 +272,8 @@ fn emptied() -> impl Iterator<Item = Suite> {
     })
 }
 
-/// Locks that administrators delete or flush, or that a full server evicts. Two clients may hold the same lock,
-/// but no stale write is accepted.
+/// Locks that administrators delete or flush, or that a full server evicts. Two clients may believe at once that
+/// they hold the same lock, but no stale write is accepted.
 fn strangers() -> Suite {
     let (also, wants, finds) = (Class::Stranger, Wants::All, FOUND);
     let rounds = Rounds { promises: Tokens, without: &[STEP], also, wants, finds, ..USUAL };

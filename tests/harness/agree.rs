@@ -1,4 +1,4 @@
-//! Checks that servers have the same data, and that no server was harmed.
+//! Checks that two servers have the same data, and that a server has had no crash or panic.
 
 use crate::server::Server;
 use crate::{Connection, Value, cmd, wait};
@@ -14,8 +14,8 @@ pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> 
     all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
 }
 
-/// Waits until both servers have the same keys with the same values and expiry times: replicated commands may
-/// still be in flight. Panics after five seconds.
+/// Waits until [`data`] is the same on both servers: replicated commands may still be in flight. Panics after
+/// five seconds.
 pub fn expect_same_data(one: &Server, other: &Server) {
     wait::until("both have the same data", SOON, || {
         let (ours, theirs) = (data(one), data(other));
@@ -41,7 +41,7 @@ pub fn data(server: &Server) -> Vec<String> {
 
 /// Returns whether two servers have different data, as returned by [`data`]. Expiry times are not part of the
 /// digest, so they are compared for each key that both servers list. A key that one server does not list is no
-/// difference if the digests are equal: it expired while the lists were read.
+/// difference if the digests are equal: it expired before that server's keys were listed.
 #[must_use]
 pub fn differ(one: &[String], other: &[String]) -> bool {
     fn key(line: &str) -> Option<(&str, &str)> {

@@ -7,7 +7,7 @@ use crate::{cmd, observe, wait};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest time for the nodes to agree.
+/// Longest wait for the nodes to agree, or for a replica to take over.
 pub(crate) const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// All nodes of a cluster. They are killed when this is dropped.
@@ -40,7 +40,7 @@ impl Cluster {
         cluster
     }
 
-    /// The nodes. The first nodes are those that were masters after the start.
+    /// The nodes. Those that were masters after the start come first.
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
@@ -135,9 +135,9 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
-    /// Announces the new owner of the lowest slots to each master that does not know it. `redis-cli` has done
-    /// so too. But an older message of the previous owner may arrive later, and Redis 7.0 then believes the
-    /// older message.
+    /// Announces `to`, the new node of the lowest slots, to each master that does not know it. `redis-cli` has
+    /// done so too. But an older message of the previous node may arrive later, and Redis 7.0 then believes
+    /// the older message.
     fn tell_masters(&self, to: &Server, target: &str, slots: u32) {
         for master in self.nodes.iter().filter(|node| node.is_running() && is_master(node)) {
             let mut master = master.connect();
@@ -165,7 +165,7 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
-    /// Waits until redis-cli finds nothing wrong: otherwise it refuses to move slots.
+    /// Waits until redis-cli finds nothing wrong with the cluster: otherwise it refuses to move slots.
     fn wait_until_checked(&self, at: &str) {
         let cli = self.nodes[0].kind().cli();
         wait::until("redis-cli finds the cluster in order", AGREEMENT, || {
@@ -256,7 +256,7 @@ fn roles_as_seen_by(node: &Server) -> Vec<String> {
 fn nodes_as_seen_by(node: &Server, of: impl Fn(&[&str]) -> String) -> Vec<String> {
     let mut connection = node.connect();
     let text = connection.run("CLUSTER NODES").text();
-    // name, address, flags, master, two times, epoch, link, slots
+    // Fields of a line: name, address, flags, master, two times, epoch, link, slots.
     let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let mut nodes: Vec<String> = words.map(|words| of(&words)).collect();
     nodes.sort_unstable();

@@ -30,7 +30,7 @@ impl Span {
     }
 }
 
-/// Number of times that each fault met each operation.
+/// Number of times that each fault happened while each operation was in flight.
 #[derive(Debug, Default)]
 pub struct Coverage(BTreeMap<&'static str, [u64; OPERATIONS.len()]>);
 
@@ -119,7 +119,7 @@ fn hand_offs(calls: &[&Call]) -> Vec<Span> {
     let hand_off = |wait: &&Call| {
         let to = granted_at(wait)?;
         let from = *freeing[..freeing.partition_point(|sent| *sent <= to)].last()?;
-        // A wait that was sent when the lock was free got it without a hand-off.
+        // A freeing call that was sent before the wait does not count as a hand-off to it.
         (from > wait.sent).then_some(Span { from, to })
     };
     let waits = calls.iter().filter(|call| waits(&call.request));
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(met(&calls, &[cancel], 11, 11), [1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(met(&calls, &[cancel], 30, 31), [0, 1, 0, 0, 0, 0, 0]);
         assert_eq!(met(&calls, &[cancel], 51, 60), [0, 1, 1, 0, 1, 0, 0]);
-        // The lease of b ends; the lease of a does not.
+        // The lease of b expires. The lease of a does not, because a released the lock.
         assert_eq!(met(&calls, &[cancel], 110, 112), [0; 7]);
         assert_eq!(met(&calls, &[cancel], 153, 154), [0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(met(&calls, &[cancel], 290, 400), [0, 0, 0, 0, 0, 1, 0]);

@@ -35,7 +35,7 @@ impl Disk {
     pub fn wait_until_synced(&self, server: &Server) {
         let (file, mut eye) = (append_only_file(server.dir()), server.connect());
         wait::until("the append-only file is synced", LIMIT, || {
-            // During a sync the server also delays writes.
+            // During a sync the server may keep commands in a buffer and not write them to the file.
             let unwritten = observe::info_number(&mut eye, "aof_buffer_length");
             let (size, synced) = (fs::metadata(&file).expect("its size").len(), self.synced());
             let seen = format!("{synced} of {size} bytes, {unwritten} to write");
@@ -66,7 +66,7 @@ impl Options {
     }
 }
 
-/// The file to which a server that works in `dir` appends.
+/// Path of the append-only file to which the server in the folder `dir` writes.
 pub fn append_only_file(dir: &Path) -> PathBuf {
     let files = fs::read_dir(dir.join("appendonlydir")).expect("the folder of append-only files");
     let mut files = files.map(|file| file.expect("a file").path());

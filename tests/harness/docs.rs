@@ -1,4 +1,4 @@
-//! The commands of a server, as it documents them itself.
+//! Reads the commands of a server from its reply to `COMMAND DOCS`.
 
 use crate::cmd;
 use crate::resp::{Connection, Value};

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-/// The pages that have tables of runs.
+/// The pages with tables that are rendered.
 const PAGES: [&str; 2] = ["docs/evidence.md", "docs/guarantees.md"];
 
 /// One run of a suite on one server.
@@ -21,9 +21,10 @@ const PAGES: [&str; 2] = ["docs/evidence.md", "docs/guarantees.md"];
 pub struct Record {
     /// Name of the suite.
     pub suite: String,
-    /// Rows of the scoreboard in `docs/evidence.md` for which the run is evidence.
+    /// Rows of `docs/evidence.md` for which the run is evidence: of the scoreboard, or of the fault schedules
+    /// (`F1` and so on).
     pub rows: String,
-    /// Commit of the project, as short as git makes it.
+    /// The tested commit, as returned by [`commit`](crate::commit::commit).
     pub commit: String,
     /// Name and version of the server.
     pub server: String,
@@ -62,7 +63,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// If the run found violations, if its code is not in any commit, or if the file cannot be written.
+    /// If the run found violations, if its code was not committed, or if the file cannot be written.
     pub fn publish(&self) -> Result<(), String> {
         if !self.violations.is_empty() {
             return Err(format!("{}: not published, for it has violations", self.suite));
@@ -170,10 +171,10 @@ fn suites(records: &[Record]) -> String {
     text
 }
 
-/// Returns the control of a run: a run on the same server without the safeguard, in which two clients held
-/// the same lock, or believed so. The suite's own control comes first. Next come a run of the same workload
-/// without the safeguard, and controls of locks on the same topology. Returns `None` if the run itself has
-/// such violations.
+/// Returns the control of a run: a run on the same server without the safeguard that the run tests, in which
+/// two clients held the same lock, or believed so. The suite's own control comes first. Next come a run of the
+/// same workload without the safeguard, and controls of locks on the same topology. Returns `None` if the run
+/// itself has such violations, or no such control is published.
 fn control_of<'a>(records: &'a [Record], record: &Record) -> Option<&'a Record> {
     let suite = &record.suite;
     let mut parts: Vec<&str> = suite.split('/').collect();

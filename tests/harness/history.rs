@@ -196,8 +196,8 @@ pub struct Call {
     pub queued: Option<Duration>,
     /// Time of the last inspection that showed the call in the queue, if there was one.
     pub in_line_at: Option<Duration>,
-    /// Times in which the session of the call was away, so that other waiters may have been granted the lock
-    /// first.
+    /// Times in which the session of the call may have been away (without a reader), so that other waiters may
+    /// have been granted the lock first.
     pub away: Vec<(Duration, Duration)>,
     /// Time of the reply, and the outcome.
     pub answer: Option<(Duration, Outcome)>,
@@ -250,8 +250,8 @@ pub struct Recorder {
     latest: Mutex<Latest>,
 }
 
-/// Last call of each lock and owner, and whether a queue entry certainly belongs to that call. An entry may
-/// belong to the previous call, if that call was broken off.
+/// Last call of each owner on each lock, and whether an entry of that owner in the queue certainly belongs to
+/// that call. It may belong to the previous call, if that call was broken off.
 type Latest = BTreeMap<(String, String), (CallId, bool)>;
 
 impl Default for Recorder {
@@ -286,7 +286,7 @@ impl Recorder {
     }
 
     /// Records that the server showed the owner in the queue when asked at the given time. Does nothing if
-    /// the queue entry may belong to an earlier call.
+    /// the queue entry may belong to an earlier call, or the call has ended.
     pub fn seen_in_queue(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
         let latest = self.latest.lock().unwrap();
@@ -309,7 +309,7 @@ impl Recorder {
         self.calls.lock().unwrap()[call.0].away.extend_from_slice(away);
     }
 
-    /// Records a reply. Must be called *after* it has been received.
+    /// Records that a call ends now. If it has a reply, must be called *after* the reply has been received.
     pub fn answered(&self, call: CallId, outcome: Outcome) {
         self.ended(call, outcome, self.now());
     }
@@ -347,7 +347,7 @@ impl Recorder {
         calls[call.0].sent = calls[earlier.0].sent;
     }
 
-    /// Records that this call may never have arrived: the queue entry may belong to an earlier call.
+    /// Records that this call may not have reached the server: the queue entry may belong to an earlier call.
     pub fn may_not_have_come(&self, call: CallId) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         (call.queued, call.in_line_at) = (None, None);

@@ -63,7 +63,7 @@ impl Kind {
         if brought.exists() {
             return brought;
         }
-        // The distribution's own server does not have to be downloaded.
+        // A Redis 7.0 of the distribution serves as well, without a download.
         if self.is_redis_7_0()
             && installed_version().is_some_and(|version| version.starts_with("7.0."))
         {

@@ -1,4 +1,4 @@
-//! Starts processes that cannot outlive the tests.
+//! Starts processes that cannot outlive the test process.
 
 use std::io;
 use std::process::{Child, Command};

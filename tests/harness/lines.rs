@@ -11,7 +11,7 @@ use std::time::Duration;
 /// most of its time for the clients.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// Reads the queues of these locks repeatedly until `over` is set or a read fails.
+/// Reads and records the queues of these locks repeatedly until `over` is set or a read fails.
 pub fn watch(
     mut connection: Connection,
     keys: &[impl AsRef<str>],

@@ -8,17 +8,17 @@ use std::sync::LazyLock;
 #[path = "../../module/sources.rs"]
 mod sources;
 
-/// The `kvlock.so` that servers load: the file in `KVLOCK_MODULE`, else the file that `scripts/build` made in
-/// cargo's target folder. Panics with the command to run if the file of `scripts/build` is missing, or was
-/// not built from the current sources. Never skips a test.
+/// Path of the `kvlock.so` that servers load: the file that `KVLOCK_MODULE` names, else the file that
+/// `scripts/build` made in cargo's target folder. Panics with the command to run if the file of
+/// `scripts/build` is missing, or was not built from the current sources.
 pub fn path() -> PathBuf {
     static BUILT: LazyLock<PathBuf> =
         LazyLock::new(|| built(&target(), "kvlock.so", "scripts/build"));
     named("KVLOCK_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
-/// Returns the module with the feature `provoke`, which panics and refuses on request: the file in
-/// `KVLOCK_PROVOKE_MODULE`, else the file that `scripts/build --provoke` made.
+/// Path of the module with the feature `provoke`, in which a test can cause failures such as panics: the file
+/// that `KVLOCK_PROVOKE_MODULE` names, else the file that `scripts/build --provoke` made.
 pub fn provoke_path() -> PathBuf {
     static BUILT: LazyLock<PathBuf> =
         LazyLock::new(|| built(&target(), "kvlock-provoke.so", "scripts/build --provoke"));
@@ -37,8 +37,8 @@ pub(crate) fn target() -> PathBuf {
     workspace().join(named.unwrap_or_else(|| PathBuf::from("target")))
 }
 
-/// The module of the given name in the given folder. Panics if it is missing, or was not built from the
-/// current sources.
+/// Path of the module of the given name in the given folder. Panics if the module is missing, or was not built
+/// from the current sources.
 pub fn built(target: &Path, name: &str, built_by: &str) -> PathBuf {
     let path = target.join(name);
     let Ok(module) = fs::read(&path) else {

@@ -103,7 +103,7 @@ pub fn wait_for_replica_link(replica: &mut Connection) {
 /// primaries only. Also works while clients are paused for writing.
 pub fn let_pass(connection: &mut Connection, time: Duration) {
     assert!(time >= Duration::from_millis(1), "zero would be without limit");
-    // No server has a thousand replicas.
+    // No server has a thousand replicas, so this returns only at its timeout.
     let reached = connection.call(cmd!["WAIT", 1000, time.as_millis().to_string()]);
     assert!(!reached.is_error(), "{reached}");
 }

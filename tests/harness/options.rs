@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Options of a server that is not started yet. Made by [`Server::options`].
+/// Options of a server. Made by [`Server::options`].
 #[derive(Clone, Debug)]
 pub struct Options {
     kind: Kind,
@@ -39,25 +39,25 @@ impl Options {
         }
     }
 
-    /// Runs the server program of the given kind, instead of the one that `KVLOCK_SERVER` names.
+    /// Sets the server program. The default is [`Kind::chosen`].
     pub fn kind(mut self, kind: &Kind) -> Self {
         self.kind = kind.clone();
         self
     }
 
-    /// Does not load the module: for tests in which a replica, a file or a tool must work without it.
+    /// Starts the server without the module.
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
     }
 
-    /// Loads the build that panics and refuses on request: see [`module_file::provoke_path`].
+    /// Loads the module with the feature `provoke`: see [`module_file::provoke_path`].
     pub fn provoke(mut self) -> Self {
         self.provoke = true;
         self
     }
 
-    /// Sets an environment variable of the server, which it also has after a restart.
+    /// Sets an environment variable of the server, at each of its starts.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
@@ -69,24 +69,24 @@ impl Options {
         self
     }
 
-    /// Adds a line of configuration. It follows the harness's own lines, so it takes precedence.
+    /// Adds a line of configuration. It overrides the same option in the harness's own lines.
     pub fn config(mut self, name: &str, value: impl Display) -> Self {
         self.config.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Reads and writes with the given number of I/O threads, instead of the number in `KVLOCK_IO_THREADS`.
+    /// Sets the number of I/O threads. The default is [`chosen_io_threads`].
     pub fn io_threads(mut self, number: u32) -> Self {
         self.io_threads = Some(number);
         self
     }
 
-    /// Keeps an append-only file, flushed by `fsync`: `always`, `everysec` or `no`.
+    /// Enables the append-only file. Its `appendfsync` is `always`, `everysec` or `no`.
     pub fn append_only(self, fsync: &str) -> Self {
         self.config("appendonly", "yes").config("appendfsync", fsync)
     }
 
-    /// Keeps the server's folder in memory, if the machine has a file system in memory. An `fsync` is then
+    /// Puts the server's temporary folder into `/dev/shm`, if the machine has that folder. An `fsync` is then
     /// fast.
     pub fn in_memory(mut self) -> Self {
         self.in_memory = true;
@@ -105,7 +105,7 @@ impl Options {
     }
 
     /// Makes the server a replica of the given server. When [`start`](Self::start) returns, the replica may
-    /// not have caught up: wait for its link.
+    /// not have caught up: see [`observe::wait_for_replica`](crate::observe::wait_for_replica).
     pub fn replica_of(self, primary: &Server) -> Self {
         let port = primary.port();
         self.config("replicaof", format_args!("127.0.0.1 {port}"))
@@ -122,20 +122,20 @@ impl Options {
         self.without_module()
     }
 
-    /// Listens on the given port instead of a free one.
+    /// Sets the port. The default is a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Works in the given folder instead of a temporary one. The folder is not deleted afterwards.
+    /// Sets the server's folder, instead of a temporary one. The folder is not deleted afterwards.
     pub fn dir(mut self, dir: &Path) -> Self {
         self.dir = Some(dir.to_owned());
         self
     }
 
-    /// Starts the server, and returns when it answers `PING`. Panics with the end of its log if the server
-    /// ends, or does not answer within 60 seconds.
+    /// Starts the server, and returns when it is ready for commands. Panics with the end of its log if that
+    /// fails, or takes longer than 60 seconds.
     pub fn start(self) -> Server {
         Server::launch(self)
     }

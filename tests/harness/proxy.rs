@@ -35,13 +35,13 @@ pub enum Moment {
     OnItsWay,
     /// The server executes the command, and its reply is lost.
     BeforeTheAnswer,
-    /// The first half of the answer arrives.
+    /// The first half of the reply arrives.
     InTheAnswer,
-    /// The answer arrives, and then the connection breaks.
+    /// The reply arrives, and then the connection breaks.
     AfterTheAnswer,
 }
 
-/// A proxy before a server; closed when this is dropped.
+/// A proxy before a server. Dropping it closes its port and all connections.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -56,10 +56,10 @@ struct Ways {
     cut: bool,
     /// Replicas that are cut off, by the port that they announce.
     cut_replicas: Vec<u16>,
-    /// Resets for the next connections that carry these commands, in order. The number says how many times
-    /// the command passes first.
+    /// Planned resets, in order: the command, how many times it passes before the reset, and the moment of the
+    /// reset.
     resets: Vec<(&'static str, usize, Moment)>,
-    /// A command that reaches the server after its connection was closed.
+    /// The last command that stayed in flight: see [`Moment::OnItsWay`].
     late: Vec<u8>,
     /// Shortest and longest delay of a message, in milliseconds.
     delay: [u64; 2],
@@ -75,7 +75,7 @@ struct Way {
     /// The port that the client has announced as a replica, if it has.
     replica: Option<u16>,
     reset: Option<Moment>,
-    /// Whether all data that arrive are dropped.
+    /// Whether the proxy drops all data that arrive.
     cut: bool,
 }
 
@@ -86,7 +86,7 @@ impl Way {
 }
 
 impl Default for Proxy {
-    /// A proxy without a server yet.
+    /// A proxy that has no server yet: see [`lead_to`](Self::lead_to).
     fn default() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a proxy");
         let port = listener.local_addr().expect("it is bound").port();
@@ -156,7 +156,7 @@ impl Proxy {
         lock(&self.ways).delay = [least, most].map(ms);
     }
 
-    /// Closes all connections. New connections are accepted at once.
+    /// Closes all open connections. Clients may connect again at once.
     pub fn hang_up(&self) {
         std::mem::take(&mut lock(&self.ways).open).values().for_each(Way::close);
     }
@@ -179,13 +179,13 @@ impl Proxy {
         ways.open.retain(|_, way| !way.cut);
     }
 
-    /// Resets the next connection that carries this command, at the given moment, after the resets that are
-    /// already planned.
+    /// Plans a reset of the next connection that carries this command, at the given moment. Planned resets
+    /// happen in order.
     pub fn reset(&self, command: &'static str, moment: Moment) {
         self.reset_after(0, command, moment);
     }
 
-    /// Lets `passed` of these commands pass, and resets the connection of the next one.
+    /// Like [`reset`](Self::reset), after the command has passed `passed` times.
     pub fn reset_after(&self, passed: usize, command: &'static str, moment: Moment) {
         lock(&self.ways).resets.push((command, passed, moment));
     }
@@ -214,7 +214,7 @@ impl Drop for Proxy {
 }
 
 impl Ways {
-    /// Inspects a message in either direction. Returns the reset that its connection is to get, if any, and
+    /// Inspects a message in either direction. Returns the moment of its connection's reset, if one is due, and
     /// the message's delay.
     fn look(&mut self, id: u64, to_server: bool, said: &[u8]) -> (Option<Moment>, Duration) {
         let [least, most] = self.delay;
@@ -259,7 +259,7 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     }
     let Ok(server) = TcpStream::connect(("127.0.0.1", ways.server)) else { return };
     for end in [&client, &server] {
-        // Written data is sent before the connection is reset.
+        // Sends written data at once: a reset discards data that is not sent yet.
         end.set_nodelay(true).expect("TCP_NODELAY");
     }
     ways.last += 1;
@@ -268,15 +268,15 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     for to_server in [true, false] {
         let (shared, ends) = (shared.clone(), ends.clone());
         thread::spawn(move || {
-            // The number of the connection decides the delays of its messages.
+            // The random delays depend only on the connection's number and the direction.
             fastrand::seed(2 * id + u64::from(!to_server));
             pump(&shared, id, to_server, &ends);
         });
     }
 }
 
-/// Forwards data until one end is closed or a planned reset is due, then closes both ends. If the connection
-/// is cut, the other end stays open.
+/// Forwards data in one direction until an end is closed or a planned reset is due, then closes both ends. If
+/// the connection is cut, closes neither.
 fn pump(ways: &Mutex<Ways>, id: u64, to_server: bool, ends: &[TcpStream; 2]) {
     let [client, server] = ends;
     let (mut from, mut to) = if to_server { (client, server) } else { (server, client) };
@@ -308,7 +308,7 @@ fn pump(ways: &Mutex<Ways>, id: u64, to_server: bool, ends: &[TcpStream; 2]) {
 }
 
 fn shut(end: &TcpStream, how: Shutdown) {
-    // It may be closed already.
+    // Fails if the end is closed already.
     let _closed = end.shutdown(how);
 }
 

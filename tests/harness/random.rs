@@ -7,7 +7,7 @@ use clap::Args;
 use fastrand::Rng;
 use std::time::SystemTime;
 
-/// A stream of numbers.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,
@@ -36,17 +36,17 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// A random one of these.
+    /// A random element of `choices`.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.numbers.usize(..choices.len())]
     }
 
-    /// Puts these in a random order.
+    /// Puts the elements in a random order.
     pub fn shuffle<T>(&mut self, all: &mut [T]) {
         self.numbers.shuffle(all);
     }
 
-    /// A random one of these, with a probability in proportion to its weight.
+    /// A random element of `choices`, with a probability in proportion to its weight.
     pub fn weighted<'a, T>(&mut self, choices: &'a [T], weight: impl Fn(&T) -> u64) -> &'a T {
         let mut drawn = self.below(choices.iter().map(&weight).sum());
         let mut all = choices.iter();
@@ -75,7 +75,7 @@ pub struct Seed {
 
 impl Seed {
     /// The seed of one part of a run on the chosen server: a hash of this seed, the name and the server.
-    /// With one seed for all, each part would draw the same.
+    /// With one seed for all parts, each part would draw the same numbers.
     #[must_use]
     pub fn of_part(self, name: &str) -> Self {
         Self { number: hash(&[name, Kind::chosen().name(), &self.number.to_string()]) }
@@ -90,7 +90,7 @@ impl Seed {
     }
 }
 
-/// FNV-1a of these words.
+/// The FNV-1a hash of the words.
 fn hash(words: &[&str]) -> u64 {
     let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

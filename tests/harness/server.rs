@@ -118,7 +118,7 @@ impl Server {
         kill(Pid::from_raw(pid), signal).expect("signal the server");
     }
 
-    /// Stops the process and returns once it is stopped. `SIGCONT` resumes it.
+    /// Stops the process with `SIGSTOP`, and returns when it is stopped. `SIGCONT` resumes it.
     pub fn stand_still(&self) {
         self.signal(Signal::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.pid());
@@ -145,7 +145,7 @@ impl Server {
                 Err(error) => return Err(error.to_string()),
             }
             // A replica that has just synchronized does not shut down while it writes its first append-only
-            // file.
+            // file. So `SIGTERM` is sent again.
             if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
                 self.signal(Signal::SIGTERM);
                 asked = Some(Instant::now());
@@ -193,12 +193,12 @@ impl Server {
         matches!(self.child.lock().unwrap().try_wait(), Ok(None))
     }
 
-    /// Whether it runs and answers on a new connection, each command within five seconds.
+    /// Whether it runs and answers commands on a new connection, each within five seconds.
     pub fn is_alive(&self) -> bool {
         self.is_running() && answers(self.port, self.pid()).is_ok()
     }
 
-    /// Panics unless [`is_alive`](Self::is_alive): for the end of a test that tried to break the server.
+    /// Panics with the end of the log unless the server [is alive](Self::is_alive).
     pub fn assert_alive(&self) {
         assert!(
             self.is_alive(),
@@ -210,7 +210,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A memory checker around the server reports when the server shuts down normally.
+        // A memory checker in which the server runs reports only when the server shuts down normally.
         if std::env::var_os("KVLOCK_END_IN_ORDER").is_some()
             && !std::thread::panicking()
             && self.is_running()

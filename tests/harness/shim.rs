@@ -1,5 +1,5 @@
-//! Small libraries in C: one that is preloaded into a process to change its view of the machine, and a module
-//! that calls commands.
+//! Small libraries in C: one that is preloaded into a process to change its date and delay its disk syncs, and
+//! a module that calls commands.
 
 use crate::kind::workspace;
 use crate::module_file::target;
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-/// The numbers of `machine_shim.c`, in its order.
+/// The fields of `struct machine` in `machine_shim.c`, in their order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number {
     DateAheadUs,
@@ -19,7 +19,7 @@ pub(crate) enum Number {
     Synced,
 }
 
-/// Changes to the view that processes have of their machine. Must outlive these processes.
+/// The date and the disk delay that some processes see. Must outlive these processes.
 #[derive(Debug)]
 pub(crate) struct Machine {
     numbers: File,
@@ -29,7 +29,7 @@ pub(crate) struct Machine {
 }
 
 impl Default for Machine {
-    /// No changes.
+    /// A machine with the real date, without delays.
     fn default() -> Self {
         let dir = TempDir::with_prefix("kvlock-machine-").expect("a temporary folder");
         let path = dir.path().join("numbers");

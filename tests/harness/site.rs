@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The Sentinels' name for the primary.
 pub const NAME: &str = "mymaster";
 
-/// Longest time for an effect of a failover. Some waits allow twice as long.
+/// Longest duration of most waits here. Waits for the end of a failover may take twice as long.
 const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// Time after which a failover that has not succeeded is requested again. Longer than the Sentinels' failover
@@ -21,7 +21,7 @@ const GIVEN_UP: Duration = Duration::from_secs(10);
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 
-/// The servers, their proxies and the Sentinels. The processes are killed when this is dropped.
+/// The servers, their proxies and the Sentinels. The processes end when this is dropped.
 #[derive(Debug)]
 pub struct Site {
     servers: Vec<Server>,

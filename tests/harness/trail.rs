@@ -6,8 +6,8 @@ use std::fs;
 
 /// The commands in the files: a line for each command, and a line in braces for each transaction. A number of
 /// thirteen or more digits (a time or a token) is shown as `#`, also at the end of a value with a space, and
-/// after the `t` of a stored token. `SELECT` is left out. A transaction of one command has no braces: it may
-/// also have contained a message that only replicas receive.
+/// after the `t` of a stored token. `SELECT` is left out. A transaction with one command in the files has no
+/// braces.
 pub fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;

@@ -1,9 +1,9 @@
-//! Short forms of requests that most tests make.
+//! Short forms of requests that many tests make.
 
 use harness::{Connection, Value, cmd, observe};
 use std::time::Duration;
 
-/// Long enough that no lease ends and no wait times out while a test runs.
+/// Milliseconds in which no test ends: for leases and timeouts that must not pass while a test runs.
 pub(crate) const LONG: u64 = 600_000;
 
 /// Longest time for an effect that should be immediate.
@@ -17,7 +17,7 @@ pub(crate) fn release(connection: &mut Connection, key: &str, owner: &str) -> Va
     connection.call(cmd!["LOCK.RELEASE", key, owner])
 }
 
-/// Sends a wait and returns when the client is queued, or blocked for another reason.
+/// Sends `LOCK.WAIT`, and returns when the client is blocked.
 pub(crate) fn wait_in_queue(
     connection: &mut Connection,
     control: &mut Connection,
@@ -29,7 +29,7 @@ pub(crate) fn wait_in_queue(
     observe::wait_until_blocked(control, id);
 }
 
-/// The reply that a queued client receives.
+/// The next reply, which must arrive soon.
 pub(crate) fn arrival(connection: &mut Connection) -> Value {
     connection.receive(SOON).unwrap_or_else(|why| panic!("nothing arrived: {why}"))
 }

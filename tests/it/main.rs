@@ -1,5 +1,5 @@
 //! Tests on real servers, and of documents, imports and planted bugs, in one binary, which is linked only once.
-//! Dialogues are in `tests/transcripts`. Tests that count, race, or need more than one server are mostly here.
+//! Dialogues of clients with servers are in `tests/transcripts`; tests that these cannot express are here.
 
 #![allow(
     missing_docs,

@@ -24,7 +24,7 @@ fn patches() -> BTreeMap<String, PathBuf> {
     named.collect()
 }
 
-/// The lines before the difference itself.
+/// The lines of a patch before its first diff.
 fn header(patch: &str) -> Vec<&str> {
     patch.lines().take_while(|line| !line.starts_with("diff ")).collect()
 }

@@ -1,4 +1,5 @@
-//! Plays the transcripts in `tests/transcripts` on every server, and those in `valkey-9` on Valkey 9.1.
+//! Plays the transcripts in `tests/transcripts` on every server, and those in its subfolder `valkey-9` on
+//! Valkey 9.1.
 
 use harness::kind::workspace;
 use harness::transcript::run_file;

@@ -85,7 +85,7 @@ impl Contender {
 struct Guarded {
     holders: AtomicUsize,
     overlaps: AtomicUsize,
-    /// Number of holds. The number is correct only if no two holds overlap.
+    /// Number of holds. It may be too small if two holds overlap.
     count: AtomicU64,
 }
 
@@ -123,8 +123,8 @@ impl Guarded {
 const CLIENTS: usize = 2;
 
 /// Fails if two contenders hold the lock at once. With `redisson-turn share`, also fails if Redisson gets less
-/// than half of its fair share of the grants. In a fair share, each client of Redisson and of kvlock gets
-/// equally many.
+/// than half of its fair share of the grants. Shares are fair if each client of Redisson and of kvlock gets the
+/// same number of grants.
 #[test]
 fn many_clients_at_one_lock() {
     let redisson = redisson();
@@ -163,7 +163,8 @@ fn many_clients_at_one_lock() {
     }
 }
 
-/// `unlock()` deletes the key, and the queue is served just after that. A `tryLock()` may come in between.
+/// `unlock()` deletes the key, and the module serves the wait queue just after that. A `tryLock()` may come in
+/// between.
 #[test]
 fn a_kvlock_waiter_is_usually_served_before_a_try_lock() {
     const TIMES: usize = 200;

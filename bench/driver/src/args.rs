@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// | `lease_ms` | the lease |
 /// | `warm_ms` | time for which each task warms up, on its own lock |
 /// | `release` | `no`: the lease ends without a release |
-/// | `mode` | `keep`: each task acquires once and keeps the lock; prints when the first and the last had it |
+/// | `mode` | `keep`: each task acquires once and keeps its lock: see the documentation of the crate |
 /// | `at_once` | with `keep`: number of tasks that acquire at the same time |
 /// | `yields` | `yes`: after a release, a task waits until another one has the lock before its next request |
 #[derive(Clone, Debug)]

@@ -36,7 +36,7 @@ pub use run::drive;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The clock that all processes of the machine share, in nanoseconds.
+/// Returns the time of a clock that all processes of the machine share, in nanoseconds.
 pub fn now() -> u64 {
     Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()).as_nanos().try_into().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Observers of an election with two candidates that lead in turn: the time until all have the news.
+//! Measures the time until observers of an election know the new leader. Two candidates lead in turn.
 
 use crate::{Args, now};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tokio::time::sleep;
 /// Time between two changes: long enough that the next candidate is queued, and nothing is in flight.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// A candidate.
+/// A candidate in the election.
 pub trait Candidate {
-    /// Stands for election until the candidate leads. The candidate's value is the given number.
+    /// Campaigns until the candidate leads. Observers see the given number as the leader's value.
     fn lead(&mut self, number: u64) -> impl Future<Output = ()>;
 
     /// Resigns, and returns when the server has replied.
     fn resign(&mut self) -> impl Future<Output = ()>;
 }
 
-/// News of an observer: the number of the leader, and the time.
+/// What an observer reports: the number of the leader, and the time at which the observer received it.
 pub type Heard = (u64, u64);
 
 /// Prints `ready`, and a line for each change. The line has the times until all observers, and until half of
@@ -57,7 +57,7 @@ pub async fn observe<C: Candidate>(
     std::process::exit(0);
 }
 
-/// Times at which each observer knew that leader.
+/// Waits until all observers have reported the leader with this number. Returns the reported times.
 async fn all(heard: &mut UnboundedReceiver<Heard>, observers: usize, number: u64) -> Vec<u64> {
     let mut moments = Vec::new();
     while moments.len() < observers {

@@ -23,15 +23,16 @@ struct Task<S> {
     session: S,
     args: Args,
     cycles: Arc<Mutex<Vec<Cycle>>>,
-    /// The task of this process that got the lock last.
+    /// The task of this process that got a lock last.
     newest_owner: Arc<AtomicUsize>,
     /// Sends the time at which the task got its lock, with `mode=keep`.
     kept: mpsc::UnboundedSender<u64>,
-    /// Limits the tasks that acquire at the same time.
+    /// Limits the number of tasks that acquire at the same time, with `mode=keep`.
     turns: Arc<Semaphore>,
 }
 
-/// Runs one task for each session, and prints the records. Then it ends the process, except with `mode=keep`.
+/// Runs one task for each session, prints the records, and ends the process. With `mode=keep`, prints the
+/// times of the first and the last grant instead, and does not end the process.
 pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> ! {
     let (go, started) = watch::channel(Span::default());
     let (warm, mut warmed) = mpsc::unbounded_channel();
@@ -85,7 +86,7 @@ fn print(records: &[Arc<Mutex<Vec<Cycle>>>]) {
 }
 
 impl<S: Session> Task<S> {
-    /// `warm` is dropped when the task has warmed up.
+    /// Warms up, drops `warm`, and acquires and releases locks when the measurement starts.
     async fn live(mut self, warm: mpsc::UnboundedSender<()>, mut started: watch::Receiver<Span>) {
         let process = self.args.text("process");
         let own = format!("{}:warm:{process}:{}", self.args.text("key"), self.number);

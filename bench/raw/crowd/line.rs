@@ -1,4 +1,4 @@
-//! A connection that is polled for replies, and the probe.
+//! A connection that is polled for replies, and a probe that measures round trips.
 
 use crate::wire::{Reply, parse};
 use driver::now;
@@ -62,7 +62,7 @@ impl Line {
     }
 }
 
-/// The connection of another client: it always has a `PING` in flight while it is on.
+/// The connection of another client. After `begin(true)`, it has a `PING` in flight until `end`.
 pub(super) struct Probe {
     line: Line,
     /// Time at which the `PING` in flight was sent.

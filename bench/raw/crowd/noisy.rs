@@ -1,6 +1,6 @@
-//! Delays of other clients while thousands of waits of one session are made, granted, opened, timed out or
-//! closed together, or their session is away. One thread that never sleeps acts as all of these clients, so
-//! the times are spent in the server.
+//! Delays of other clients while many waits of one session are made, granted, timed out or closed together,
+//! while their latch opens, or while their session is away. One thread that never sleeps acts as all of these
+//! clients, so the times are mostly spent in the server.
 
 use super::line::Line;
 use super::others::Others;
@@ -9,18 +9,18 @@ use driver::{Args, now};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Number of commands that fit into the socket buffers, with their replies.
+/// Number of commands sent at once: they and their replies fit into the socket buffers.
 const AT_ONCE: usize = 100;
 /// A lease that does not end during the measurement.
 const LEASE_MS: &str = "3600000";
 const TTL_MS: &str = "60000";
-/// Largest number of outcomes in a reply, small enough to parse at once.
+/// Largest number of outcomes in a reply. Parsing more at once would delay the other clients.
 const COUNT: &str = "100";
-/// Additional time before all waits end in the same millisecond.
+/// Margin before the time at which all waits end together.
 const SPARE_MS: usize = 1_000;
 /// Largest number of waiters outside the crowd.
 const OTHERS: u64 = 2;
-/// Longest silence on the output.
+/// Longest time without output.
 const SILENCE_NS: u64 = 5_000_000_000;
 /// Interval at which the state of the server is polled.
 const LOOK_NS: u64 = 20_000_000;
@@ -34,9 +34,9 @@ struct Crowd {
     reader: Line,
     session: String,
     waits: usize,
-    /// Time at which all waits end, in phases in which they end by time, in milliseconds since 1970.
+    /// Time at which leases or timeouts end all waits, in milliseconds since 1970; 0 in other phases.
     end: usize,
-    /// Time of the last output. Nothing is printed before `ready`.
+    /// Time of the last output. `u64::MAX` before `ready`, so that nothing is printed earlier.
     printed: u64,
 }
 
@@ -104,7 +104,7 @@ impl Crowd {
             "timed-out" => {
                 let begun = unix_ms();
                 self.all(|n| wait("crowd", n, "0", &session));
-                // Send the same waits again, with a timeout at the common end.
+                // Send the same waits again, with timeouts that all end at the same time.
                 let end = self.end_after(begun);
                 self.all(|n| {
                     let left = end.saturating_sub(unix_ms()).max(1).to_string();
@@ -115,7 +115,8 @@ impl Crowd {
         }
     }
 
-    /// The common end of all waits: after twice the time that sending a command for each took, plus a margin.
+    /// Sets and returns the time at which all waits end. It leaves twice the time since `begun`, plus a
+    /// margin.
     fn end_after(&mut self, begun: usize) -> usize {
         let now = unix_ms();
         self.end = now + 2 * (now - begun) + SPARE_MS;
@@ -160,8 +161,8 @@ impl Crowd {
         }
     }
 
-    /// Gives the others time for their first round trips, which take longer. If the waits end by time, waits
-    /// for that time too.
+    /// Waits until the other clients have made their first round trips, which take longer; and until `end`,
+    /// if leases or timeouts end the waits.
     fn settle(&mut self) {
         assert!(self.end == 0 || unix_ms() < self.end, "the machine is too slow");
         let until = now() + 10 * LOOK_NS;
@@ -201,7 +202,8 @@ impl Crowd {
         self.take(|crowd| &mut crowd.reader);
     }
 
-    /// Reads some outcomes. Returns how many there were, and the number of the last one.
+    /// Acknowledges the outcomes up to `ack`, and reads the next ones. Returns how many it read, and the
+    /// number of the last one.
     fn read(&mut self, ack: &str) -> (usize, i64) {
         let next = ["SESSION.NEXT", &self.session, ack, "1000", "COUNT", COUNT];
         self.reader.send(&request(&next));

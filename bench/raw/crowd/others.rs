@@ -27,7 +27,7 @@ struct Asking {
     name: &'static str,
     line: Line,
     command: Vec<u8>,
-    /// Part of a request's time that is expected, such as a timeout.
+    /// Expected time of the request, which is not recorded: the timeout of a wait.
     due_ns: u64,
     sent: Option<u64>,
     next: u64,

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// No lease ends during the measurement.
+/// A lease that does not end during the measurement.
 const LEASE_MS: &str = "3600000";
 /// Largest number of blocked clients.
 const BLOCKED: usize = 1_000;
-/// Number of commands that fit into the socket buffers, with their replies.
+/// Number of commands sent at once: they and their replies fit into the socket buffers.
 const AT_ONCE: usize = 100;
 
 struct Pairs {
@@ -22,8 +22,9 @@ struct Pairs {
     /// Releases both locks.
     releaser: Line,
     owners: usize,
-    /// Blocked clients, the next one first, and the holder of their lock.
+    /// Owners and connections of the blocked clients, the next one first.
     blocked: VecDeque<(String, Line)>,
+    /// Owner and connection of the holder of their lock.
     blocked_holder: (String, Option<Line>),
     session: String,
     waiter: Line,
@@ -115,7 +116,7 @@ impl Pairs {
     }
 
     fn release(&mut self, key: &str, owner: &str) -> u64 {
-        // Earlier commands are not part of the measurement.
+        // Wait until the server has read earlier commands, because they are not measured.
         self.probe.settle();
         let begun = now();
         self.releaser.send(&request(&["LOCK.RELEASE", key, owner]));

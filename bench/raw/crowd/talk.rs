@@ -164,8 +164,8 @@ impl Talk {
         assert!(matches!(released, Reply::Integer(_)), "{released:?}");
     }
 
-    /// With pub/sub, waits for a message and sends the request again. Otherwise the request is already
-    /// waiting.
+    /// With pub/sub, waits for a message and sends the request again. Otherwise the client is already blocked
+    /// in its request.
     fn hear(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         if let Some(news) = &mut member.news {
             news.take(probe);

@@ -49,7 +49,7 @@ pub(super) fn serve(address: &Address, locks: u32, at: SocketAddr) -> Result<Exi
 async fn accept(listener: &TcpListener, scraper: Rc<Scraper>) -> std::convert::Infallible {
     let mut connections = VecDeque::<JoinHandle<()>>::new();
     loop {
-        // Fails if too many files are open, or if the client has already closed the connection.
+        // Fails, for example, if too many files are open, or if the client has already closed the connection.
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(100)).await;
             continue;

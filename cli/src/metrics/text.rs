@@ -204,9 +204,9 @@ const LONGEST_KEY: usize = 256;
 /// Largest number of bytes of a longer key that are shown.
 const KEY_START: usize = 128;
 
-/// Returns a key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is the
-/// backslash of the escapes. The label of a key longer than [`LONGEST_KEY`] consists of its start, its length
-/// and its SHA-256 digest.
+/// Returns a key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is
+/// each backslash of the key. The label of a key longer than [`LONGEST_KEY`] consists of its start, its
+/// length and its SHA-256 digest.
 fn key_label(key: &[u8]) -> String {
     if key.len() <= LONGEST_KEY {
         return escaped_key(key);

@@ -39,8 +39,8 @@ impl Screen {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Updates the state with an answer of the server, or with its failure. While the screen is paused, only
-    /// uses the details of a newly requested lock.
+    /// Updates the state with an answer of the server, or with its failure. While the screen is paused, a
+    /// snapshot only provides the details of a newly requested lock.
     pub(super) fn update(&mut self, answer: Result<Snapshot, Failure>) {
         let snapshot = match answer {
             Ok(snapshot) => snapshot,

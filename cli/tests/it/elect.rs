@@ -1,4 +1,4 @@
-//! `elect` and `observe`.
+//! The subcommands `elect` and `observe`.
 
 use super::process::{Process, Started};
 use super::{FUNCTIONS, SOON, Stage};
@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Runs until SIGUSR1, and then exits with code 7.
+/// Script that runs until SIGUSR1, and then exits with code 7.
 const WORK: &str = "trap 'exit 7' USR1; ready; while :; do idle; done";
 
 impl Stage {
@@ -154,7 +154,7 @@ fn a_candidate_that_never_led_reports_no_lost_lock() {
 #[test]
 fn a_signalled_program_does_not_campaign_again() {
     let mut stage = Stage::set();
-    // The command ignores SIGTERM, from the loss and from the test.
+    // The command ignores SIGTERM: the test's, which the program passes on, and the program's after the loss.
     let program = stage.elect("a", "trap '' TERM; ready; while :; do idle; done");
     let command = stage.process("a");
     program.signal(Signal::SIGTERM);

@@ -1,11 +1,11 @@
-//! The command ends when the lock is lost, when the server is gone, or when the program is killed
-//! or stopped. If the lease ends, the command ends before another owner can have the lock.
+//! The command ends when the lock is lost, or when the program is killed or stopped for too long.
+//! If the lease ends, the command ends before another owner can have the lock.
 
 use super::{SOON, Stage, granted};
 use harness::{Value, observe, wait};
 use nix::sys::signal::Signal;
 
-/// Records each SIGTERM and continues. Its child process ignores SIGTERM.
+/// Script that records each SIGTERM and continues. Its child process ignores SIGTERM.
 const STUBBORN: &str = "trap 'echo term >>term' TERM
     (trap '' TERM; exec sleep 300) & echo $! >grandchild
     ready
@@ -61,13 +61,13 @@ fn a_command_whose_lock_cannot_be_renewed_ends_before_the_next_owner_has_the_loc
             run.keeper().end();
         }
         let mut next = stage.next_in_line();
-        // From now on the lease is not renewed.
+        // From now on the lease cannot be renewed.
         assert!(!stage.control.run("ACL SETUSER default -lock.renew").is_error());
         granted(&mut next);
         assert!(!command.is_alive() && !grandchild.is_alive());
         assert_eq!(stage.line("term"), "term");
         run.done().assert_code(123);
-        // The program does not release the lock of that owner.
+        // The program has not released the lock of the next owner.
         assert_eq!(stage.control.run("LOCK.INFO k").field("owner").text(), "next");
     }
 }
@@ -161,7 +161,7 @@ fn a_keeper_that_was_stopped_is_replaced() {
     assert_keeper_is_replaced_after(Signal::SIGSTOP);
 }
 
-/// The new keeper kills the group when the program is stopped.
+/// Sends the signal to the keeper. Checks that a new keeper kills the group when the program is stopped.
 fn assert_keeper_is_replaced_after(signal: Signal) {
     let mut stage = Stage::set();
     let run = stage.run(&["--lease", "8s"], STUBBORN);
@@ -204,7 +204,7 @@ fn the_group_ends_when_the_program_is_stopped_right_after_the_start() {
         assert!(matches!(waitpid(run.id(), None), Ok(WaitStatus::Stopped(_, Signal::SIGTRAP))));
         let at = ptrace::getregs(run.id()).unwrap();
         let continues = at.orig_rax == SYS_kill.unsigned_abs() && at.rsi == Signal::SIGCONT as u64;
-        // The register has the result only after the call.
+        // The register has `-ENOSYS` at the entry to a call, and the result after the call.
         if continues && at.rax.cast_signed() != -i64::from(ENOSYS) {
             break;
         }
@@ -226,7 +226,7 @@ fn the_group_ends_when_the_program_is_stopped_for_too_long() {
     let mut next = stage.next_in_line();
     run.signal(Signal::SIGSTOP);
     granted(&mut next);
-    // The program, which is stopped, has not reaped them.
+    // They may be zombies, because the stopped program does not reap them.
     assert!(!command.is_alive() && !grandchild.is_alive());
     run.signal(Signal::SIGCONT);
     run.done().assert_code(123);

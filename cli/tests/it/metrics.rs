@@ -51,7 +51,7 @@ fn figures_are_printed_once() {
     let names: std::collections::BTreeSet<_> =
         heads.iter().filter_map(|head| head.split(' ').next()).collect();
     assert_eq!(names.len(), heads.len(), "{page}");
-    // The program knows the type of each counter of this module.
+    // The program knows the type of each counter that this module reports.
     assert!(!page.contains(" untyped"), "{page}");
     // Without `--locks` no lock is included.
     let done = stage.start(&["metrics"]).done();
@@ -93,7 +93,7 @@ fn the_counters_of_an_older_module_are_printed() {
     assert!(done.out.is_empty(), "{done:?}");
 }
 
-/// The program while it serves, and its address.
+/// Starts the program as an HTTP server. Returns it, and its address.
 fn serving(stage: &Stage) -> (Started, String) {
     serving_by(stage.kvlock(&["metrics", "--listen", "127.0.0.1:0"]))
 }
@@ -159,7 +159,8 @@ fn a_cluster_and_sentinels_are_refused() {
     }
 }
 
-/// Prometheus waits for ten seconds by default. A page that arrives later cannot report that the server is down.
+/// Less than the ten seconds for which Prometheus waits by default. A later page cannot report that the
+/// server is down.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(8);
 
 #[test]
@@ -187,7 +188,7 @@ fn clients_that_send_half_a_request_delay_no_scrape() {
     let (_program, place) = serving(&stage);
     let idle = [(); 300].map(|()| {
         let mut stream = TcpStream::connect(&place).unwrap();
-        // Some of them are closed by the program, to make room.
+        // The program closes some of these connections, to make room.
         let _closed = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:");
         stream
     });

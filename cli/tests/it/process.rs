@@ -1,4 +1,4 @@
-//! Processes of a test. Those that it has started are killed when their handles are dropped.
+//! Processes of a test: the program, and the processes that it starts.
 
 use super::SOON;
 use harness::wait;
@@ -141,7 +141,8 @@ fn read(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A process that is not a child of the test. Its start time tells it from later ones with the same id.
+/// A process that is not a child of the test. Its start time distinguishes it from
+/// later processes with the same id.
 #[derive(Debug)]
 pub(crate) struct Process {
     id: i32,

@@ -1,4 +1,4 @@
-//! The lock, the command, and its exit code.
+//! `kvlock run`: the lock, the command, and its exit code.
 
 use super::{Stage, Started, granted};
 use harness::{Value, observe};
@@ -140,7 +140,7 @@ fn hold_at_least_keeps_the_lock_after_a_command_that_ends_early() {
     stage.run(&hold, "echo >ran").done().assert_code(124);
     assert!(!stage.path("ran").exists());
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
-    // After a command that takes longer the lock is free.
+    // After a command that takes longer than `--hold-at-least`, the lock is free.
     stage.run(&["--hold-at-least", "0.1"], "sleep 0.2").done().assert_code(0);
     assert!(stage.is_free());
     stage.run(&["--hold-at-least", "1m", "--permits", "1/2"], "true").done().assert_code(2);

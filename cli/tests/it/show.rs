@@ -53,7 +53,7 @@ fn a_held_lock_with_a_waiter() {
     assert_eq!(info["queue"][0]["owner"], "next");
     assert!(info["queue"][0]["waited_ms"].is_u64() && info["queue"][0]["client_id"].is_u64());
 
-    // The next waiter is this program, which waits through a session.
+    // The second waiter is `kvlock run`, which waits through a session.
     let _last = stage.start(&["run", "k", "true"]);
     observe::wait_for_waiters(&mut stage.control, "k", 2);
     let done = stage.start(&["info", "k"]).done();

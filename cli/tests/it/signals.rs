@@ -5,7 +5,7 @@ use harness::{Value, observe, wait};
 use nix::sys::signal::Signal;
 use std::process::Command;
 
-/// Runs until a signal ends it.
+/// Script that runs until a signal ends it.
 const UNTIL_SIGNAL: &str = "ready; while :; do idle; done";
 
 #[test]

@@ -26,7 +26,7 @@ fn with_full_stderr(stage: &Stage, arguments: &[&str]) -> (Started, File) {
 #[test]
 fn the_command_ends_with_its_lock() {
     let stage = Stage::set();
-    // The command ends by itself after SIGTERM: the lease is longer than the test waits.
+    // The command ends after SIGTERM, and not with its lease, which is longer than the test waits.
     let script = "trap 'echo term >term; exit 0' TERM; ready; while :; do idle; done";
     let script = format!("{FUNCTIONS}{script}");
     let arguments = ["run", "--lease", "10m", "k", "--", "sh", "-c", &script];

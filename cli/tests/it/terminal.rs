@@ -53,7 +53,7 @@ fn the_interrupt_key_ends_a_command_that_reads_and_the_script_that_started_it() 
     let script = r#""$kvlock" run k -- sh -c 'echo $$ >pid; read word'; echo >went-on"#;
     let mut terminal = Terminal::of(&stage, script);
     let command = stage.process("pid");
-    // The command reads, so the terminal is lent to it, and the key reaches only the command.
+    // The program lends the terminal to a command that reads, so the key reaches only the command.
     command.wait_until_in_foreground();
     terminal.press("\x03");
     terminal.script.done();

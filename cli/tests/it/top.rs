@@ -58,7 +58,7 @@ impl Terminal {
         })
     }
 
-    /// Waits for the end with that code, and checks that the terminal is restored.
+    /// Waits until the program has ended with `code`, and checks that the terminal is restored.
     fn left(self, stage: &Stage, code: u8) {
         let end = format!("code:{code}");
         wait::until("it has ended", SOON, || {

@@ -30,7 +30,7 @@ fn ends(url: &str, arguments: &[&str]) -> Done {
     done
 }
 
-/// The program with these arguments, at this address.
+/// Starts the program with these arguments, for the server at `url`.
 fn started(url: &str, arguments: &[&str]) -> Started {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
     command.args(arguments).env("KVLOCK_URL", url);
@@ -105,7 +105,7 @@ fn a_key_that_is_not_a_lock() {
 fn a_server_of_another_protocol() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
-    // Ends with the test binary.
+    // The thread ends with the test binary.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -129,7 +129,7 @@ fn a_server_that_never_answers_does_not_prolong_the_wait() {
         done.assert_code(125);
         assert!(done.err.ends_with(": the server did not answer in time\n"), "{done:?}");
     }
-    // The others end later.
+    // The programs with more time are still running.
     assert!(patient.iter_mut().all(|run| run.child.try_wait().unwrap().is_none()));
     for run in patient {
         run.done().assert_code(125);

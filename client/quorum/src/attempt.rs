@@ -3,18 +3,18 @@
 //! ```text
 //!   ask all, for a short lease ──► granted by a majority ──► token := the largest of theirs
 //!        │                                                        │
-//!        │ a majority cannot be had                               ▼
+//!        │ no majority is possible                                ▼
 //!        ▼                                      renew with that token, full lease
 //!   release everywhere                                            │ done by a majority
 //!                                                                 ▼
 //!                                       held; servers that answer later join in the background
 //! ```
 //!
-//! The token is larger than the token of every earlier majority. The reason: two majorities have a server in
-//! common, and that server has issued a larger token. To make this true with any delay, **a server counts for
-//! the majority only if its own token is not larger than the quorum's token**. A server that issues a larger
-//! token after the token was decided may have granted the lock to another client in between. Such a server
-//! can join later.
+//! The token is larger than the token of every earlier majority: two majorities have a server in common, and
+//! after the earlier token was written there, this server issues only larger ones. So that this holds for
+//! delayed answers too, **a server counts for the majority only if its own token is not larger than the
+//! quorum's token**. A server that issues a larger token after the token was decided may have granted the
+//! lock to another client in between. Such a server can join later.
 //!
 //! Each server has a limited time to answer. A failed attempt releases its grants before the next attempt
 //! begins. Late grants, and releases that are not answered in time, are handled in the background.
@@ -37,7 +37,7 @@ const OFFER: Duration = Duration::from_secs(2);
 /// Outcome of an attempt.
 pub(crate) enum Outcome {
     Held(Arc<Held>),
-    /// Too few servers granted the lock, but a majority answered without an error.
+    /// Too few servers granted the lock, but the servers that have not failed are a majority.
     Refused,
     /// Too many servers failed: the others are no majority.
     Trouble(Error),
@@ -91,7 +91,8 @@ impl Attempt {
         token: Option<Token>,
         which: impl IntoIterator<Item = usize>,
     ) -> Self {
-        // Long enough for the request and for the renewal that follows, each of which may take `patience`.
+        // Unless the lock's lease is shorter, long enough for the request and for the renewal that follows.
+        // Each may take `patience`.
         let offer = Term { length: term.length.min(OFFER.max(patience * 4)), ..term };
         let asking = which.into_iter().filter_map(|server| {
             let member = servers.members.get(server)?.clone();
@@ -171,9 +172,9 @@ impl Attempt {
         self.confirming.push(confirmed.map(move |confirmed| (server, own, confirmed)).boxed());
     }
 
-    /// Leaves out the server with the largest token if the others are a majority. The reason: some of them
-    /// refuse that token, which is too far ahead of their clocks. Tokens written so far do no harm: they only
-    /// raise later tokens. Returns whether the attempt can continue.
+    /// Leaves out the server with the largest token if other servers refuse that token, which is too far
+    /// ahead of their clocks. Tokens already written do no harm: they only raise later tokens. Returns
+    /// `false` if no server has refused the token, or if the remaining servers are no majority.
     fn do_without_the_largest(&mut self) -> bool {
         let wanted = self.servers.majority();
         let Some(largest) = self.token.filter(|_| !self.granted.is_empty()) else { return false };
@@ -191,7 +192,7 @@ impl Attempt {
         true
     }
 
-    /// Processes one answer. Returns `false` if no answer is outstanding.
+    /// Waits for one answer, and processes it. Returns `false` if no answer is outstanding.
     async fn step(&mut self, joining: bool) -> bool {
         tokio::select! {
             Some((server, answer)) = self.asking.next(), if !self.asking.is_empty() => match answer {
@@ -265,7 +266,7 @@ impl Attempt {
         }
     }
 
-    /// Releases everything, and returns why the attempt failed.
+    /// Releases all grants, and returns why the attempt failed.
     async fn fail(mut self) -> Outcome {
         // Dropped requests are undone in the background.
         self.asking.clear();
@@ -277,7 +278,7 @@ impl Attempt {
         let servers = self.servers.members.len();
         match self.trouble {
             Some(trouble) if self.failed > servers - self.servers.majority() => {
-                // The request is invalid; no server has failed.
+                // The request is invalid, so the number of failed servers does not matter.
                 if matches!(trouble, Error::Invalid(_)) {
                     return Outcome::Trouble(trouble);
                 }

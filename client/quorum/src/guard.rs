@@ -166,7 +166,7 @@ impl QuorumGuard {
         if lost.is_some() || released + unknown < wanted {
             return Err(Error::Lost(lost.or(why).unwrap_or(Loss::Forgotten)));
         }
-        // A majority is free, so other clients can get the lock.
+        // At a majority, this client no longer holds the lock, so other clients can get it.
         if unknown <= servers - wanted {
             return Ok(());
         }

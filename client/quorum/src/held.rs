@@ -17,7 +17,7 @@
 //! - **Q1** At every moment from the grant until the loss a majority of parts was held without a gap. A
 //!   part that is acquired later, or again, counts only if the others are a majority without it. Then there
 //!   was no other majority in between.
-//! - **Q2** Lost is final.
+//! - **Q2** A lost lock stays lost.
 
 use crate::member::Term;
 use crate::sync::lock;

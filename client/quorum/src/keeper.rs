@@ -14,7 +14,8 @@ use tokio::time::sleep;
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(1);
 
-/// Starts the task, on the runtime of the caller. It ends when the lock is lost or released.
+/// Starts the task, on the runtime of the caller. It ends at the first check that
+/// finds the lock lost or released.
 pub(crate) fn keep(servers: &Arc<Servers>, held: &Arc<Held>) {
     let every = (held.term.length / 10).clamp(LEAST, MOST);
     let (weak_servers, weak) = (Arc::downgrade(servers), Arc::downgrade(held));

@@ -1,6 +1,7 @@
-//! Locks on several independent servers, held while a majority of them grants them.
+//! Locks on several independent servers. A lock is held while a majority of the servers grants it.
 //!
-//! [`Quorum`] describes the guarantees and their limits. The part at each server is a [`kvlock::Guard`].
+//! [`Quorum`] describes the guarantees and their limits. The part of a lock at each server is a
+//! [`kvlock::Guard`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), kvlock_quorum::Error> {
@@ -59,8 +60,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// not **forget** its grants. A server that comes back without its data can grant a held lock again, and a
 /// second majority is possible. So let each server keep an append-only file with `appendfsync always`, or do
 /// not restart it before the longest lease is over. As with every lock with leases, a client that is paused
-/// after its check can write too late. Only a resource that checks the [token](QuorumGuard::token) refuses
-/// this write. See `docs/guarantees.md`.
+/// after it has checked the lock can write too late. Only a resource that checks the
+/// [token](QuorumGuard::token) refuses this write. See `docs/guarantees.md`.
 ///
 /// There is no queue: clients ask again at random intervals, so the locks of a quorum are not fair. All
 /// clients of a lock must use the same servers.

@@ -23,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// A named lock of a [`Quorum`](crate::Quorum).
 ///
 /// Made by [`Quorum::lock`](crate::Quorum::lock). Cheap to make and to clone; making one sends
-/// nothing. It is exclusive, and every acquisition is a separate owner.
+/// nothing. It is exclusive, and each acquisition uses a new owner.
 ///
 /// # Examples
 ///
@@ -99,8 +99,8 @@ impl QuorumLock {
         }
     }
 
-    /// Asks all servers once. `None` if too many of them refuse the lock, because other clients hold it, wait
-    /// for it or try to acquire it there.
+    /// Asks all servers once. `None` if too many of them refuse the lock, for example because other clients
+    /// hold it, wait for it or try to acquire it there.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl QuorumLock {
                     tracing::warn!(%trouble, "trouble: trying again");
                 }
             }
-            // Random, so that clients that began together do not stay in step.
+            // Random, so that clients that began together do not always try again together.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(left())).await;
             pause = PAUSE_MAX.min(2 * pause);
         }

@@ -1,7 +1,7 @@
-//! One server of a quorum: requests for a lock, and their confirmation with the decided token.
+//! One server of a quorum: requests for a lock, and the confirmation of grants with the quorum's token.
 //!
-//! An acquisition has a fresh owner at each server. So a server never counts twice, even if two addresses
-//! begin to lead to it later. At the second address another owner holds the lock.
+//! An acquisition has a new owner for each address. So a server never counts twice, even if two addresses
+//! begin to lead to it later: it refuses the second request, because the owner of the first holds the lock.
 
 use kvlock::{Client, Error, Guard, Token};
 use std::sync::Arc;

@@ -40,7 +40,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets the lease of locks that set none of their own: 10 ms to ten years. Default: 30 s.
+    /// Sets the lease of locks and permits that set none of their own: 10 ms to ten years. Default: 30 s.
     ///
     /// When a holder dies, the next waiter waits for up to this time. When the server cannot be reached, a
     /// holder loses the lock within this time, less the [`margin`](Self::margin). The watchdog
@@ -180,7 +180,7 @@ impl Builder {
         self
     }
 
-    /// Resolves host names with this resolver of redis-rs's interface, instead of the system's. All
+    /// Sets a resolver for host names, instead of the system's. Its trait is defined by redis-rs. All
     /// addresses of a name are tried. The next attempt starts when the one before has failed, or after a
     /// quarter of a second.
     ///
@@ -214,8 +214,9 @@ impl Builder {
         self
     }
 
-    /// Logs in with the credentials of this provider, for example tokens of Microsoft Entra ID or IAM, and
-    /// again whenever it supplies new ones. Sentinels use the login of their address.
+    /// Sets the provider of credentials, for example tokens of Microsoft Entra ID or IAM. The client logs in
+    /// with them, and again whenever the provider supplies new ones. Sentinels use the login of their
+    /// address.
     #[cfg(feature = "token-based-authentication")]
     pub fn credentials_provider(
         mut self,

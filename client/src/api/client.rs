@@ -268,7 +268,7 @@ impl Client {
         &self.inner.place
     }
 
-    /// Returns the lease of locks that set none of their own: see [`Builder::lease`].
+    /// Returns the lease of locks and permits that set none of their own: see [`Builder::lease`].
     ///
     /// ```
     /// # fn main() -> Result<(), kvlock::Error> {
@@ -351,7 +351,7 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the work continues in the background.
+    /// Cancel safe: releases and cancelled waits continue in the background.
     ///
     /// # Examples
     ///

@@ -98,7 +98,11 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// The errors of [`campaign`](Self::campaign). Cancel safe.
+    /// The errors of [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`campaign`](Self::campaign).
     ///
     /// # Examples
     ///

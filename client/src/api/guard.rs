@@ -126,7 +126,7 @@ impl Guard {
     }
 
     /// Returns the entry of the same [`Owner`](crate::Owner) for this lock in `mode`. `None` if the lock was
-    /// acquired without one.
+    /// acquired without such an owner.
     pub(crate) fn slot_in(&self, mode: Mode) -> Option<OwnerSlot> {
         self.slot.as_ref().map(|slot| slot.in_mode(mode))
     }

@@ -113,14 +113,14 @@ impl Lock {
         self
     }
 
-    /// Acquires these locks too, in the same step and in the same mode: all of them or none. While the
-    /// client waits it holds none of them, so clients that name the same locks in different orders cannot
+    /// Adds locks that are acquired in the same step and in the same mode: all of them or none. While the
+    /// client waits it gets none of them, so clients that name the same locks in different orders cannot
     /// deadlock.
     ///
     /// The guard renews and releases all of them together, and is lost if one of them is lost. If the locks
     /// are exclusive, its [token](crate::Guard::token) is the token of each of them.
     ///
-    /// A step has at most 64 locks, including those of [`under`](Self::under), and no lock twice. In a
+    /// At most 64 locks in all, including this one and those of [`under`](Self::under); no lock twice. In a
     /// cluster all of them must be in the same slot: use a hash tag. For locks on several servers or in
     /// several slots use [`MultiLock`](crate::MultiLock).
     ///
@@ -139,7 +139,7 @@ impl Lock {
         self
     }
 
-    /// Acquires the lock as a part of these locks, each of which is acquired shared in the same
+    /// Makes the lock a part of these locks, each of which is acquired shared in the same
     /// step. So clients can hold different parts of a tree at the same time. A client that holds
     /// one of these locks exclusively excludes the holders of all parts of that lock.
     ///
@@ -215,7 +215,7 @@ impl Lock {
         self
     }
 
-    /// Asks the server to report at once when the lock is taken away or deleted. Then
+    /// Makes the server report at once when the lock is taken away or deleted. Then
     /// [`lost()`](crate::Held::lost) returns within a round trip, with the [reason](crate::Loss). Otherwise
     /// the loss is noticed at the next renewal, which locks with a [fixed lease](Self::fixed_lease) do not
     /// have.
@@ -237,19 +237,19 @@ impl Lock {
         self
     }
 
-    /// Sets the value of the owner.
+    /// Sets the value that the holder publishes, for example the address of a leader.
     pub(crate) fn saying(mut self, value: Arc<[u8]>) -> Self {
         self.value = Some(value);
         self
     }
 
-    /// Acquires the lock only while this key does not exist.
+    /// Sets the key of a result. The lock is acquired only while this key does not exist.
     pub(crate) fn unless(mut self, ready_key: Arc<[u8]>) -> Self {
         self.unless = Some(ready_key);
         self
     }
 
-    /// Returns the same name in another mode, for example as permits of a semaphore.
+    /// Sets the mode, for example permits of a semaphore.
     pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self

@@ -12,19 +12,19 @@ use futures_util::future::{join_all, select_all};
 use std::pin::pin;
 use std::time::Duration;
 
-/// Several locks as one: all of them are held, or none.
+/// Several locks as one: all of them are acquired, or none.
 ///
 /// As a rule, the locks of one server, or of one slot of a cluster, are acquired in one step,
 /// renewed together and released together. Each of these takes one command. While the client waits
 /// for a step it holds no lock of that step. So clients that name the same locks in different
-/// orders do not block each other.
+/// orders cannot deadlock.
 ///
 /// The locks may also be on different servers or in different slots. Then there is at least one
 /// step for each server or slot. The order of the steps is the same in all processes: by the
-/// address of the server, then by database, slot and name. While the next step waits, the watchdog
-/// renews the locks that are held already. So clients do not wait for each other in a circle, under
-/// two conditions. All processes use the same server addresses. A holder of one of the locks does
-/// not wait for another of them in any other way.
+/// address of the server, then by database, slot and name. So clients cannot deadlock, under two
+/// conditions. All processes use the same server addresses. A holder of one of the locks does not
+/// wait for another of them in any other way. While the client waits for a step, the watchdog
+/// renews the locks of the earlier steps.
 ///
 /// One step has at most 64 locks, all of the same client, with the same lease, and all or none of
 /// them [bound](Lock::bound). A lock with an [owner](Lock::owner), or one that is
@@ -56,9 +56,9 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if there are no locks, if one occurs twice, or if a lock alone is invalid.
-    /// If the locks of one server need several steps, each name of a step, including the names of
-    /// [`and`](Lock::and) and [`under`](Lock::under), must sort before all names of the next step. Otherwise
-    /// two clients could wait for each other, so the error is also [`Invalid`](Error::Invalid).
+    /// If the locks of one server, or of one slot of a cluster, need several steps, each name of a step,
+    /// including the names of [`and`](Lock::and) and [`under`](Lock::under), must sort before all names of the
+    /// next step. Otherwise two clients could deadlock, so the error is also [`Invalid`](Error::Invalid).
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
@@ -107,7 +107,11 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire). Cancel safe.
+    /// The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -127,7 +131,11 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire). Cancel safe.
+    /// The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
@@ -279,7 +287,7 @@ impl MultiGuard {
     pub async fn release(self) -> Result<(), Error> {
         let outcomes = join_all(self.guards.into_iter().map(Guard::release)).await;
         let troubles = outcomes.into_iter().filter_map(Result::err);
-        // The caller must know of a loss first.
+        // A loss takes precedence over other errors.
         match troubles.min_by_key(|trouble| !trouble.is_lost()) {
             Some(trouble) => Err(trouble),
             None => Ok(()),
@@ -360,7 +368,7 @@ mod tests {
         let one = context("redis://127.0.0.1:1/");
         let both = [lock(&one, "r/a").under(["r"]), lock(&one, "r/b").under(["r", "q"])];
         assert_eq!(steps(both).unwrap(), [["r/a", "r/b", "q", "r"]]);
-        // "r" is held exclusively, so it is not shared too.
+        // "r" is acquired exclusively, so it is not acquired as a shared lock too.
         assert_eq!(
             steps([lock(&one, "r/a").under(["r"]), lock(&one, "r")]).unwrap(),
             [["r", "r/a"]]

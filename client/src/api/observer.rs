@@ -23,7 +23,7 @@ pub struct Leader {
     pub value: Vec<u8>,
 }
 
-/// Follows the leader of an election until it is dropped. Made by
+/// Follows the leader of an election, until the observer is dropped. Made by
 /// [`Election::observe`](crate::Election::observe).
 ///
 /// The server reports each change at once. That costs the server a few hundred bytes, and no connection

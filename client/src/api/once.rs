@@ -1,4 +1,4 @@
-//! A result that one of many clients makes and all of them get.
+//! Results that one client computes and other clients read.
 
 #[cfg(feature = "json")]
 mod json;
@@ -21,9 +21,8 @@ use std::time::Duration;
 /// it exists. Otherwise one client acquires a lock, computes the value and stores it. The clients that wait
 /// for the lock are answered when the value is stored, and read it with one `GET`.
 ///
-/// The key is an ordinary string of the server. The name of the lock ends in `:lock`, and has the hash tag of
-/// the key: `{report}:lock` for `report`, `{user:7}:feed:lock` for `{user:7}:feed`. So in a cluster both are
-/// in the same slot.
+/// The key is an ordinary string of the server. The name of the lock ends in `:lock`, and has a hash tag that
+/// puts it in the slot of the key: `{report}:lock` for `report`, `{user:7}:feed:lock` for `{user:7}:feed`.
 ///
 /// The work runs at most once at a time, under the [guarantees](crate#guarantees-and-their-limits) of a
 /// lock. It runs again when a value expires, is evicted or is lost in a failover, so it should be harmless
@@ -106,7 +105,7 @@ impl<T> Once<T> {
     /// Returns the reason if this call computed the value and does not know that it was stored.
     ///
     /// [`Error::Lost`]: the lock was lost during the work, so another client may have computed a value too.
-    /// [`Error::Timeout`] and [`Error::Connection`]: the server did not answer in time, and may have stored
+    /// [`Error::Timeout`] and [`Error::Connection`]: no answer has arrived, and the server may have stored
     /// the value. Other errors: the server refused the value, or it is too large.
     #[must_use]
     pub fn not_stored(&self) -> Option<&Error> {
@@ -246,7 +245,7 @@ impl OnceKey {
         match work(&guard).await {
             Ok(value) => Ok(self.store(guard, value.into()).await),
             Err(failed) => {
-                // If the release fails, it is logged and repeated in the background.
+                // Releases the lock in the background.
                 drop(guard);
                 Err(failed)
             }

@@ -1,4 +1,4 @@
-//! Semaphores: at most N holders at a time.
+//! Semaphores: a number of permits, which clients acquire and release.
 
 use crate::api::guard::Guard;
 use crate::api::held::Held;
@@ -16,12 +16,13 @@ use std::time::Duration;
 /// A named semaphore: a number of permits, which clients acquire for a lease.
 ///
 /// Created by [`Client::semaphore`](crate::Client::semaphore). A `Semaphore` is cheap to create
-/// and to clone, and creating one sends nothing. Set the number of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once). Before
-/// that the server answers with the error [code](Error::code) `UNSET`.
+/// and to clone, and creating one sends nothing. Set the number of permits once, with
+/// [`set`](Self::set) or [`set_once`](Self::set_once). Before that the server answers with the error
+/// [code](Error::code) `UNSET`.
 ///
-/// Permits are held for a lease, which the watchdog renews. So the permits of a dead process become free.
-/// Waiters are served in order of arrival, whatever number of permits they want, so large requests do not
-/// starve.
+/// Permits are held for a lease, which the watchdog renews. The permits of a dead process become free when the
+/// lease ends. Waiters are served in order of arrival, whatever number of permits they want, so large
+/// requests do not starve.
 ///
 /// # Examples
 ///
@@ -113,7 +114,11 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`set`](Self::set). Cancel safe.
+    /// The errors of [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`set`](Self::set).
     pub async fn set_once(&self, permits: u32) -> Result<bool, Error> {
         self.send_set(permits, true).await
     }
@@ -141,7 +146,11 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire). Cancel safe.
+    /// The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -161,7 +170,11 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire). Cancel safe.
+    /// The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Permits>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
@@ -172,7 +185,11 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire). Cancel safe.
+    /// The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -259,6 +276,10 @@ impl Permits {
     /// # Errors
     ///
     /// The errors of [`Guard::extend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Guard::extend`].
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         self.guard.extend(lease).await
     }
@@ -268,6 +289,10 @@ impl Permits {
     /// # Errors
     ///
     /// The errors of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Guard::release`].
     pub async fn release(self) -> Result<(), Error> {
         self.guard.release().await
     }

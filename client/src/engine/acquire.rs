@@ -93,7 +93,7 @@ impl Acquisition<'_> {
         claim.unless = self.unless.cloned();
         let mut trouble = Trouble::new(self.limit);
         let may_wait = !matches!(self.limit, Limit::Now);
-        // With a ready-key, another client probably works on the result already, so wait at once.
+        // With a ready-key, another client may be computing the result already, so wait at once.
         let mut waits = may_wait && (self.unless.is_some() || self.inner.contended.has(self.key));
         let (mut waiting, mut polls) = (None, 0);
         loop {

@@ -9,9 +9,9 @@
 //!
 //! - **B1** A bound lease counts as held no longer than its session lasts. This limit applies from before the
 //!   request to bind is sent. Until the server has answered, the previous session limits the lease too.
-//! - **B2** When the session is over, the locks are bound to another one. If the server has
-//!   forgotten the session, only the leases count until then. Otherwise a lock that is not bound
-//!   again before the time of B1 is over is lost.
+//! - **B2** When the session is over, the locks are bound to another one. Until then, if the server
+//!   has forgotten the session, a lock counts as held as long as its lease lasts. Otherwise a lock
+//!   is lost if it is not bound again before the time of B1 ends.
 //! - **B3** A lock whose slot has moved is bound again at its new node. The session at the old node keeps the
 //!   others.
 
@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Largest number of leases of an ended session that are bound again at the same time.
 const AT_ONCE: usize = 256;
 
-/// Number of checks per ttl, for bound locks whose slots have moved.
+/// Number of checks per session ttl, for bound locks whose slots have moved.
 const LOOKS: u32 = 10;
 
 /// Binds a lease to the session at the server of its key, with the longest lease that any of its guards

@@ -61,9 +61,9 @@ impl Clock for Boottime {
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {
-    /// A moment before all others.
+    /// The earliest moment.
     pub(crate) const LONG_AGO: Self = Self(0);
-    /// A moment after all others.
+    /// The latest moment, which never comes.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn of(clock: &dyn Clock) -> Self {
@@ -91,7 +91,7 @@ fn nanos(duration: Duration) -> u64 {
 /// Part of each lease at the server that a holder may not use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SafetyMargin {
-    /// Least time from the moment at which the lock counts as lost for its holder to the end of the lease at
+    /// Minimum time from the moment at which the lock counts as lost for its holder to the end of the lease at
     /// the server. For a short lease it is a quarter of the lease, if that is less.
     pub(crate) margin: Duration,
 }
@@ -149,7 +149,7 @@ mod tests {
             [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
         let seconds = text.lines().find_map(|line| line.strip_prefix("seconds "));
         let Some(seconds) = seconds else {
-            // Containers, and users of some systems, may not create namespaces.
+            // Some containers and systems do not allow the test to create namespaces.
             assert!(trouble.starts_with("unshare: "), "{trouble}");
             println!("not tested: {trouble}");
             return;

@@ -1,4 +1,4 @@
-//! Locks that a recent acquire found taken. The next acquire that may wait sends the wait at once. A wrong
+//! Locks that an earlier acquire found taken. The next acquire that may wait sends the wait at once. A wrong
 //! guess costs one command or one renewal.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

@@ -48,8 +48,8 @@ pub(crate) async fn renew(
     }
 }
 
-/// Sends one renewal. The watchdog continues during this. The wait for the answer leaves time for another
-/// attempt before the lease ends.
+/// Sends one renewal. The watchdog may send another one at the same time. The wait for the answer leaves
+/// time for another attempt before the lease ends.
 async fn renew_once(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -104,8 +104,7 @@ pub(crate) async fn proclaim(
     renew(inner, lease, Some(value), true, all_want).await.map(drop)
 }
 
-/// Removes one guard's share from a lease. Sends the release, unless the server has reported the loss of the
-/// lock.
+/// Removes one guard's share from a lease, and sends the release that [`Lease::leave`] returns, if any.
 pub(crate) async fn give_back(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,

@@ -11,7 +11,7 @@
 //!
 //! This file does not wait for the network, and only [`Lease::quiet`] sets a timer. Callers report when a
 //! command was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In
-//! whatever order they arrive, `until` never exceeds what the server grants.
+//! whatever order the server executes them, `until` never exceeds what the server grants.
 //!
 //! - **I1** `until` is never later than the end of the lease on the server. This includes the end that an
 //!   unanswered command sets if it is executed later.
@@ -21,8 +21,8 @@
 //!   command that is no longer awaited may still be executed; the release takes that into account. Renewals
 //!   need no turn, so the watchdog never waits for one.
 //! - **I4** The watchdog does not renew a lease that is lost, released, or fixed (none of its
-//!   guards has it renewed). If a fixed lease may be lost, the watchdog checks it: it sends a renewal for the
-//!   rest of the lease.
+//!   guards requests renewals). If a fixed lease may be lost, the watchdog checks it: it sends a renewal for
+//!   the rest of the lease.
 
 pub(crate) mod alive;
 pub(crate) mod belief;
@@ -98,7 +98,7 @@ struct State {
     /// The longest lease that any guard has requested. The server's lease ends at most this long after the
     /// command that set it.
     longest_ever: Duration,
-    /// `true` if the last renewal whose outcome is known reached the server, but too few replicas.
+    /// `true` if the last renewal, not counting timeouts, reached the server but too few replicas.
     unconfirmed: bool,
     /// A suspected loss, and the number of the last renewal that was sent before the suspicion.
     suspicion: Option<(Loss, u64)>,
@@ -181,8 +181,8 @@ pub(crate) struct Granted {
 /// Start of a lease: what is known of its grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// A moment no later than the start of the lease: when the command that set it was sent, or for a grant
-    /// after a wait, the earliest time at which it may have been made.
+    /// A moment no later than the start of the lease: when the command that set the lease was sent, or the
+    /// earliest possible time of a grant after a wait.
     pub(crate) since: Moment,
     /// Duration that the server has granted so far: the lease, or a shorter offer.
     pub(crate) runs: Duration,
@@ -445,8 +445,8 @@ impl Lease {
         self.state().strays = true;
     }
 
-    /// Removes the guard's share, and returns what to send. That command releases all holds, or names the
-    /// number of holds to leave. So sending it twice changes nothing, unless a hold was added in between.
+    /// Removes the guard's share, and returns what to send. A release is of all holds, or names the number of
+    /// holds to leave. So sending it twice changes nothing, unless a hold was added in between.
     pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
         let mut state = self.state();
         let was_held = state.is_held();

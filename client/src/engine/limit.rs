@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// If the server still answered this long after the start of a wait, the wait has reached the server. Then
-/// the time for retries starts again. Some networks cut silent connections every minute.
+/// the time for retries starts again. Otherwise a network that cuts silent connections every minute would
+/// end a long wait.
 const REACHED: Duration = Duration::from_secs(1);
 
 /// Upper limit of the first pause after a wait that was refused at once or cancelled.

@@ -10,7 +10,7 @@
 //!      │
 //!      ├─► hold                   renewals that a guard requests, and its release
 //!      ├─► undo                   cancels and releases for an abandoned acquire, in the background
-//!      ├─► owner, contended       shared owners; locks that a recent acquire found taken
+//!      ├─► owner, contended       shared owners; locks that an earlier acquire found taken
 //!      ▼
 //!   context                       state that all parts of a client share
 //!      │
@@ -18,8 +18,8 @@
 //!      │                          session/sessions opens another one when it is over;
 //!      │                          session/observed is the state of observed locks
 //!      └─► lease                  the record of what an owner holds: lease/renewal plans renewals, lease/late limits
-//!                                 what late answers count for, lease/belief limits bound leases to
-//!                                 their session, lease/loss records a loss and wakes the guards,
+//!                                 what counts while renewals are unanswered, lease/belief limits bound leases
+//!                                 to their session, lease/loss records a loss and wakes the guards,
 //!                                 lease/watchdog is the task that sends renewals
 //!   clock, limit, observe, settings         time, patience, logs and metrics
 //! ```
@@ -29,7 +29,7 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | where does a lock wait in the queue? | `acquire/wait.rs`; the outcome arrives in `session/reader.rs`. The server ends a wait whose time is over |
+//! | where does an owner wait in the queue? | `acquire/wait.rs`; the outcome arrives in `session/reader.rs`. The server ends a wait whose time is over |
 //! | how does a grant become a lease? | `acquire.rs` accepts it, `Claim::hold` makes the lease: at once, after a wait, and for an adopted lock. Re-entry adds to a lease that exists; binding changes one |
 //! | when is the next renewal, and where is it sent? | `lease/renewal.rs` plans it, `lease/watchdog.rs` sends it. `hold.rs` sends those that a guard asks for, `Claim::confirm` one before there is a lease |
 //! | where is a lock found lost? | `lease/loss.rs`. When its time is over: `Lease::expire`, by the watchdog or by any query. When a server reports it: the answers in `lease/renewal.rs`, `hold.rs`, `reenter.rs`, `bound.rs` and `store.rs`. An observer's report only makes a renewal due |

@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{MutexGuard, Notify};
 use uuid::Uuid;
 
-/// Makes acquisitions re-entrant: those that share an owner share the lock.
+/// Makes acquisitions re-entrant: those with the same owner hold the lock together.
 ///
 /// Without a shared owner, each acquisition is a separate owner, and a task that acquires a lock that it
-/// holds already waits for itself. With a shared owner the second acquisition re-enters: it is granted at
+/// holds already waits for itself. With a shared owner the second acquisition re-enters: it succeeds at
 /// once, and has the same token. The lock is free when the guards of both acquisitions are gone. If the owner
 /// shares the lock, its exclusive acquisition fails with [`Error::Upgrade`](crate::Error::Upgrade). Give a
 /// clone of the owner to each part of one task, one request, or one chain of calls.

@@ -1,6 +1,6 @@
 //! Re-entry: an owner that holds a lock acquires it once more.
 //!
-//! The watchdog continues during a re-entry.
+//! The watchdog may renew the lease during a re-entry.
 
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;

@@ -1,4 +1,4 @@
-//! The session of a client at one server: all waits, observations and bound locks go through it.
+//! The session of a client at one server: all its waits, observations and bound locks there use it.
 //!
 //! ```text
 //!   at(node) ──► Opening ──► Open(id) ──► Over(why)
@@ -17,8 +17,8 @@
 //!   kept.
 //! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases the
 //!   lock if it was granted.
-//! - **S3** A wait fails when the server has not answered for the ttl, or for the client's patience
-//!   if that is shorter. The time since the last answer counts against the patience.
+//! - **S3** A wait fails at the latest when the server has not answered for the session's ttl, or for the
+//!   client's patience if that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
 //!   know the session. Otherwise a late request could bind a lock to the old session again.
 //! - **S5** Bound locks count as held no longer than `ttl`, less the safety margin, after the last answered
@@ -100,7 +100,7 @@ struct Uses {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// The last state that an observer was sent. An error ends the observation.
+/// The last state that an observer was sent; `None` before the first. An error ends the observation.
 type Last = Option<Result<Seen, Error>>;
 
 impl Session {
@@ -155,7 +155,7 @@ impl Session {
         self.why_over().map_or_else(|| Ok(entry(&mut uses)), Err)
     }
 
-    /// Registers a wait: its outcome is sent to the ticket.
+    /// Registers a wait. The ticket receives its outcome.
     pub(crate) fn expect(self: &Arc<Self>, owner: &Arc<str>) -> Result<Ticket, Error> {
         let (sender, told) = oneshot::channel();
         self.enter(|uses| uses.waits.insert(owner.clone(), sender))?;
@@ -198,7 +198,7 @@ impl Session {
         self.uses().heard
     }
 
-    /// Sends a request that names this session. Ends the session if the server does not know it.
+    /// Sends a request that names this session. Ends the session if the server does not know the session.
     pub(crate) async fn ask(
         &self,
         live: &Live,
@@ -218,7 +218,7 @@ impl Session {
         self.end_if(why, |_| true);
     }
 
-    /// Ends the session if `so` allows it. The first reason is kept.
+    /// Ends the session if `so` allows it, and returns whether it does. The first reason is kept.
     fn end_if(&self, why: Error, so: impl FnOnce(&mut Uses) -> bool) -> bool {
         let mut uses = self.uses();
         if !so(&mut uses) {
@@ -245,20 +245,20 @@ impl Session {
         };
         if self.end_if(closed(), so) {
             let close = request::close_session(&id);
-            // If the close is not answered, the session ends after its ttl.
+            // If the request does not arrive, the server ends the session after its ttl.
             let _closed = self.node.commands().call(&close, self.shared.reply_timeout).await;
         }
     }
 
-    /// Returns the reason for ending a wait or an observation.
+    /// Returns why a wait or an observation ended without an outcome.
     fn why_silent(&self) -> Error {
         self.why_over().unwrap_or(Error::Timeout)
     }
 }
 
 impl Uses {
-    /// Returns whether there are no waits and no bound leases. A lease that is bound at another node counts
-    /// too: its slot may come back.
+    /// Returns whether there are no waits and no bound leases. A lease that has since been bound at another
+    /// node counts too: its slot may come back.
     fn may_end(&mut self) -> bool {
         self.waits.is_empty() && !self.bound.any()
     }
@@ -267,8 +267,8 @@ impl Uses {
         self.may_end() && self.observed.is_empty()
     }
 
-    /// Returns whether the next request is sent before the last one is answered. Outcomes then follow each
-    /// other without a pause. Returns `false` with bound locks, because an answer counts only from the moment
+    /// Returns whether to send the next request before the last one is answered, so that outcomes follow each
+    /// other without a pause. Returns `false` with bound locks: an answer counts for them only from the moment
     /// at which its request was sent.
     fn reads_ahead(&mut self) -> bool {
         let is_awaited = !self.waits.is_empty() || !self.observed.is_empty();

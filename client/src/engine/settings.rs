@@ -34,10 +34,10 @@ impl Default for Settings {
 }
 
 /// The longest lease of a first grant. A renewal sets a longer one after the grant has arrived. So a grant
-/// whose answer is lost ends after this time.
+/// whose answer is lost ends after this time at the latest.
 pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
 
-/// The shortest lease. A shorter one could end before the reply arrives.
+/// The shortest lease that a client accepts. A shorter one would often end before the reply arrives.
 pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Ten years: the longest lease that the protocol accepts.
 const LEASE_MAX: Duration = Duration::from_millis(315_360_000_000);

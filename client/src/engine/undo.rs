@@ -14,10 +14,9 @@ use tokio::time::{Instant, sleep};
 const LATER: Duration = Duration::from_secs(3);
 
 /// Sends the commands until each is answered: the release, and before it the cancellation if there was a
-/// wait. They are first sent over the connection of the acquire, so that they are executed after the acquire.
-/// If that connection broke, or an earlier command may still arrive (`strays`), they are sent over
-/// the current connection, and again after [`LATER`]. Gives up after `lasts`, when the lease has
-/// ended.
+/// wait. They are first sent over `via`, the connection of the acquire, so that they are executed after the
+/// acquire. If that connection broke, or an earlier command may still arrive (`strays`), they are sent over
+/// the current connection, and again after [`LATER`]. Gives up after `lasts`, when the lease has ended.
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],

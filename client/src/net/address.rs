@@ -24,7 +24,7 @@ pub(crate) fn moved(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
 ///
 /// | form | |
 /// |---|---|
-/// | `redis://[user:password@]host[:port][/db]` | one server; `rediss://` with TLS, and all other forms that redis-rs reads |
+/// | `redis://[user:password@]host[:port][/db]` | one server; `rediss://` with TLS; also `unix://` and other forms that redis-rs reads |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…][/db]?sentinelServiceName=name` | the primary that these Sentinels know by this name; `rediss-sentinel://` with TLS, for the Sentinels too |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | the cluster that has these nodes; `rediss-cluster://` with TLS |
 ///
@@ -35,7 +35,7 @@ pub(crate) fn moved(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
 ///
 /// The client gets the list of a cluster's nodes from any node that answers, so name some that do not
 /// fail together. `?node=host:port` also names a node. All nodes have the same login. With TLS, each
-/// node's certificate must be for the name or address by which the nodes know each other
+/// node's certificate must be for the name or address that the nodes report to clients
 /// (`cluster-preferred-endpoint-type`). On Redis 7.0 `tls-cluster` must be on: without it the nodes do
 /// not report their TLS ports.
 ///

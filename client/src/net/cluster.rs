@@ -78,7 +78,7 @@ struct State {
     slots: Vec<u16>,
     /// Replicas of the owners. They can be asked for the slot map, too.
     replicas: Vec<At>,
-    /// The node that the last `MOVED` named. It is asked first, since it probably has a newer map.
+    /// The node that the last `MOVED` named. The next refresh asks it first: it probably has a newer map.
     knows_best: Option<Arc<Node>>,
     /// The refresh in the background, if one runs.
     looking: Option<JoinHandle<()>>,
@@ -461,7 +461,7 @@ fn refused(error: RedisError) -> Error {
     error.into()
 }
 
-/// Returns a retryable error: it ends when the nodes have agreed.
+/// Returns a retryable error, for a state that may pass.
 fn passing(what: &'static str) -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, what)))
 }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
-/// The reply of a server that has reached its limit of clients. The server then closes the connection.
+/// Start of the reply of a server that has reached its limit of clients. It then closes the connection.
 const FULL: &[u8] = b"-ERR max number of clients";
 
 /// A connection that many tasks can use at the same time. A task of its own [drives](Self::drive) it, or its
@@ -42,7 +42,7 @@ enum Driver {
     /// Not driven yet.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
     Task(AbortHandle),
-    /// Driven elsewhere: by redis-rs, or by the caller of [`Connection::beside`].
+    /// Driven elsewhere, by redis-rs or by the caller of [`Connection::beside`]; or ended.
     Away,
 }
 

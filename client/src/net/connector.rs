@@ -1,5 +1,5 @@
 //! Connectors: one kind for each topology. To the layers above, a connector is one server. With Sentinels,
-//! another server can become this server at any time.
+//! another server can take its place at any time.
 
 use crate::net::address::Place;
 use crate::net::connection::Connection;

@@ -119,7 +119,7 @@ impl Live {
     }
 
     /// Sends a command that has to be executed after an earlier one on this connection. In a cluster, sends
-    /// `ASKING` before it, so that it is executed even while the slot of its key migrates.
+    /// `ASKING` before it, so that a node that still imports the slot of its key executes it too.
     pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         self.call(cmd, self.clustered, patience).await
     }

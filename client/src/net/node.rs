@@ -45,7 +45,7 @@ impl Node {
         self.renewals.as_ref().unwrap_or(&self.commands)
     }
 
-    /// Opens a connection of its own for a session.
+    /// Opens a connection that only one session uses.
     pub(crate) async fn dial(&self) -> Result<Live, Error> {
         self.dialer.dial().await
     }

@@ -9,8 +9,8 @@
 //! largest number seen remains required: a lost replica may return and be promoted. The largest number is
 //! recorded for each node, since the nodes of a cluster have replicas of their own.
 //!
-//! A replica that reconnects before the primary drops its old connection is listed twice, and may be counted
-//! twice. Until the old entry disappears, one more acknowledgement is required.
+//! A replica that reconnects before the primary drops its old connection is listed twice in `ROLE`, and
+//! `WAIT` may count it twice. Until the old entry disappears, one more acknowledgement is required.
 
 use crate::net::live::Live;
 use crate::net::node::Node;

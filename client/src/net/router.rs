@@ -106,7 +106,7 @@ impl Router {
         }
     }
 
-    /// Returns all nodes that serve keys. Takes at most the reply timeout.
+    /// Returns all nodes that serve slots, or the only node. Takes at most the reply timeout.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         match &self.to {
             To::One(node) => Ok(vec![node.clone()]),
@@ -144,8 +144,8 @@ impl Router {
         Some(Route { asking, ..Route::to(there) })
     }
 
-    /// Sends a command that does not block to the node of its key, and returns the answer. Each node has
-    /// `patience` for its answer; with connecting and redirects, the call takes at most the reply timeout.
+    /// Sends a non-blocking command to the node of its key, and returns the answer. Each node has `patience`
+    /// for its answer; with connecting and redirects, the call takes at most the reply timeout.
     pub(crate) async fn call(
         &self,
         key: &[u8],
@@ -182,7 +182,7 @@ impl Router {
         next.map(|next| *route = Route { hops, ..next }).is_some()
     }
 
-    /// Replaces a `MOVED` of a server that was not addressed as a cluster by an error that says what to do.
+    /// Returns the error, or one that says what to do if it is a `MOVED` and the address is not of a cluster.
     fn explained(&self, trouble: Error) -> Error {
         if matches!(self.to, To::One(_)) && trouble.code() == Some("MOVED") {
             return Error::Config(
@@ -238,7 +238,7 @@ impl Router {
         }
     }
 
-    /// Returns the runtime of any connection.
+    /// Returns the runtime of one of the connections.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         match &self.to {
             To::One(node) => node.commands().runtime(),

@@ -337,7 +337,7 @@ async fn reports_primary(connection: &Connection) -> Result<bool, Error> {
     Ok(redis::from_redis_value::<String>(role).is_ok_and(|role| role == "master"))
 }
 
-/// Returns a retryable error: it ends when the Sentinels and the servers have agreed.
+/// Returns a retryable error, for a state that may pass.
 fn passing(what: &'static str) -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, what)))
 }

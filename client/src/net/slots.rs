@@ -67,7 +67,7 @@ fn read_range(range: Value, host: &str) -> Option<Range> {
     };
     let (first, last) = (slot()?, slot()?);
     let primary = read_node(parts.next()?, host)?;
-    // Replicas that cannot be read are left out: they are not needed.
+    // Replicas whose entries are malformed are left out: the map is usable without them.
     let replicas = parts.filter_map(|replica| read_node(replica, host)).collect();
     (first <= last).then_some(Range { first, last, primary, replicas })
 }

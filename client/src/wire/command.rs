@@ -330,6 +330,10 @@ pub trait AsyncLockCommands {
     ///
     /// The errors of [`lock_renew`](Self::lock_renew), and `ERR` if the value is too long or the owner shares
     /// the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_renew`](Self::lock_renew).
     lock_renew_with_value(key, owner, lease: Duration, value: &[u8]) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None)
             .map(|cmd| request::with_value(cmd, Some(value)));
@@ -341,6 +345,10 @@ pub trait AsyncLockCommands {
     ///
     /// The errors of [`lock_renew`](Self::lock_renew). In a cluster, `CROSSSLOT` if the keys are in several
     /// slots.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_renew`](Self::lock_renew).
     lock_renew_set(key, owner, lease: Duration, with: &[&[u8]], under: &[&[u8]]) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None).map(|cmd| {
             request::with_keys(request::with_keys(cmd, "WITH", with), "UNDER", under)
@@ -349,7 +357,7 @@ pub trait AsyncLockCommands {
     /// Removes this owner from the queue.
     ///
     /// Returns `true` if it was in the queue: its [`lock_wait`](Self::lock_wait) returns `None`. Returns
-    /// `false` if it was not. It may have been granted the lock, so follow with
+    /// `false` if it was not. Then it may have been granted the lock, so follow with
     /// [`lock_release`](Self::lock_release) unless you want the lock. Use another connection than for
     /// the wait. Does not change the holder.
     ///
@@ -462,8 +470,8 @@ pub trait AsyncLockCommands {
     /// Lists up to `count` locks and semaphores of this database by their total waiting time, longest first.
     ///
     /// The total is of waits that ended with a grant, since the last reset or since the module was loaded. The
-    /// server counts at most 128 locks and semaphores at a time, over all databases. `reset` resets the totals
-    /// of all databases after this reply. In a cluster, ask each node separately.
+    /// server keeps the totals of at most 128 locks and semaphores, over all databases. `reset` resets the
+    /// totals of all databases after this reply. In a cluster, ask each node separately.
     ///
     /// # Cancel safety
     ///
@@ -518,7 +526,7 @@ pub trait AsyncLockCommands {
 }
 }
 
-/// Reads a grant. Returns `None` if nothing was granted, or if the result exists.
+/// Reads a grant. Returns `None` if nothing was granted, also if the key of `UNLESS` exists.
 fn granted(value: Value) -> Result<Option<Grant>, ParsingError> {
     if outcome::is_ready(&value) { Ok(None) } else { reply::read(value) }
 }

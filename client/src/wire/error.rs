@@ -143,7 +143,7 @@ impl Error {
         )
     }
 
-    /// Returns whether a waiting acquire should retry by itself.
+    /// Returns whether the error is temporary, so that the client repeats the command by itself.
     pub(crate) fn is_passing(&self) -> bool {
         self.is_retryable()
             && !matches!(self, Self::QueueFull | Self::NotInTime | Self::NotReplicated { .. })
@@ -257,7 +257,7 @@ fn of_the_command(error: RedisError) -> Error {
         || said.starts_with("syntax error")
         || said.starts_with("wrong number of arguments")
     {
-        // This crate sends well-formed commands, so the server expects other ones.
+        // This crate's commands are well formed, so the server does not know them or expects another form.
         Error::ModuleMissing(first_line(&said))
     } else if said.starts_with("invalid ") {
         Error::Invalid(said)

@@ -36,8 +36,8 @@ pub struct LockInfo {
     /// The token of the grant; all sharers have the same one. `None` if the lock is free, or if a Redisson
     /// client acquired it.
     pub token: Option<Token>,
-    /// Remaining lease. For a shared lock, the remaining lease that ends last. `None` if the lock is free,
-    /// or if its TTL was removed.
+    /// Remaining lease; for a shared lock, the longest one of its sharers. `None` if the lock is free, or if
+    /// its TTL was removed.
     pub lease_left: Option<Duration>,
     /// Number of waiters.
     pub waiters: u64,
@@ -113,8 +113,8 @@ pub struct LockSummary {
     pub owner: Option<Vec<u8>>,
     /// Number of waiters.
     pub waiters: u64,
-    /// Time that the first waiter whose session is not away has waited; `None` while the sessions
-    /// of all waiters are away.
+    /// Time that the first waiter has waited. Waiters whose session has lost its connection do not
+    /// count; `None` if there are no others.
     pub longest_wait: Option<Duration>,
     /// The other lock that keeps the first waiter waiting, if it waits for several locks.
     pub first_waits_for: Option<Vec<u8>>,
@@ -306,7 +306,7 @@ mod tests {
         ("queue", Value::Array(vec![bob, carol]))
     }
 
-    /// The fields with one of them replaced.
+    /// Returns the fields as a map, with one value replaced.
     fn but(mut fields: Vec<(&'static str, Value)>, name: &str, value: Value) -> Value {
         for field in &mut fields {
             if field.0 == name {

@@ -45,7 +45,7 @@ pub enum Loss {
     Deleted,
     /// The database was flushed. Seen by the holder, if the lock is observed, and by observers.
     Flushed,
-    /// Another owner holds it. Seen by the holder; observers see the new leader.
+    /// Another owner holds the lock. Seen by the former holder; observers see the new holder.
     Taken,
     /// The server no longer has this grant, and the reason is not known. A holder sees it if its
     /// lock is not observed, or was lost in a restart or failover. An observer sees it if a newer server

@@ -1,4 +1,4 @@
-//! Replies to waits through a session, and the outcomes of these waits.
+//! Replies to waits through a session, and the outcomes that the session reports.
 
 use crate::wire::observed::{Seen, changed};
 use crate::wire::reply::{Grant, granted};
@@ -16,7 +16,7 @@ pub(crate) enum Queued {
     Not(Option<Grant>),
     /// The latch is open.
     Open,
-    /// The result exists.
+    /// The key of `UNLESS` exists: there is a result already.
     Ready,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
     }
 }
 
-/// Returns whether the reply means that the result exists. Then nothing is held.
+/// Returns whether the reply means that the key of `UNLESS` exists. Then nothing was granted.
 pub(crate) fn is_ready(value: &Value) -> bool {
     is_text(value, "ready")
 }
@@ -72,7 +72,7 @@ pub(crate) enum WaitEnd {
         at: Duration,
     },
     Open,
-    /// The result exists.
+    /// The key of `UNLESS` exists: there is a result.
     Ready,
     Timeout,
     Cancelled,

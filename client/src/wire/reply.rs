@@ -5,8 +5,8 @@ use crate::wire::value::{Parts, Read, malformed};
 use redis::{ParsingError, Value};
 use std::fmt;
 
-/// A fencing token: an integer that grows with every new grant of a lock. Only owners that share
-/// the lock have the same token, from the first of them until none is left.
+/// A fencing token: an integer that grows with every new grant of a lock. Owners that share the lock at
+/// the same time have the same token.
 ///
 /// Send it with every write to the resource that the lock guards. The resource must refuse a token
 /// that is smaller than the largest it has seen, or equal but from another owner. Then an owner that was

@@ -3,7 +3,7 @@
 use redis::{ParsingError, Value};
 use std::time::Duration;
 
-/// A type that can be read from a value. If the value is malformed, the error names `what` was expected.
+/// A type that can be read from a redis-rs value. If the value is malformed, the error contains `what`.
 pub(crate) trait Read: Sized {
     fn read(value: Value, what: &'static str) -> Result<Self, ParsingError>;
 }

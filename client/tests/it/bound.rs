@@ -23,7 +23,7 @@ impl Stage {
     }
 }
 
-/// A broken connection does not lose the lock either.
+/// The lock is also kept when connections of its client break.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_lock_is_kept_without_renewals_while_its_client_lives() {
     let mut stage = Stage::with(ttl(3_000)).await;
@@ -45,7 +45,7 @@ async fn a_bound_lock_is_kept_without_renewals_while_its_client_lives() {
 /// The control connection takes over the session, as a late heartbeat over an old connection would.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_another_reader_reads_is_not_replaced() {
-    // With this ttl each heartbeat waits for seconds, so there is a reader to take over from.
+    // With this ttl each `SESSION.NEXT` blocks for seconds, so that another one can replace it.
     let mut stage = Stage::with(ttl(60_000)).await;
     let mut monitor = stage.server.connect();
     assert!(!monitor.run("MONITOR").is_error());
@@ -102,8 +102,7 @@ async fn a_reentry_binds_once() {
     }
 }
 
-/// A holder that keeps sharing after a downgrade keeps its heartbeat. It learns of a loss before the lock is
-/// free.
+/// A downgraded lock stays bound. Its holder learns of the loss before the lock is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn granted_waits_are_bound_too_and_stay_bound_after_a_downgrade() {
     let (mut stage, proxy) = Stage::behind(ttl(2_000)).await;

@@ -49,7 +49,7 @@ const OTHERS: [&str; 12] = [
     "release the majority",
 ];
 
-/// Runs one of these calls with at most `polls` polls. Returns whether it was done.
+/// Runs a call of [`WAITS`] or [`OTHERS`] with at most `polls` polls. Returns whether it was done.
 async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stage) -> bool {
     let lock = client.lock("k").owner(&client.owner());
     let election = client.election("k").value("a");
@@ -227,7 +227,7 @@ async fn a_grant_is_released_even_if_the_wait_cannot_be_cancelled() {
     stage.control.run("ACL SETUSER default -lock.cancel");
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
-    // The grant must be confirmed, and the confirmation waits.
+    // The client must confirm the grant, but the server delays its confirmation.
     for line in ["MULTI", "LOCK.RELEASE k somebody", "CLIENT PAUSE 600000 WRITE", "EXEC"] {
         assert!(!stage.control.run(line).is_error());
     }

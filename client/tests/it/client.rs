@@ -55,8 +55,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Time in which a reply would arrive, to show that none does.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific
-/// cause.
+/// A lease longer than any test. As long as a test does not change the lease or the clock, the lease does not
+/// end, and is not due for renewal.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A task that waits for a lock.
@@ -131,7 +131,7 @@ impl Stage {
         assert_eq!(reply[1], Value::Integer(1), "{reply}");
     }
 
-    /// Starts a waiter and returns it once it is the last in the queue.
+    /// Starts a waiter and returns it once it is queued.
     fn in_line(&mut self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
         let info = self.control.call(cmd!["LOCK.INFO", &*key]);
@@ -254,7 +254,7 @@ fn ok<T, E: Debug>(what: impl Future<Output = Result<T, E>>) -> impl Future<Outp
     async move { soon(what).await.unwrap_or_else(|trouble| panic!("{at}: {trouble:?}")) }
 }
 
-/// Starts a task that waits for a lock, or takes it at once.
+/// Starts a task that acquires a lock.
 fn waits(lock: &Lock) -> Waiter {
     let lock = lock.clone();
     tokio::spawn(async move { lock.acquire().await })

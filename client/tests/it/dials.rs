@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 /// Limit of connects in two seconds, for any number of waits.
 const FEW: usize = 30;
 
-/// Answer of a lying server to a command.
+/// Answer of a [`Liar`] to a command.
 enum Answer {
     Bytes(&'static str),
     Silence,
     Close,
 }
 
-/// A listener that speaks the protocol and answers what a test wants. Counts connections.
+/// A fake server that sends the answers that a test chooses. Counts connections.
 struct Liar {
     port: u16,
     connects: Arc<AtomicUsize>,
@@ -57,7 +57,7 @@ impl Liar {
     }
 }
 
-/// Reads commands and answers them, until one closes the connection.
+/// Reads commands and answers them, until the connection is closed.
 fn converse(connection: &TcpStream, answer: fn(&str) -> Answer) -> Option<()> {
     let mut lines = BufReader::new(connection);
     loop {
@@ -266,7 +266,7 @@ async fn the_timeouts_of_three_silent_sentinels_do_not_add_up() {
     let client = builder.connect_lazy(address).unwrap();
     let begun = Instant::now();
     assert!(soon(client.lock("k").acquire()).await.is_err());
-    // The patience, the last try, and the pause before it.
+    // Three seconds of patience, plus the last attempt and the pause before it.
     assert!(begun.elapsed() < 6 * second, "{:?}", begun.elapsed());
 }
 

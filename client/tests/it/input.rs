@@ -46,7 +46,7 @@ async fn values_out_of_range_are_refused_by_the_call() {
     assert!(is_invalid(latch.set(0).await, "") && is_invalid(latch.count_down_as("").await, ""));
     let refused = latch.set_for(1, Duration::ZERO).await.unwrap_err().to_string();
     assert_eq!(refused, "lifetime out of range: 0ns is not 1 ms to ten years");
-    // These arguments are valid.
+    // The longest name and the longest timeout are valid.
     let lock = client.lock(vec![b'x'; 65_536]);
     assert!(ok(lock.acquire_within(Duration::MAX)).await.is_some());
 }
@@ -98,7 +98,7 @@ async fn the_error_for_a_useless_address_says_what_is_wrong() {
     assert_matches!(told, Err(Error::Authentication(_)));
     let right = ok(Client::connect(sentinels(sentinel.port(), site::NAME, "secret"))).await;
     visit(&right.lock("k")).await;
-    // A client that was built without connecting reports it at its first call.
+    // A client that was built without connecting reports a missing module at its first call.
     let client = Client::from_redis(&redis::Client::open(without.url()).unwrap()).unwrap();
     assert_matches!(soon(client.lock("k").acquire()).await, Err(Error::ModuleMissing(_)));
 }

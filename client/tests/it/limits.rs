@@ -1,4 +1,4 @@
-//! A caller's time limit holds even if the server does not answer, and little state is left behind.
+//! Calls end in time even if the server does not answer, and leave no lock held.
 
 use super::{SOON, Stage, assert_matches, calls, soon, visit, wait_for_more};
 use harness::proxy::Proxy;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Longer than some callers' limits, and shorter than the reply timeout.
+/// Half of the proxy's delay. The callers give up after a tenth of this time.
 const SLOW: Duration = Duration::from_millis(100);
 
 const REPLY: Duration = Duration::from_millis(500);

@@ -32,7 +32,7 @@ async fn re_entering_a_lost_lock_is_an_error() {
     stage.control.run("DEL k");
     let trouble = soon(lock.acquire()).await.unwrap_err();
     assert!(trouble.is_lost() && outer.is_lost());
-    // Until the outer guard ends, this is so even if another owner has the lock.
+    // Until the outer guard is released, a reentry is an error, even if another owner has the lock.
     stage.taken("k");
     assert_matches!(soon(lock.try_acquire()).await, Err(Error::Lost(_)));
     assert!(soon(outer.release()).await.unwrap_err().is_lost());
@@ -57,7 +57,7 @@ async fn a_nested_lease_can_lengthen_but_not_shorten() {
     let innermost = ok(longer.acquire()).await;
     assert!(stage.control.run("PTTL k").integer() > 90_000);
     assert!(outer.lease_left() > Duration::from_secs(90));
-    // A partial release leaves the lease alone.
+    // A release that leaves other holds does not change the lease.
     ok(innermost.release()).await;
     assert!(stage.control.run("PTTL k").integer() > 90_000);
 }
@@ -149,7 +149,7 @@ async fn a_detached_lock_that_nobody_adopts_ends_with_its_lease() {
     let (owner, token) = (guard.owner().to_owned(), guard.token());
     ok(guard.detach()).await;
     stage.wait_until_free("k");
-    // A new grant would have another token.
+    // The lock is free, but a new grant would have another token.
     assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost(_)));
     assert!(stage.is_free("k"));
 

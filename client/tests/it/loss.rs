@@ -14,7 +14,7 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_the_work_continues() 
     let guard = Arc::new(stage.client.lock("k").acquire().await.unwrap());
     clock.suspend(Duration::from_secs(20));
     assert!(!guard.is_lost());
-    // A short lease is extended by the next renewal.
+    // The next renewal extends the lease, of which a third is left.
     wait_for_more(Duration::from_secs(25), || guard.lease_left());
     let (go_on, gone_on) = tokio::sync::oneshot::channel();
     let (wrote, waits) = (Arc::new(AtomicBool::new(false)), guard.clone());
@@ -77,7 +77,7 @@ async fn an_abandoned_lock_stays_held_until_its_lease_ends() {
     assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
 }
 
-/// A call that the server refuses permanently is retried rarely.
+/// The client rarely repeats a `LOCK.OBSERVE` that the server refuses.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_cannot_be_observed_is_held_and_rarely_checked() {
     let mut stage = Stage::set().await;
@@ -92,7 +92,8 @@ async fn a_lock_that_cannot_be_observed_is_held_and_rarely_checked() {
     ok(guard.release()).await;
 }
 
-/// After the notice, the client checks the lock with a renewal, even if its lease is fixed.
+/// When the server reports the change, the client checks the lock with a renewal, even if the lease is
+/// fixed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     let mut stage = Stage::set().await;

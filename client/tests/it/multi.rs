@@ -1,4 +1,4 @@
-//! Several locks as one.
+//! Several locks that are acquired together.
 
 use super::{MOMENT, SOON, Stage, assert_matches, ok, soon};
 use harness::{Server, Value, cmd, observe};

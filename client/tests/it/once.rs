@@ -1,4 +1,4 @@
-//! A result that one client computes for all.
+//! A result that one caller computes for all callers.
 
 use super::{MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
 use harness::proxy::Moment;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 const LOCK: &str = "{report}:lock";
 
-/// Spawns a task that gets the result. If the task computes it, it increments `works`.
+/// Spawns a task that gets the result. If the task computes the result, it increments `works`.
 fn wants(once: &OnceKey, works: &Arc<AtomicU32>) -> JoinHandle<(bool, Vec<u8>)> {
     let (once, works) = (once.clone(), works.clone());
     tokio::spawn(async move {

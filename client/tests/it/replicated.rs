@@ -11,10 +11,10 @@ use std::time::Duration;
 /// Time to wait for a replica that does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Longest time that a healthy replica may take.
+/// Longest time to wait for a replica that answers.
 const AMPLE: Duration = Duration::from_secs(10);
 
-/// A primary with one replica, and a client that wants it to confirm.
+/// A primary with one replica, and a client that wants the replica to confirm.
 async fn set(lease: Duration, patience: Duration) -> (Stage, Server) {
     let server = Server::start();
     let replica = add_replica(&server);
@@ -54,7 +54,7 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     let guard = ok(stage.client.lock("k").acquire()).await;
     replica.signal(Signal::SIGSTOP);
     assert_eq!(soon(guard.lost()).await, kvlock::Loss::NotReplicated);
-    // The primary has nevertheless renewed the lock, so it is not free before the client reports its loss.
+    // The primary has nevertheless renewed the lock: it is still held when the client reports its loss.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     replica.signal(Signal::SIGCONT);
     settle(&stage.server, &replica);
@@ -159,7 +159,7 @@ async fn a_replica_that_reconnects_soon_still_counts() {
     visit(&client.lock("k")).await;
     proxy.forsake();
     wait_until_told_of(&server, 2);
-    // A replica that answers twice must not count as two.
+    // While the replica is listed twice, the client wants two confirmations.
     let impatient = strict(&server, 1, SOON, PATIENCE).await;
     assert_short(soon(impatient.lock("k").acquire()).await, 1, 2);
     proxy.heal();

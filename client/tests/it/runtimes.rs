@@ -1,4 +1,4 @@
-//! A client that several runtimes use, of which one ends or stops, and a blocking client.
+//! A client that two runtimes use, when one of them ends or stops; and a blocking client.
 
 use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, wait};
@@ -63,7 +63,7 @@ fn a_runtime_that_stops_during_a_renewal_does_not_block_a_release() {
             let client = Client::builder().lease(LEASE).connect(server.url()).await.unwrap();
             let guard = client.lock("k").acquire().await.unwrap();
             server.signal(Signal::SIGSTOP);
-            // It is renewed after a third of the lease.
+            // The renewal is sent after a third of the lease.
             tokio::time::sleep(LEASE / 2).await;
             guard
         });
@@ -73,7 +73,7 @@ fn a_runtime_that_stops_during_a_renewal_does_not_block_a_release() {
         server.signal(Signal::SIGCONT);
         second.block_on(async {
             if detaches {
-                // A renewal in flight may still change the lease.
+                // The renewal in flight may still change the lease, so the lock is not detached.
                 assert_matches!(soon(guard.detach()).await, Err(Error::Timeout));
             } else {
                 let released = soon(guard.release_in(Duration::from_secs(1))).await;
@@ -113,7 +113,7 @@ fn a_blocking_lock_is_kept_while_its_thread_works_and_released_on_drop() {
     let dropped = client.lock("k").acquire().unwrap();
     client.wait_for(client.semaphore("s").set(2)).unwrap();
     drop((client, lock));
-    // The program may end after this drop.
+    // The drop waits for the release, because the program may end after it.
     drop(dropped);
     assert_eq!(control.call(cmd!["EXISTS", "k"]), Value::Integer(0));
 }

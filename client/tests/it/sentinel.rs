@@ -1,4 +1,4 @@
-//! A client that asks Sentinels, while the primary is replaced.
+//! A client that finds the primary through Sentinels.
 
 use super::{LONG, assert_matches, is_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
@@ -17,7 +17,7 @@ pub(super) fn settle(primary: &Server, replica: &Server) {
     observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
 }
 
-/// State that the replica has survives the death of the primary. State that it lacks is reported lost at
+/// A lock that the replica has survives the death of the primary. A lock that it lacks is reported lost at
 /// once.
 pub(super) async fn replicated_locks_are_kept(
     client: &Client,
@@ -31,7 +31,7 @@ pub(super) async fn replicated_locks_are_kept(
     // Shorter than the lease of a renewal, so that a renewal is visible.
     eye.call(cmd!["PEXPIRE", kept.key(), 300_000]);
     settle(primary, replica);
-    // From here on this replica receives nothing, and data in flight is lost with the connection.
+    // The stopped replica receives nothing, and data in flight is lost with the connection.
     replica.signal(Signal::SIGSTOP);
     eye.run("CLIENT KILL TYPE replica");
     let loses = ok(lost.acquire()).await;

@@ -77,7 +77,7 @@ async fn the_methods_for_locks_send_the_right_commands() {
     assert_eq!(con.lock_release_options("k", "one", give).await.unwrap(), None);
     assert_eq!(control.run("LOCK.INFO k").field("holders"), &Value::Integer(1));
 
-    // The holder's value and the cost of waiting.
+    // `LOCK.INFO` shows the holder's value, and `LOCK.PROFILE` the cost of waiting.
     control.run("DEL k");
     let mut waiting = patient(&server).await;
     let says = AcquireOptions::default().value(b"a:1");
@@ -100,8 +100,8 @@ async fn the_methods_for_locks_send_the_right_commands() {
     assert_eq!(con.lock_profile(10, false).await.unwrap(), []);
 }
 
-/// The longest wait is nil while the sessions of all waiters are away. A key that the user may not read is
-/// always nil.
+/// The longest wait is nil while no client reads the sessions of the waiters. Among the locks that a
+/// waiter waits for, a key that the user may not read is nil.
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_about_waiters_may_contain_nil() {
     let server = Server::start();
@@ -133,7 +133,7 @@ async fn replies_about_waiters_may_contain_nil() {
     let listed = con.lock_list(10).await.unwrap();
     assert!(listed.iter().all(|lock| lock.longest_wait.is_none()), "{listed:?}");
 
-    // The session is present again.
+    // A client reads the session again.
     control.call(cmd!["SESSION.NEXT", session, 0, 1]);
     redis::cmd("AUTH").arg(&["guest", "any"]).exec_async(&mut con).await.unwrap();
     let info = con.lock_info_waiters("shown", 10).await.unwrap();

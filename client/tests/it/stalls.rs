@@ -80,7 +80,7 @@ async fn a_call_that_is_no_longer_polled_does_not_stop_renewals() {
     ok(leader.resign()).await;
 }
 
-/// A heartbeat may be unanswered for half of the time for which the server keeps the session.
+/// The server may leave a heartbeat unanswered for half of the session's TTL.
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_locks_survive_a_stall_of_half_their_sessions_time() {
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(10));
@@ -105,7 +105,7 @@ fn script(ms: u64) -> String {
     )
 }
 
-/// The server answers `BUSY` to almost every command while a script runs for too long.
+/// While a script runs for longer than the threshold, the server answers `BUSY` to almost every command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_script_is_waited_for_and_nothing_is_left_behind() {
     let mut stage = Stage::with(Client::builder().lease(LONG)).await;
@@ -158,7 +158,7 @@ async fn a_connection_after_a_short_silence_is_used_if_there_is_no_other() {
     stage.control.run("CONFIG SET maxclients 1");
     let at = |ms| tokio::time::sleep(Duration::from_millis(ms));
     at(1_500).await;
-    // The renewal after two seconds is given up after two more.
+    // The client sends a renewal after two seconds, and gives it up after two more.
     stage.server.signal(Signal::SIGSTOP);
     at(2_500).await;
     stage.server.signal(Signal::SIGCONT);

@@ -61,7 +61,7 @@ impl Stage {
     }
 }
 
-/// The line of `docs/operations.md` with that prefix.
+/// The first line of `docs/operations.md` with the prefix `begin`.
 pub(super) fn of_the_documents(begin: &str) -> String {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operations.md");
     let page = fs::read_to_string(page).unwrap();

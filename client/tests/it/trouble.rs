@@ -112,7 +112,7 @@ async fn a_repeated_release_of_one_hold_does_not_remove_a_later_hold() {
     }
 }
 
-/// The work was done while the lock was held, and the caller has to know that.
+/// The work was done while the lock was held, so the caller gets its result.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_replies_to_the_release_do_not_lose_the_works_result() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
@@ -208,7 +208,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
     ok(guard.release()).await;
 }
 
-/// The holder is disconnected, or the server is stopped, with the renewals in its socket.
+/// The holder is disconnected, or the server is stopped while renewals wait in its socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnected_holder_is_notified_before_the_server_frees_the_lock() {
     let builder = Client::builder().lease(Duration::from_secs(8)).margin(Duration::from_secs(2));
@@ -277,7 +277,7 @@ async fn a_wait_with_occasional_disconnects_outlasts_the_retry_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn constant_resets_leak_nothing_and_count_nothing_twice() {
     // On a slow machine it may take long until a command succeeds between two resets: longer than
-    // the two seconds of an unconfirmed lease.
+    // the two seconds of the first lease after a wait.
     let patient = Client::builder().patience(Duration::from_secs(600)).confirm(true);
     let mut stage = Stage::with(patient).await;
     let mut tasks = JoinSet::new();

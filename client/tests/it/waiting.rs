@@ -83,15 +83,15 @@ async fn a_hand_off_costs_three_commands() {
     }
     let [[before, asked_before], [after, asked]] = counts[..] else { panic!("{counts:?}") };
     assert!(after - before <= 2 * ROUNDS + 1, "{counts:?}");
-    // A call in flight at the first count is counted when it is answered. A call without an outcome is
-    // answered after five seconds.
+    // A `SESSION.NEXT` in flight at the first count is counted when it is answered. Without an outcome,
+    // that is after five seconds.
     let in_vain = begun.elapsed().as_secs() as usize / 5;
     assert!(asked - asked_before <= ROUNDS + 2 + in_vain, "{counts:?}");
     ok(held.release()).await;
 }
 
-/// The client renews the offer at once if the margin is too long for an offer, or with `confirm`. A waiter
-/// that has died delays the next one by an offer at most.
+/// An offer is the short lease after a wait. The client renews it at once if the margin is too long for
+/// it, or with `confirm`.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_is_renewed_to_the_full_lease_before_it_ends() {
     for (builder, at_once) in [

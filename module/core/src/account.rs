@@ -15,8 +15,8 @@ use std::rc::Rc;
 /// A thing that is counted for each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A wait, blocked or through a session; an observer; a further place of a wait for a set; or
-    /// an outcome that is kept.
+    /// A wait, blocked or through a session; a place of a wait for a set of locks in a further
+    /// queue; an observer; or an outcome that is kept.
     Waits,
     /// A client that is blocked: a waiter or the reader of a session.
     Blocked,
@@ -28,7 +28,8 @@ pub enum Kept {
 
 const KINDS: usize = 4;
 
-/// Estimated memory of a wait through a session, or of an outcome, without its names.
+/// Estimated memory of a wait through a session, or of an outcome, in bytes, without its
+/// names.
 pub(crate) const WAIT_BYTES: usize = 350;
 
 /// With fewer accounts than this, unused accounts are not removed.
@@ -72,7 +73,8 @@ impl Account {
         &self.0.user
     }
 
-    /// Counts one thing of this kind, with its estimated memory, until the charge is dropped.
+    /// Counts one thing of this kind, with its estimated memory, until the returned charge is
+    /// dropped.
     #[must_use]
     pub fn charge(&self, kept: Kept, bytes: usize) -> Charge {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -149,7 +151,7 @@ impl<T> DerefMut for Charged<T> {
 pub(crate) struct Accounts {
     by_user: BTreeMap<Rc<[u8]>, Account>,
     all: Rc<Counts>,
-    /// Number of accounts at which unused ones are removed.
+    /// Number of accounts at which unused ones are removed, unless [`ROOM`] is larger.
     full_at: usize,
 }
 

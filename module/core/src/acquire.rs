@@ -19,9 +19,9 @@ const SAMPLED: u64 = 8;
 
 impl<P> Table<P> {
     /// Returns whether the first waiter must be served before any other request (I8). True if the
-    /// lock is free and the first waiter neither waits for a set nor is held up by one. Also true
-    /// if the lock is shared and the first waiter wants to share it. False during a quarantine, and
-    /// while the lock is left free for Redisson (I18).
+    /// lock is free and the first waiter neither waits for a set of locks nor is held up by a
+    /// waiter for one. Also true if the lock is shared and the first waiter wants to share it.
+    /// False during a quarantine, and while the lock is left free for Redisson (I18).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
         if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
@@ -181,9 +181,9 @@ impl<P> Table<P> {
     }
 
     /// Decides whether a release records the hold time while there are no
-    /// [waiters](Self::is_quiet). Reading the token for the hold time takes a fiftieth of the time
-    /// of an acquire and a release. So only one release in eight is recorded, and counts eight
-    /// times. The choice is random, so that no lock is always or never recorded.
+    /// [waiters](Self::is_quiet). To avoid reading the token each time, only about one release in
+    /// eight is recorded, and counts eight times. The choice is random, so that no lock is always
+    /// or never recorded.
     pub fn samples_this_release(&mut self) -> bool {
         // The constants of the linear congruential generator of Knuth's MMIX.
         let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);

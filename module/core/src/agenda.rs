@@ -1,6 +1,6 @@
-//! The agenda: the end of each wait with a timeout, the due time of each session, and the time at
-//! which each key with waiters is read next (a [`Look`]). The due time of a session is its end, or
-//! the end of its blocked reader's timeout.
+//! The agenda: the end of each wait with a timeout, the due time of each session, and the times at
+//! which keys with waiters or observers are read next (each a [`Look`]). The due time of a session
+//! is its end, or the end of its blocked reader's timeout.
 //!
 //! The entries are in ordered sets without tombstones: removing one frees its memory. Adding or
 //! removing an entry takes O(log n).
@@ -27,7 +27,7 @@ pub(crate) struct Look {
 /// The planned ends of waits, sessions and blocked reads, and the planned looks at keys.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// Ends of waits, on the monotonic clock: a wait lasts as long as the client asked.
+    /// Ends of waits that have a timeout, on the monotonic clock.
     pub(crate) waits: Fair<MonoMillis, WaiterId>,
     /// Looks other than regular checks, on the wall clock, which TTLs use.
     pub(crate) looks: Fair<UnixMillis, QueueId>,
@@ -132,14 +132,14 @@ impl Agenda {
 /// that looks that were due before come first.
 pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
 
-/// The rest of a sweep through the queues.
+/// The unfinished part of a sweep, which plans a look at each queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
     /// Database of the queues; `None` for all databases.
     pub(crate) db: Option<i32>,
     /// The sweep continues after this queue; `None` is the start.
     pub(crate) after: Option<QueueId>,
-    /// The sweep ends with this queue. Later queues need no look: they were created after the change.
+    /// The sweep ends with this queue. Later queues were created after the sweep was planned.
     pub(crate) last: QueueId,
     /// The cause that is reported to observers.
     pub(crate) cause: Cause,

@@ -25,7 +25,7 @@ const MINUTE_MS: u64 = 60_000;
 /// Limit of outcomes in one reply if the reader sets none. The module may send fewer.
 const READ_MAX: usize = 1000;
 
-/// Largest count that an option may have.
+/// Largest count that [`count`] accepts.
 const COUNT_MAX: u64 = 1000;
 
 /// Checks that the name of a key is short enough to be waited for, observed or bound.
@@ -216,7 +216,7 @@ pub fn counts<A: AsRef<[u8]>>(
     }
 }
 
-/// Reads the time to live of a session without a reader.
+/// Reads the time after which a session without a reader ends.
 pub fn ttl(arg: &[u8]) -> Read<Millis> {
     number("ttl-ms", arg, 100, MINUTE_MS).map(Millis)
 }

@@ -2,17 +2,17 @@
 //! lease lasts longer.
 //!
 //! ```text
-//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound again──► nothing
+//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound again──► dropped
 //!                                  │ its session ends
 //!                                  ▼
 //!                               orphan ──the key still holds that grant──► released, handed on
 //!                                  └─────its owner has used it since─────► its lease counts
 //! ```
 //!
-//! A binding is kept in memory. A binding records a grant: the key, the owner and the token. The
-//! holder is read from the key before a release. A binding may outlive its grant if another client
-//! changes the key, or if the lease ends. So a binding is checked when the lease should end, and
-//! dropped if the grant no longer exists.
+//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
+//! read from the key before a release. A binding may outlive its grant if another client changes
+//! the key, or if the lease ends. So a binding is checked when the lease should end, and dropped if
+//! the grant no longer exists.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
@@ -37,11 +37,11 @@ use crate::types::{Millis, Now, UnixMillis, sooner};
 /// urgent.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
 
-/// Pause before any binding is tried again, if the server refuses all writes.
+/// Time for which no binding is released or checked, if the server refuses all writes.
 const REFUSED: Millis = Millis(100);
 
-/// Pause before one binding is tried again, if the server refuses writes to its slot. In a cluster
-/// that is down, this may concern every binding.
+/// Pause before the release of one binding is tried again, if the server refuses writes to its
+/// slot. In a cluster that is down, this may concern every binding.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
 /// Estimated memory of a binding in bytes, without its names.
@@ -62,8 +62,8 @@ pub struct Bound {
 }
 
 impl<P> Table<P> {
-    /// Checks that one more grant may be bound to this session. This is always true for a grant
-    /// that is already bound.
+    /// Checks that one more grant may be bound to this session. A grant that is already bound
+    /// always may.
     ///
     /// # Errors
     ///
@@ -77,7 +77,8 @@ impl<P> Table<P> {
         self.room_to_bind_all(std::iter::once(key), owner, session)
     }
 
-    /// Checks that all keys of a set may be bound to this session: see [`Self::room_to_bind`].
+    /// Checks that all keys of a set of locks may be bound to this session: see
+    /// [`Self::room_to_bind`].
     ///
     /// # Errors
     ///
@@ -236,8 +237,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Records that the owner has used its grant. If the grant was bound to a session that has
-    /// ended, drops the binding, and the grant lasts as long as its lease.
+    /// Called when the owner uses its grant. If the grant is bound to a session that has ended,
+    /// drops the binding: the grant then lasts as long as its lease.
     pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
             return;
@@ -261,7 +262,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// The session to which the grant with this token is bound.
+    /// Returns the session to which the grant with this token is bound.
     #[must_use]
     pub fn bound_to(
         &self,
@@ -379,7 +380,7 @@ impl<P> Table<P> {
     }
 
     /// Records that a release could not be written, and plans another attempt. If `all` is set, the
-    /// server refuses every write, so no binding is tried until the time of that attempt.
+    /// server refuses every write, so no binding is released or checked until that attempt.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);

@@ -46,8 +46,8 @@ pub enum Change<P> {
     HandOff(HandOff<P>),
     /// These owners share the lock, together with the earlier sharers unless a new period begins.
     Share(Sharers<P>),
-    /// The caller stops sharing the lock. Other sharers are left in the hash; their leases may have
-    /// ended.
+    /// The owner that the operation is for stops sharing the lock. Other sharers are left in the
+    /// hash; their leases may have ended.
     Leave,
     /// Sets the number of shared holds of the exclusive holder.
     Beside {
@@ -85,7 +85,7 @@ impl<P> Change<P> {
         }
     }
 
-    /// The same change, or [`Change::None`] if it would change nothing.
+    /// Returns this change, or [`Change::None`] if it would change nothing.
     pub(crate) fn or_none(self) -> Self {
         let nothing =
             matches!(self, Self::Update { holds: None, token: None, until: None, value: None });
@@ -117,7 +117,7 @@ pub struct Sharers<P> {
     pub begins: bool,
     /// The token of the period; if `None`, the key has it already.
     pub token: Option<Token>,
-    /// New share of the caller; if `None`, it does not change.
+    /// New share of the owner that the operation is for; if `None`, it does not change.
     pub own: Option<Share>,
     /// Waiters that join, each with one hold.
     pub joined: Vec<HandOff<P>>,
@@ -125,7 +125,7 @@ pub struct Sharers<P> {
     pub until: Option<UnixMillis>,
 }
 
-/// A grant of a lock, of permits or of a set to a waiter.
+/// A grant of a lock, of permits or of a set of locks to a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandOff<P> {
     /// Identifies the grant.

@@ -1,5 +1,5 @@
 //! Deadlocks: circles of owners, in which each owner keeps the previous one from a lock. The owner
-//! holds this lock, or has an earlier place in the queue of the lock as a waiter for a set.
+//! holds this lock, or has an earlier place in its queue as a waiter for a set of locks.
 //!
 //! ```text
 //! ann holds a, bob holds b
@@ -76,7 +76,7 @@ impl<P> Table<P> {
         keys: Results<'_>,
     ) -> Option<Vec<Link>> {
         let (asked, _) = *wanted.first()?;
-        // Usually there is no other queue. Then no holder waits for another lock.
+        // If there is no other queue, no holder waits for another lock.
         let known = usize::from(wanted.len() == 1 && self.queues.find(asked).is_some());
         if self.queues.count() <= known {
             return None;

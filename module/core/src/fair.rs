@@ -82,8 +82,8 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
     }
 
-    /// Returns the earliest entry of the next account in the ring, if one is due by `now`. That
-    /// account moves to the end of the ring. The entry stays.
+    /// Returns the earliest entry of the next account that has an entry due by `now`. That account
+    /// moves to the end of the ring. The entry stays.
     pub(crate) fn next(&mut self, now: M) -> Option<T> {
         loop {
             // Up to two accounts join the ring for each one taken from it. So all due accounts join

@@ -1,7 +1,7 @@
 //! Grants in flight: grants to waiters that were not sent to their clients yet.
 //!
-//! A session may have a million of them, so they are kept in a tree, which grows by one node at a
-//! time.
+//! A session may have a million of them. They are kept in trees, which grow by one node at a time,
+//! so no grant pays for copying a large table.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
@@ -14,8 +14,8 @@ use crate::ids::GrantId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
 
-/// A grant of a key to an owner. The owner is needed to identify the grant: all sharers of a lock
-/// have the same token, and all grants of permits have [`Token::NONE`].
+/// A grant of a lock or of permits to an owner. The owner is needed to identify the grant: all
+/// sharers of a lock have the same token, and all grants of permits have [`Token::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight<'a> {
     pub(crate) key: KeyRef<'a>,
@@ -35,7 +35,7 @@ struct Kept {
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
     all: BTreeMap<(u64, GrantId), Kept>,
-    /// For each granted set: its locks that are still in flight, each with its token.
+    /// For each granted set of locks: the locks that are still in flight, each with its token.
     sets: BTreeMap<GrantId, Vec<(LockKey, Token)>>,
     hashes: RandomState,
 }
@@ -115,8 +115,8 @@ impl Flights {
         true
     }
 
-    /// Removes one lock from the grants in flight. If it was granted with a set, the other locks of
-    /// the set stay. Returns whether the lock was in flight.
+    /// Removes the grant of one key. If it is a lock of a set, the other locks of the set stay.
+    /// Returns whether the grant was in flight.
     pub(crate) fn remove_one(&mut self, flight: Flight<'_>) -> bool {
         let Some(place) = self.place(flight) else { return false };
         let id = place.1;
@@ -129,7 +129,7 @@ impl Flights {
         self.all.remove(&place).is_some()
     }
 
-    /// Removes a grant, with all its locks. Returns whether it was in flight.
+    /// Removes a grant; if it is of a set, with all its locks. Returns whether it was in flight.
     pub(crate) fn remove(&mut self, flight: Flight<'_>) -> bool {
         let Some(place) = self.place(flight) else { return false };
         self.remove_set(place.1, flight.owner) || self.all.remove(&place).is_some()

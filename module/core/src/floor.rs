@@ -3,9 +3,9 @@
 //!
 //! A floor is a number stored with the data: a reservation. The server that wrote it issues only
 //! tokens below it; any other server that finds the floor issues tokens above it. The floor is
-//! raised to a minute ahead of the clock when less than half a minute is left. So a floor costs at
-//! most one small write per half minute, unless tokens are ahead of the clock. Losing the last half
-//! minute of a replication stream cannot lower a token.
+//! raised to a minute ahead of the clock when less than half a minute is left. So, unless tokens
+//! are ahead of the clock, a floor costs at most one small write per half minute, and losing the
+//! last half minute of a replication stream cannot lower a token.
 
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{MonoMillis, Now};
@@ -13,15 +13,15 @@ use crate::types::{MonoMillis, Now};
 /// Distance of a new floor from the clock, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
-/// Smallest reservation that must be left ahead of the clock, in microseconds.
+/// The floor is raised when it is less than this ahead of the clock, in microseconds.
 const LEFT_US: u64 = 30_000_000;
 
-/// Smallest distance of a new floor from the token of the grant. It counts for tokens that are
-/// ahead of the clock, which grow by one with each grant. It is small compared with [`AHEAD_US`]:
-/// [`above`] relies on reservations that are about [`AHEAD_US`] ahead of the clock.
+/// Smallest distance of a new floor from the token of the grant. It matters only for tokens that
+/// are ahead of the clock, which grow by one with each grant. It is small compared with
+/// [`AHEAD_US`], so that reservations hardly add up over promotions: see [`above`].
 const AHEAD_TOKENS: u64 = 20_000;
 
-/// Smallest reservation that must be left above the token of the grant.
+/// The floor is raised when it is less than this above the token of the grant.
 const LEFT_TOKENS: u64 = 10_000;
 
 /// Shortest time between two regular reads of a stored floor, in milliseconds. The
@@ -54,7 +54,7 @@ impl Reign {
 pub struct Floor {
     /// Reservation of another server, as found by the first read; 0 if none.
     found: u64,
-    /// Largest token that another server may have issued: see [`above`]. Our tokens are larger.
+    /// The number that our tokens must be larger than, because of other servers: see [`above`].
     others: u64,
     /// Our own reservation: our tokens are below it. 0 if none yet.
     ours: u64,
@@ -192,7 +192,7 @@ mod tests {
     fn each_start_begins_higher_even_if_earlier_ones_saved_nothing() {
         let (mut last, mut stored) = (0, DATE + AHEAD_US);
         for start in 1..100_u64 {
-            // The shortest time in which a server can start.
+            // Each start is 25 ms after the one before.
             let now = at(DATE + start * 25_000);
             let (first, reserved) = begin(stored, Reign::started(now), now);
             assert!(first > last, "start {start}: {first} after {last}");

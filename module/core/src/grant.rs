@@ -17,17 +17,16 @@ use crate::types::{Now, UnixMillis};
 use crate::waiter::Leaver;
 
 /// Largest number of waiters that are answered in one batch, for example when they join a shared
-/// lock. There, a field is written and a client is answered for each waiter. This takes about 15 us
-/// of the server's time, most of it for the reply, so a batch takes about half a millisecond. The
-/// others follow in batches, in the next turns of the event loop.
+/// lock. The others follow in batches, in the next turns of the event loop. Each waiter takes about
+/// 15 µs of the server's time, most of it for the reply, so a batch takes about half a millisecond.
 pub const RUN_MAX: usize = 32;
 
 /// Holds of the owner after a grant of a lock, and permits that the grant adds.
 const ONE_HOLD: (u64, u64) = (1, 0);
 
 impl<P> Table<P> {
-    /// Returns the request of the first waiter for this lock, unless its session is away or an
-    /// earlier set holds it up.
+    /// Returns the request of the first waiter in line for this lock, unless its session is away or
+    /// an earlier wait for a set of locks holds it up.
     #[must_use]
     pub fn head_wants(&self, at: &Situation<'_>) -> Option<Want> {
         let queue = self.queues.find(at.key)?;
@@ -41,8 +40,9 @@ impl<P> Table<P> {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 
-    /// Takes the lock from its holder or sharers. The lock goes to the first waiter, or becomes
-    /// free. At a release at which a turn of Redisson is due, returns [`Change::GiveWay`] instead.
+    /// Takes the lock from its holder or sharers. The lock is granted to the first waiter, or to
+    /// several that share it, or becomes free. If the lock was released and a turn of Redisson is
+    /// due, returns [`Change::GiveWay`] instead.
     pub(crate) fn pass_on(
         &mut self,
         at: &Situation<'_>,
@@ -118,7 +118,8 @@ impl<P> Table<P> {
         Change::Share(Sharers { begins: true, token: Some(token), own, joined, until })
     }
 
-    /// Lets the waiters at the head share a lock that is already shared.
+    /// Grants a lock that is already shared to the waiters at the head that want to share it, up to
+    /// one batch.
     pub(crate) fn let_more_in(
         &mut self,
         at: &Situation<'_>,
@@ -212,7 +213,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Records that one lock of a grant cannot be taken back.
+    /// Removes one lock of a grant from the grants in flight, without taking it back.
     pub fn stays_granted(&mut self, grant: &UnsentGrant) {
         let (key, token, owner) = (grant.key.borrow(), grant.token, &*grant.owner);
         let flight = Flight { key, token, owner };
@@ -255,9 +256,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes back a hand-off that was never sent to its client, and passes the lock on. The lock does
-    /// not change if the owner has used the grant since, or if the lock no longer has this grant's
-    /// token.
+    /// Takes back a hand-off of a lock that was never sent to its client: ends the owner's hold or
+    /// share. The lock does not change if the owner has used the grant since, or if the lock no
+    /// longer has this grant's token.
     pub fn take_back(
         &mut self,
         at: &Situation<'_>,

@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// The name of a queue: database, key and kind.
+/// The name of a lock, a semaphore or a latch, or of one of its queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockKey {
     /// The database.
@@ -54,19 +54,19 @@ pub struct KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
-    /// A lock.
+    /// The name of a lock.
     #[must_use]
     pub const fn lock(db: i32, name: &'a [u8]) -> Self {
         Self { db, name, kind: Kind::Lock }
     }
 
-    /// A latch.
+    /// The name of a latch.
     #[must_use]
     pub const fn latch(db: i32, name: &'a [u8]) -> Self {
         Self { db, name, kind: Kind::Latch }
     }
 
-    /// A semaphore.
+    /// The name of a semaphore.
     #[must_use]
     pub const fn semaphore(db: i32, name: &'a [u8]) -> Self {
         Self { db, name, kind: Kind::Semaphore }

@@ -100,9 +100,9 @@ pub enum SetReply {
 /// Reply to counting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountDownReply {
-    /// Remaining count.
+    /// Remaining count; 0 if this request opened the latch.
     Left(u64),
-    /// The latch is already open.
+    /// The latch was open already.
     Open,
     /// The key is not a latch.
     NotALatch,

@@ -62,7 +62,7 @@
 //! quote them by number.
 //!
 //! - **I1** A waiter is in exactly one queue, and each queue has at least one waiter. A waiter for
-//!   a set counts once for each of its places (I21).
+//!   a set of locks counts once for each of its places (I21).
 //! - **I2** An owner has at most one place in a queue.
 //! - **I3** The head of a line is the waiter in it that arrived first, and is served first. Waiters
 //!   that are passed over (I15) are not in the line.
@@ -84,7 +84,7 @@
 //! - **I12** Only free permits are granted.
 //! - **I13** During a quarantine, no lock and no permits are granted. An owner may re-enter a lock
 //!   that it holds, and an owner that repeats a request keeps the permits it has.
-//! - **I14** Until a session ends, it lists exactly its own waiters. So each of its waits has one
+//! - **I14** Until a session ends, it lists exactly its own waiters. Each of its waits has one
 //!   outcome; only an observer may have several.
 //! - **I15** No waiter of a session that is away or has ended is granted anything. The waiters of a
 //!   session that is away are passed over: they keep their places, but are not in the line. Waiters

@@ -16,7 +16,7 @@ pub struct Acquire<'a> {
     pub owner: &'a [u8],
     /// Exclusive, shared, or permits of a semaphore.
     pub want: Want,
-    /// Duration of the grant, unless it is renewed.
+    /// The lease.
     pub lease: Millis,
     /// `HOLDS n`: number of holds or permits that the owner expects to have afterwards; 1 or more.
     pub holds: Option<u64>,
@@ -24,8 +24,8 @@ pub struct Acquire<'a> {
 
 impl Acquire<'_> {
     /// Returns the request, with `holds` set if it is a repetition through a session. A request
-    /// through a session without `HOLDS` is a repetition if the owner already holds the lock. A
-    /// repetition adds no hold.
+    /// through a session without `HOLDS` is a repetition if the owner already holds the lock or has
+    /// permits. A repetition adds none.
     pub(crate) fn through(self, session: Option<SessionId>, held: Option<u64>) -> Self {
         let repeats = held.filter(|held| session.is_some() && *held > 0);
         Self { holds: self.holds.or(repeats), ..self }

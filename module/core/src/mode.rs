@@ -16,7 +16,7 @@ use crate::fields::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
 use crate::types::{HOLDS_MAX, UnixMillis};
 
-/// Request of an owner for a key.
+/// What a request asks of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// Hold the lock exclusively.
@@ -118,7 +118,7 @@ impl Share {
     }
 }
 
-/// A shared lock, as one owner sees it.
+/// State of a shared lock, read for one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing<'a> {
     /// Owner whose share was read.
@@ -138,7 +138,7 @@ pub struct Sharing<'a> {
 
 impl Sharing<'_> {
     /// Returns the share of this owner. `None` if the owner has none, if the share of another owner
-    /// was read, or if the lease has ended. The lease ends with the key at the latest.
+    /// was read, or if the lease has ended. The returned lease ends with the key at the latest.
     pub(crate) fn share_of(&self, owner: &[u8], now: UnixMillis) -> Option<Share> {
         let share = self.own.filter(|share| self.asked == owner && share.is_live(now))?;
         let until = self.until.map_or(share.until, |until| until.min(share.until));

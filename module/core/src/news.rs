@@ -13,7 +13,7 @@ pub enum Standing {
     Vacant,
     /// The lock is shared; the sharers are not named.
     Shared {
-        /// The token of the period.
+        /// The common token of the sharers; `None` if the lock has no valid token.
         token: Option<Token>,
     },
     /// One owner holds the lock exclusively.

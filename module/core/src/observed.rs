@@ -35,10 +35,10 @@ pub struct Holding<'a> {
     pub holds: u64,
     /// Number of shared holds that the owner has too; usually 0.
     pub shared: u64,
-    /// The token of this grant. `None` if the hash has no valid token, for example because a script
-    /// of another library took the lock.
+    /// The token of this grant. `None` if it was not read or the hash has no valid one, for example
+    /// because a script of another library took the lock.
     pub token: Option<Token>,
-    /// End of the lease; `None` if the TTL was removed.
+    /// End of the lease; `None` if the TTL was removed or not read.
     pub until: Option<UnixMillis>,
 }
 
@@ -46,7 +46,8 @@ impl<'a> Observed<'a> {
     /// Reads a hash with at most one owner, given as its fields and values, whose key expires at
     /// `until`. A lock with several sharers would be read as [`Self::NotALock`].
     ///
-    /// Five fields of a larger hash are enough, because an exclusive lock has at most four.
+    /// Five fields of a larger hash are enough: at least two of them are not reserved, so the hash
+    /// is read as [`Self::NotALock`] in any case.
     pub fn from_fields(
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         until: Option<UnixMillis>,

@@ -112,7 +112,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Records the reason for a loss of the lock. [`Self::notice`] reports it with the change of holder.
+    /// Records the reason for a loss of the lock. [`Self::notice`] reports it to the observers.
     pub fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
         if self.watches.all.is_empty() {
             return;

@@ -27,7 +27,7 @@ pub struct Outcome {
 /// Result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The owner was granted the lock, the permits or the set.
+    /// The owner was granted the lock, the permits or the set of locks.
     Granted(Granted),
     /// The latch is open.
     Open,
@@ -60,18 +60,19 @@ pub struct Changed {
     /// State of the lock now.
     pub news: Rc<VersionedState>,
     /// Reason for the latest loss of the lock. `None` if no holder has lost the lock since the
-    /// change that the observer acknowledged last.
+    /// observer last acknowledged a change or asked for the state.
     pub why: Option<Gone>,
 }
 
-/// A grant through a session.
+/// A grant to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The grant.
     pub id: GrantId,
     /// The token of the grant; [`Token::NONE`] for a semaphore.
     pub token: Token,
-    /// Number of holds or permits that the owner has after the grant.
+    /// Number of holds or permits that the owner has after the grant. For a set of locks: holds of
+    /// the first lock.
     pub holds: u64,
     /// Number of permits granted by a semaphore; 0 for a lock.
     pub permits: u64,
@@ -108,7 +109,7 @@ pub struct UnsentGrant {
     pub id: GrantId,
     /// The token of the grant; [`Token::NONE`] for a semaphore.
     pub token: Token,
-    /// Number of permits granted by a semaphore.
+    /// Number of permits granted by a semaphore; 0 for a lock.
     pub permits: u64,
 }
 
@@ -172,10 +173,10 @@ impl Outbox {
         self.kept.remove(&number).is_some()
     }
 
-    /// Adds a change and keeps at most one per observer. If the earlier change was not sent yet,
-    /// the new change takes its number. If the earlier change was sent, the client may have read
-    /// its number. So it is dropped, and the new change gets a new number. The reason for the loss
-    /// is kept until the client acknowledges it.
+    /// Adds a change and drops the earlier change of the same observer. If the earlier change was
+    /// not sent yet, the new change takes its number. Otherwise the new change gets a new number,
+    /// because the client may have read the earlier one. The reason for a loss is kept until the
+    /// client acknowledges a change that reports it.
     pub(crate) fn push_change(&mut self, key: LockKey, owner: Rc<[u8]>, mut changed: Changed) {
         let observer = changed.observer;
         let before = self.changes.get(&observer).copied();

@@ -33,7 +33,7 @@ pub enum WaitReply<R> {
     /// Answer at once, as for a command that does not wait.
     Now(R),
     /// Let the caller wait: block the client, if it is one, and call [`crate::Table::enqueue`] or,
-    /// for a set, [`crate::Table::enqueue_set`].
+    /// for a set of locks, [`crate::Table::enqueue_set`].
     Block,
     /// A limit of waiters is reached.
     QueueFull(Full),

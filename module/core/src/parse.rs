@@ -6,7 +6,7 @@ use crate::fields::{PROBED_FIELD, RESERVED_FIELDS};
 pub const OWNER_BYTES_MAX: usize = 1024;
 
 /// Reads a number in the form in which the server writes it: decimal digits without sign, space or
-/// leading zero. `None` for any other form, and for numbers above 64 bits.
+/// leading zero. `None` for any other form, and for numbers that do not fit in 64 bits.
 #[must_use]
 pub fn strict_decimal(text: &[u8]) -> Option<u64> {
     match text {

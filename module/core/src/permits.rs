@@ -13,7 +13,8 @@ use crate::types::{Millis, Now, after};
 use crate::waiter::Caller;
 
 impl<P> Table<P> {
-    /// Returns whether expired holders must be searched for before `permits` can be granted.
+    /// Returns whether fewer than `permits` are free. Then a search for expired holders may free
+    /// more.
     #[must_use]
     pub fn lacks_permits(&self, at: &SemaphoreAt<'_>, permits: u64) -> bool {
         matches!(at.seen, Semaphore::Set(seen) if seen.free() < permits)
@@ -124,8 +125,8 @@ impl<P> Table<P> {
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
     }
 
-    /// Records that the owner has used its permits, and ends the owner's wait if it is out of the
-    /// line.
+    /// Records that the owner has used its permits. Ends the owner's wait if that wait is passed
+    /// over.
     fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         self.touched(key, owner, Some(Token::NONE));
         self.leave_place_aside(key, owner);
@@ -281,7 +282,7 @@ impl<P> Table<P> {
     }
 }
 
-/// Returns the permits of a semaphore if the owner may take `permits` more as soon as they are
+/// Returns the state of a semaphore if the owner may take `permits` more as soon as they are
 /// free, otherwise the reply. If the owner already holds the number in `HOLDS`, the command is a
 /// repetition and needs no more.
 fn fitting(seen: &Semaphore, permits: u64, holds: Option<u64>) -> Result<Permits, TakeReply> {

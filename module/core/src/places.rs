@@ -1,4 +1,4 @@
-//! Waits for several locks: one waiter, with a place in the queue of each of its keys.
+//! Waits for a set of locks: one waiter, with a place in the queue of each of its keys.
 //!
 //! ```text
 //! queue of a      ann*  bob            ann* is the waiter for the set; its further places lead to it
@@ -100,7 +100,7 @@ impl<P> Queues<P> {
         self.sets.held_up.extend(queue.map(|queue| (queue, at)));
     }
 
-    /// All places of a waiter, in order of the keys. The flag marks a key of `UNDER`.
+    /// All places of a waiter, in the order of its keys. The flag marks a key of `UNDER`.
     pub(crate) fn places_of(&self, main: WaiterId) -> Vec<(WaiterId, bool)> {
         let wait = self.sets.waits.get(&main);
         let further = wait.into_iter().flat_map(|wait| &wait.further).copied();

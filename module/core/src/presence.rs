@@ -22,13 +22,15 @@ use crate::waiter::{Leaver, Via};
 const STEPS: usize = 16;
 
 impl<P> Table<P> {
-    /// Returns the head of the line, unless its session is away or an earlier set holds it up.
+    /// Returns the head of the line, unless its session is away or an earlier wait for a set of
+    /// locks holds it up.
     pub(crate) fn front(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
         let head = self.queues.head(queue).filter(|(id, _)| !self.is_passed_over(*id));
         head.filter(|(id, want)| !self.queues.is_held_up_beside(queue, *id, *want))
     }
 
-    /// Returns whether the head of the line belongs to a session that is away or has ended.
+    /// Returns whether the head of the line must be passed over, because its session is away or has
+    /// ended.
     pub(crate) fn front_is_away(&self, queue: QueueId) -> bool {
         self.queues.head(queue).is_some_and(|(id, _)| self.is_passed_over(id))
     }

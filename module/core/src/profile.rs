@@ -22,7 +22,7 @@ pub(crate) const PLACES: usize = 128;
 pub(crate) const NAME_MAX: usize = 1024;
 
 /// Waiting times and hold times of a lock or a semaphore, since it last got a place in the profile.
-/// A wait for a set counts for its first key only.
+/// A wait for a set of locks counts for its first lock only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Sum of the waiting times of all waiters that were granted the lock or permits.

@@ -1,9 +1,8 @@
-//! The quarantine: a time after a start or a promotion in which no new lock and no permits are
-//! granted.
+//! The quarantine: a time after a start or a promotion in which no lock and no permits are granted.
 //!
 //! A server that was just started, or just promoted, may lack grants that were answered: they were
 //! lost with its memory or with the previous primary. A client with such a grant believes that it
-//! holds a lock of which this server has no record. If no new lock is granted until the longest
+//! holds a lock of which this server has no record. If no lock is granted until the longest
 //! lease has ended, no lock has a second holder. Known locks can be renewed, re-entered and
 //! released during the quarantine, and clients can wait in the queue.
 

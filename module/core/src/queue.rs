@@ -33,8 +33,8 @@ pub(crate) struct Queue {
     pub(crate) len: usize,
     /// The next look at the lock, as planned on the agenda.
     pub(crate) look: Option<Look>,
-    /// The cause to report if the lock is next found free, by that look or by a command. In a queue
-    /// of observers: the cause of the next change.
+    /// The cause to report if that look or a command next finds the lock free. In a queue of
+    /// observers: the cause of the next change.
     pub(crate) cause: Cause,
     /// `true` if the latch of this queue has opened, so that all its waiters must be answered.
     pub(crate) is_released: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Queues<P> {
     /// answered.
     released: VecDeque<QueueId>,
     last_number: u64,
-    /// Total length of the names of all keys, in bytes. Ready-keys are counted in `ready`.
+    /// Total length of the keys of all queues, in bytes. Ready-keys are counted in `ready`.
     name_bytes: usize,
 }
 
@@ -117,7 +117,7 @@ impl<P> Queues<P> {
         self.waiters.len()
     }
 
-    /// Total length of the names of all keys and ready-keys, in bytes.
+    /// Total length of the keys of all queues and of all ready-keys, in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         self.name_bytes.saturating_add(self.ready.name_bytes())
     }
@@ -344,7 +344,7 @@ impl<P> Queues<P> {
         let mut planned = None;
         if entry.len == 0 {
             planned = entry.look;
-            // The entry is missing if the queue was released.
+            // A released queue has no entry in `by_key`.
             self.by_key.remove(&(self.hash_of(key.db, &key.name), queue));
             self.queues.remove(&queue);
             self.name_bytes = self.name_bytes.saturating_sub(key.name.len());

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! SESSION.NEXT id 6 ──begin_reading──► blocked ──next_reader──► reply ──► sent
-//!                                         └─ connection closed: reader_gone ─┘
+//!                                         └─ connection closed ──► reader_gone
 //! ```
 
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::types::{Millis, Now};
 /// Identifies one call of `SESSION.NEXT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The session that it reads.
+    /// The session that the call reads.
     pub session: SessionId,
     pub(crate) number: u64,
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Before a grant, the ready-key of the first waiter is checked. The groups are checked afterwards,
-//! one piece of work at a time, so that a long queue delays nothing.
+//! one piece of work at a time, so that a long queue does not delay the grant.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ use crate::table::Table;
 /// Largest number of waiters at the head, or of one group, that one call answers.
 const STEPS: usize = 32;
 
-/// A group of waiters whose ready-key has to be checked: see [`Table::next_group`].
+/// The waiters for one lock that have the same ready-key: see [`Table::next_group`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group {
     queue: QueueId,
@@ -56,7 +56,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Answers `ready` to a waiter for a set if its result exists. Returns whether it does.
+    /// Answers `ready` to a waiter for a set of locks if its ready-key exists. Returns whether it
+    /// does.
     pub(crate) fn tell_ready_to(&mut self, waiter: WaiterId, at: &Situation<'_>) -> bool {
         let ready = self.queues.ready.of(waiter).is_some_and(|key| at.results.has(key));
         if ready {
@@ -116,7 +117,7 @@ impl<P> Table<P> {
         Some(Group { queue, key, ready_key })
     }
 
-    /// If the result of a group exists, answers some of its waiters. Then continues with the next
+    /// If the ready-key of a group exists, answers some of its waiters. Continues with the next
     /// group, unless more waiters of this one are left.
     pub fn looked_at_group(&mut self, group: &Group, exists: bool) {
         let place = (group.queue, Rc::clone(&group.ready_key));

@@ -12,13 +12,13 @@ pub(crate) struct ReadyKeys {
     pub(crate) groups: BTreeMap<(QueueId, Rc<[u8]>), BTreeSet<WaiterId>>,
     /// Queues of locks that became free, each with its round.
     pub(crate) rounds: BTreeMap<QueueId, Round>,
-    /// The queue that had the last turn.
+    /// The queue that [`Self::next_group`] visited last.
     served: QueueId,
-    /// Total length of the names of all groups, in bytes.
+    /// Total length of the ready-keys of all groups, in bytes.
     bytes: usize,
 }
 
-/// A round over the groups of a queue.
+/// A round of checks of all groups of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     /// The last group whose check is finished.
@@ -66,7 +66,8 @@ impl ReadyKeys {
         self.by_waiter.get(&waiter).map(|(_, name)| name)
     }
 
-    /// Returns the group after `last` in a queue; without `last`, the first group.
+    /// Returns the ready-key of the group after `last` in a queue; without `last`, of the first
+    /// group.
     fn group_after(&self, queue: QueueId, last: Option<&Rc<[u8]>>) -> Option<&Rc<[u8]>> {
         let from = match last {
             Some(last) => Bound::Excluded((queue, Rc::clone(last))),

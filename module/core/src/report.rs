@@ -17,13 +17,15 @@ impl<P> Table<P> {
         &self.counters
     }
 
-    /// Returns the waiting times of all waiters that were granted a lock, a set or permits.
+    /// Returns the waiting times of all waiters that were granted a lock, a set of locks or
+    /// permits.
     #[must_use]
     pub fn wait_times(&self) -> &Histogram {
         &self.wait_times
     }
 
-    /// Returns the times for which locks were held exclusively before their owners released them.
+    /// Returns the times from an exclusive grant to the release by the owner. While there are no
+    /// waiters, one release in eight is measured, and counts eight times.
     #[must_use]
     pub fn hold_times(&self) -> &Histogram {
         &self.hold_times
@@ -55,7 +57,7 @@ impl<P> Table<P> {
         self.queues.blocked()
     }
 
-    /// Number of sessions, and of sessions that are away.
+    /// Number of sessions, and of those that are [away](crate::SessionView::away).
     #[must_use]
     pub fn session_count(&self) -> (usize, usize) {
         (self.sessions.len(), self.sessions.away)
@@ -74,14 +76,15 @@ impl<P> Table<P> {
         self.queues.count()
     }
 
-    /// Number of waiters of one lock, semaphore or latch, passed over or not.
+    /// Number of waiters of one lock, semaphore or latch. Includes waiters that were taken out of
+    /// the line because their sessions are away.
     #[must_use]
     pub fn waiters_of(&self, key: KeyRef<'_>) -> usize {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
         queue.map_or(0, |queue| queue.len)
     }
 
-    /// Returns whether an owner has a place in the queue of this key, passed over or not.
+    /// Returns whether an owner has a place in the queue of this key, in line or not.
     #[must_use]
     pub fn waits_for(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())
@@ -104,8 +107,8 @@ impl<P> Table<P> {
         })
     }
 
-    /// Returns the `count` locks of a database with the most waiters, most first. Visits the queues of
-    /// all databases.
+    /// Returns up to `count` locks of a database with the most waiters, most first. Visits the
+    /// queues of all databases.
     #[must_use]
     pub fn most_waited_for(&self, db: i32, count: usize) -> Vec<KeySummary<'_>> {
         let mut found: Vec<_> = self
@@ -279,7 +282,7 @@ mod tests {
     }
 
     /// Returns a table with two waiters for one lock and one for another, these three waiters, and
-    /// the queue of the first.
+    /// the queue of the first lock.
     fn three() -> (Table<u32>, [WaiterId; 3], QueueId) {
         let (mut table, key) = (table(), KeyRef::lock(0, b"k"));
         let first = wait(&mut table, key, b"a", NOW);

@@ -1,4 +1,4 @@
-//! Access to other keys during a decision: results of waits with `UNLESS`, and holders of other locks.
+//! Access to other keys during a decision: ready-keys of `UNLESS`, and holders of other locks.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl<F: Fn(&[u8]) -> bool> Keys for F {
     }
 }
 
-/// Access to the keys of a database: the results that exist now, and the holders of locks.
+/// Access to the keys of a database: which ready-keys exist now, and which owners hold a lock.
 #[derive(Clone, Copy, Default)]
 pub struct Results<'a>(Option<&'a dyn Keys>);
 

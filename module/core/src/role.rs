@@ -1,5 +1,5 @@
-//! Changes of the server's role. A server that becomes a primary begins with a quarantine, if
-//! quarantines have a length.
+//! Changes of the server's role. A server that becomes a primary begins a quarantine (see
+//! `quarantine.rs`), unless the length of quarantines is zero.
 //!
 //! When the server becomes a replica, all blocked waiters are removed. All other waits, sessions,
 //! bindings and grants in flight are set aside: no later decision uses them, and they are freed
@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::types::{Millis, Now};
 
 impl<P> Table<P> {
-    /// Length of a quarantine; zero if there is none.
+    /// Length of quarantines; zero disables them.
     #[must_use]
     pub fn quarantine(&self) -> Millis {
         self.quarantine.length

@@ -3,11 +3,11 @@
 //! large hashes outside commands.
 //!
 //! The end of a lease in a field causes no event, and a hash may have a million fields. So a hash is
-//! read in parts, called goes; each continues at the cursor of the key. A pass is a complete read of
-//! the hash, in one or more goes. Its result is the earliest end of a lease. [`Searches::earliest`]
-//! decides how long the result is valid.
+//! read in parts, called goes; each continues where the last one ended. A pass is a complete read
+//! of the hash, in one or more goes. Its result is the earliest end of a lease.
+//! [`Searches::earliest`] decides how long the result is valid.
 //!
-//! All of this is a cache, which only decides when to search.
+//! All of this is a cache: if it is lost, the keys are searched again.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -100,7 +100,7 @@ struct Pass {
 struct Known {
     /// No lease ends before this time.
     end: UnixMillis,
-    /// Number of fields, unless another client removed or added one.
+    /// Expected number of fields. It differs if another client has added or removed one.
     fields: usize,
     /// `true` if all fields were read in one go.
     whole: bool,
@@ -144,8 +144,8 @@ pub struct Found {
     /// `true` if the whole hash was read in this go.
     pub whole: bool,
     /// Result of a pass that ended in this go: the earliest end of a live owner's lease, at most an
-    /// hour ahead, or `Some(None)` if no owner is alive. `None` if no pass ended, or if the key may
-    /// have changed during the pass.
+    /// hour ahead, or `Some(None)` if no owner is alive. `None` if no pass ended, or if
+    /// [`Searches::changed`] was called for the key during the pass.
     pub passed: Option<Option<UnixMillis>>,
     held: u64,
     left_to_the_dead: u64,
@@ -350,7 +350,7 @@ impl<C: Default> Searches<C> {
     }
 
     /// Returns the state of a key. If there is no room, removes an entry that is not in use. If no
-    /// such entry is found, only keys with waiters get an entry.
+    /// such entry is found, only keys that are searched for a waiter get an entry.
     fn place(&mut self, id: u64, is_waited_for: bool, now: MonoMillis) -> &mut Place<C> {
         for _ in 0..2 {
             if self.places.len() < ROOM || self.places.contains_key(&id) {

@@ -89,7 +89,7 @@ pub enum PermitsChange {
     },
 }
 
-/// Reply to taking permits.
+/// Reply to a request for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReply {
     /// Number of permits that the owner holds now.

@@ -87,8 +87,8 @@ pub(crate) struct Session<P> {
     pub(crate) waits: BTreeSet<WaiterId>,
     /// The bindings: locks and permits that are released when the session ends.
     pub(crate) bound: BTreeSet<(u64, u64)>,
-    /// Last waiter already moved in or out of line after the session went away or came back. `None`
-    /// when all have been moved.
+    /// `Some` while waiters are still to be moved in or out of line, because the session went away
+    /// or came back. Contains the last waiter already moved, if any.
     pub(crate) settling: Option<Option<WaiterId>>,
     /// `true` if the session is on the list of sessions with work to do.
     pub(crate) listed: bool,

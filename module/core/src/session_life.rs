@@ -65,7 +65,7 @@ impl<P> Table<P> {
         Ok(id)
     }
 
-    /// Gives the session a bell. If there are unread outcomes, one message is published; the next one
+    /// Gives a new session a bell. When an outcome arrives, one message is published; the next one
     /// follows only after a read. See [`crate::Work::Ring`].
     pub fn add_bell(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {

@@ -15,7 +15,7 @@ pub(crate) struct Sessions<P> {
     pub(crate) names: BTreeMap<SessionName, SessionId>,
     /// Sessions by the open connection over which they were last read.
     pub(crate) connections: BTreeSet<(u64, SessionId)>,
-    /// Closed connections with sessions that may not be marked away yet.
+    /// Closed connections. Some of their sessions may still have to be marked as away.
     pub(crate) closed: VecDeque<u64>,
     /// Sessions whose blocked reader must be answered.
     pub(crate) ready: VecDeque<SessionId>,
@@ -148,7 +148,7 @@ impl<P> Sessions<P> {
         self.wake(id);
     }
 
-    /// Drops the change that is kept for an observer.
+    /// Drops the change that is kept for an observer, if there is one.
     pub(crate) fn forget_change(&mut self, id: SessionId, observer: WaiterId) {
         if self.all.get_mut(&id).is_some_and(|session| session.outbox.forget_change(observer)) {
             self.outcomes = self.outcomes.saturating_sub(1);
@@ -197,7 +197,7 @@ impl<P> Sessions<P> {
         self.connections.extend(connection.map(|connection| (connection, id)));
     }
 
-    /// Drops some acknowledged outcomes. The rest is dropped later.
+    /// Drops up to `most` acknowledged outcomes. The rest is dropped later.
     pub(crate) fn prune(&mut self, id: SessionId, most: usize) {
         if let Some(session) = self.all.get_mut(&id) {
             self.outcomes = self.outcomes.saturating_sub(session.outbox.prune(most));

@@ -7,8 +7,8 @@
 //!                                         shared already: ann joins, and the period keeps its token (I10)
 //! ```
 //!
-//! If any lock of the set is free, one token is issued for the set. It is larger than each token that
-//! any of the keys has. After the grant each key is an ordinary lock.
+//! If any lock of the set is free, one token is issued for the set. It is larger than each valid
+//! token of its keys. After the grant each key is an ordinary lock.
 
 use crate::change::Change;
 use crate::ids::{SessionId, WaiterId};
@@ -77,7 +77,7 @@ pub(crate) fn parts<'m, 'r>(
 
 impl<P> Table<P> {
     /// Takes all locks of a set, or none. Returns a change for each of them if they were granted.
-    /// Each grant is bound to the session, if there is one.
+    /// Each grant is bound to the session `bound`, if given.
     pub fn acquire_set(
         &mut self,
         members: &[Member<'_>],
@@ -252,7 +252,7 @@ impl<P> Table<P> {
         (reply, replies, changes)
     }
 
-    /// Issues a token that is larger than the tokens of all locks of a set.
+    /// Issues a token that is larger than the valid tokens of all locks of a set.
     fn token_of_set(&mut self, members: &[Member<'_>]) -> Token {
         let stored = |member: &Member<'_>| match &member.at.seen {
             Observed::Free { stored } => self.believe(*stored),

@@ -1,4 +1,4 @@
-//! Operations of the table on the places of waits for sets: see `places.rs`.
+//! Operations of the table on the places of waits for sets of locks: see `places.rs`.
 
 use crate::agenda::AT_ONCE;
 use crate::ids::{QueueId, WaiterId};
@@ -47,7 +47,7 @@ impl<P> Table<P> {
         keys.collect()
     }
 
-    /// Returns whether earlier waiters keep a new request from this lock.
+    /// Returns whether a new request for this lock has to wait behind earlier waiters.
     pub(crate) fn is_barred(&self, key: KeyRef<'_>, want: Want) -> bool {
         let Some(queue) = self.queues.find(key) else { return false };
         self.queues.head(queue).is_some() || want != Want::Shared && self.queues.has_beside(queue)

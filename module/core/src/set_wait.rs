@@ -45,7 +45,7 @@ pub enum ServedSet<P> {
 enum Fit {
     Fits,
     HeldUp,
-    /// The request does not fit what the owner holds. Contains the reply.
+    /// The request does not match the owner's holds: see [`is_misfit`]. Contains the reply.
     Misfits(AcquireReply),
 }
 
@@ -316,8 +316,8 @@ impl<P> Table<P> {
         })
     }
 
-    /// Returns the lock at which the last attempt to grant the set was held up. `None` if the set
-    /// is about to be tried again.
+    /// Returns the lock at which the last attempt to grant the set was held up. `None` if there is
+    /// none, or if the set is about to be tried again.
     #[must_use]
     pub fn set_is_held_up_at(&self, waiter: WaiterId) -> Option<&LockKey> {
         let place = self.queues.held_up_at(waiter).filter(|_| !self.queues.is_noted(waiter));
@@ -325,9 +325,9 @@ impl<P> Table<P> {
     }
 
     /// Grants all locks of a set to its waiter, if each can be granted and it is the waiter's turn
-    /// in each queue. If its ready-key exists, the waiter gets `ready` instead. If its request no
-    /// longer matches what the owner holds, the waiter is dismissed. `members` are the locks of
-    /// [`Self::set_of`], as the owner sees them.
+    /// in each queue. If its ready-key exists, the waiter gets `ready` instead. If the owner's
+    /// holds have changed, so that the request does not match them, the waiter is dismissed.
+    /// `members` are the locks of [`Self::set_of`], as the owner sees them.
     pub fn serve_set(
         &mut self,
         waiter: WaiterId,

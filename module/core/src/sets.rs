@@ -1,4 +1,4 @@
-//! The records of waits for sets: see `places.rs`.
+//! The records of waits for sets of locks: see `places.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

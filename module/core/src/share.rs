@@ -93,7 +93,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Begins a shared period with the caller alone. `token` was issued for it.
+    /// Begins a shared period with the caller as the only sharer. `token` was issued for it.
     pub(crate) fn share_alone(
         &mut self,
         at: &Situation<'_>,
@@ -156,8 +156,8 @@ impl<P> Table<P> {
         (ReleaseReply::Left(left), Change::Beside { holds: left, token: None, until: None })
     }
 
-    /// Removes one sharer. If other sharers are left in the hash, only a further look can tell
-    /// whether the lock is free.
+    /// Removes one sharer. Other sharers that are left in the hash may all have expired: only a look
+    /// at the key can tell whether the lock is free.
     pub(crate) fn stop_sharing(
         &mut self,
         at: &Situation<'_>,
@@ -246,7 +246,7 @@ fn shares_on<P>(sharing: &Sharing<'_>, share: Share, token: Option<Token>) -> Ch
 }
 
 impl Share {
-    /// Returns the share as an exclusive holding, to use the rules that both have in common.
+    /// Returns the share as an exclusive holding, to use the rules for reentries of [`Holding`].
     pub(crate) fn as_holding(self) -> Holding<'static> {
         Holding { owner: b"", holds: self.holds, shared: 0, token: None, until: Some(self.until) }
     }

@@ -45,8 +45,8 @@ impl Situation<'_> {
         }
     }
 
-    /// Number of holds of a kind that an owner has left after a release; `None` if it has none, or if
-    /// `HOLDS n` does not match.
+    /// Number of holds of a kind that an owner has left after a release. `None` if it has none
+    /// before the release, or if `HOLDS n` does not match.
     #[must_use]
     pub fn left_after(&self, owner: &[u8], want: Want, release: Release) -> Option<u64> {
         let holds = self.holds_of(owner, want).filter(|holds| *holds > 0)?;

@@ -1,4 +1,4 @@
-//! The lock table: everything that is remembered between two calls.
+//! The lock table: the state that its operations keep between two calls.
 //!
 //! This file imports only values and stores. The operations are in the files of the layer above,
 //! each with an `impl Table`: `lib.rs` lists these files.
@@ -48,7 +48,7 @@ pub struct Table<P> {
     pub(crate) ready_clients: VecDeque<P>,
     /// Limits of waiters, blocked clients, sessions and bindings.
     pub limits: Limits,
-    /// Longest time between two looks at a lock that has waiters; it grows if very many keys have
+    /// Longest time between two looks at a key that has waiters; it grows if very many keys have
     /// waiters. `None` for no such looks. Needed where keys can change without an event.
     pub look_every: Option<Millis>,
     pub(crate) counters: Counters,

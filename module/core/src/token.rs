@@ -124,10 +124,11 @@ impl TokenSource {
     /// than `stored` and than `floor`. A `stored` token that [`Self::believe`] rejects does not count.
     ///
     /// Without a floor, because the slot is moving, the token is just above `stored`. If this lock
-    /// is deleted before it moves, the other node knows only the floor. That floor was reserved when
-    /// `stored` was issued, at least 10,000 tokens above it. The tokens of other locks and the
-    /// clock of this server do not count: they may be far above that floor, and the other node knows
-    /// neither. The caller asks for no token if it knows neither a floor nor a stored token.
+    /// is deleted before its slot has moved, the other node knows only the floor. That floor was
+    /// reserved when `stored` was issued, at least 10,000 tokens above it. The tokens of other locks
+    /// and the clock of this server do not count: they may be far above that floor, and the other
+    /// node knows neither. The caller asks for no token if it knows neither a floor nor a stored
+    /// token.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
         let stored = self.believe(stored).map(Token::value);
         let next = match (floor, stored) {

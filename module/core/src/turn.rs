@@ -16,8 +16,8 @@
 //! turn doubles, up to a limit. Locks without a listener have no turns. The first release at least
 //! 50 ms after the last check checks again whether a process listens.
 //!
-//! The state is kept apart from the queues, and for a limited number of locks. If two clients use
-//! a lock alternately, each hand-off removes the last waiter, and with it the queue.
+//! The state is kept for a limited number of locks, and apart from the queues: if two clients use a
+//! lock alternately, each hand-off removes the last waiter, and with it the queue.
 
 use crate::change::Change;
 use crate::key::KeyRef;
@@ -40,8 +40,8 @@ impl<P> Table<P> {
         self.turns.on = on;
     }
 
-    /// Returns whether any lock is left free for Redisson, so that key events matter. Moments that
-    /// were used stay on the list until their end.
+    /// Returns whether any lock may be left free for Redisson, so that key events matter. Moments
+    /// that were used stay on the list until their end.
     #[must_use]
     pub fn has_moments(&self) -> bool {
         !self.turns.moments.is_empty()
@@ -137,7 +137,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Time until the next moment is over.
+    /// Time until the oldest moment is over; `None` if there is none.
     pub(crate) fn moment_due(&self, now: Now) -> Option<Millis> {
         self.turns.moments.front().map(|(until, _)| until.since(now.mono))
     }

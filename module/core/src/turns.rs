@@ -18,11 +18,11 @@ const MOMENTS_MAX: u64 = 64;
 /// Highest number of rounds between two turns.
 const ROUNDS_MAX: u64 = 64;
 
-/// Time after which a turn is due at the next full round, even if [`Turn::rounds`] is larger. An
-/// unused moment is less than a hundredth of it.
+/// Time after which a turn is due at the next full round, even if [`Turn::rounds`] is more than 1.
+/// An unused moment takes less than a hundredth of this time.
 const RETRY: Millis = Millis(1_000);
 
-/// Time after which a lock without a listener is announced again, in case a process listens by then.
+/// Time after which a release of a lock without a listener checks again whether a process listens.
 const ASK_AGAIN: Millis = Millis(50);
 
 /// Number of locks whose turns are remembered. If there are more, the oldest is forgotten and

@@ -57,7 +57,7 @@ pub enum Via<P> {
     Client(P),
     /// To a session, which keeps it for its reader.
     Session(SessionId),
-    /// Nowhere: this is a further place of the given waiter for a set.
+    /// Nowhere: this is a further place of the given waiter for a set of locks.
     Place(WaiterId),
 }
 

@@ -76,8 +76,8 @@ impl<P> Table<P> {
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// Removes the owner's wait that is out of the line, because the owner now holds the lock, permits
-    /// or a lock of the set. The session of the wait gets the outcome `replaced`.
+    /// Removes the owner's wait that is out of the line, because the owner was granted the lock or
+    /// permits by another request. The session of the wait gets the outcome `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)
@@ -160,8 +160,8 @@ impl<P> Table<P> {
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
     /// owner already waits in this queue for only this lock, the new caller takes over its place. A
-    /// wait for a set, or through a session that has ended, is removed instead. Then the caller gets a
-    /// new place at the end.
+    /// wait for a set of locks, or through a session that has ended, is removed instead. Then the
+    /// caller gets a new place at the end.
     ///
     /// If the earlier place belonged to a blocked client, returns that client. If it belonged to
     /// another session that has not ended, that session gets the outcome `replaced`. The session of
@@ -298,8 +298,8 @@ impl<P> Table<P> {
 
     /// Removes one waiter whose timeout has passed. Returns `None` if there is none, otherwise the
     /// client to answer, if any. Sessions and blocked clients take turns, each in the order of
-    /// their timeouts. A waiter whose latch has opened does not time out: it is answered as
-    /// released.
+    /// their timeouts. A waiter whose latch has opened does not time out: it gets that
+    /// outcome instead.
     pub fn time_out_one(&mut self, now: Now) -> Option<Option<P>> {
         let id = self.agenda.waits.next(now.mono)?;
         let waiter = self.queues.waiter(id)?;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! for live waiters   ends of waits, opened latches, readers, bells, results, ends of sessions,
-//!                    turns of Redisson, looks, sets, releases of ended sessions, take-backs, sweeps
+//!                    turns of Redisson, looks, sets of locks, releases of ended sessions,
+//!                    take-backs, sweeps
 //! the rest           regular looks, sessions that went away or returned, remains of ended sessions,
 //!                    changes for observers, drain, checks of bindings, freeing
 //! ```
@@ -109,7 +110,7 @@ const REST: [Kind; 9] = [
 /// Number of pieces of work of which one is for the rest, even if live waiters have work.
 const SHARE_OF_THE_REST: u64 = 4;
 
-/// Number of entries that are freed in one piece.
+/// Largest number of entries that are freed in one piece.
 const FREED: usize = 16;
 
 impl<P> Table<P> {

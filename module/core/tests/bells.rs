@@ -1,5 +1,5 @@
-//! Bells of sessions: one message when there are outcomes to read, and no further one until they
-//! are read.
+//! Bells of sessions: one message when there are outcomes to read, and no further one until the
+//! session is read.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
@@ -35,7 +35,7 @@ fn post(table: &mut Table<u32>, session: SessionId) {
     table.cancel(key, b"bob");
 }
 
-/// Does all due work. Returns the messages of bells.
+/// Does all due work. Returns the number of the last outcome from each message of the bell.
 fn rings(table: &mut Table<u32>) -> Vec<u64> {
     let mut rings = Vec::new();
     while let Some(work) = table.next_work(NOW, true) {

@@ -1,4 +1,5 @@
-//! Crowds: the number of pieces of work that the table does for a crowd before it works for another client.
+//! Number of pieces of work that the table does for many waiters, locks or observers before it works for
+//! another client.
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
@@ -7,7 +8,7 @@ use kvlock_core::{
 };
 
 const MANY: usize = 30_000;
-/// Largest number of pieces of work by which a crowd may delay another client.
+/// Limit for the number of pieces of work after which the table works for another client.
 const FEW: usize = 60;
 const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 
@@ -36,7 +37,7 @@ fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &str, via: Via<u32>, 
     table.enqueue(at, &Join { owner, want, lease: Millis(9), timeout }, via);
 }
 
-/// Lets a crowd wait for one lock through one session.
+/// Queues [`MANY`] waiters for one lock through one session.
 fn crowd(table: &mut Table<u32>, timeout: u64) -> SessionId {
     let session = open(table, b'c');
     let at = held(KeyRef::lock(0, b"crowded"), 600_000);
@@ -97,7 +98,7 @@ fn a_timeout_is_not_delayed_by_a_latch_that_opens_for_many() {
     table.count_down(&at);
     let taken = pieces(&mut table, later(50), |_, work| *work == Work::TimedOut(7));
     assert!(taken < FEW, "{taken}");
-    // The latch opened before the timeouts passed, so no waiter timed out.
+    // The latch opened before the timeouts passed, so none of its waiters times out.
     work_off(&mut table, later(50));
     let (reading, _) = table.begin_reading(session, None, 0, later(50)).expect("it reads");
     let news = table.news(reading.expect("it is there")).and_then(Result::ok);

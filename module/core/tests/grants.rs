@@ -144,7 +144,7 @@ fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
     SemaphoreAt { key: KeyRef::semaphore(0, name), seen, now: NOW }
 }
 
-/// Queues a waiter for the semaphore's permit and grants it.
+/// Queues a waiter for the semaphore's permit, and grants the permit.
 fn hand_permit(table: &mut Table<u32>, name: &[u8]) -> (GrantId, Share) {
     let join = Join {
         owner: b"next",
@@ -165,7 +165,7 @@ fn grants_of_several_semaphores_to_one_owner_are_distinguished() {
     let grants: Vec<_> =
         names.iter().map(|name| hand_permit(&mut table, name.as_bytes())).collect();
 
-    // The same owner uses another semaphore, and a lock of the same name.
+    // The same owner uses another semaphore, and a lock with the name of one of these.
     let request = request(b"next", Want::Permits { more: 1, holds: None });
     let (reply, _) = table.take_permits(&pool(b"other", None), 1, &request);
     assert_eq!(reply, TakeReply::Holds(1));

@@ -1,8 +1,8 @@
-//! Waiters that have left leave no memory behind, and the cost of one operation hardly grows with the
-//! length of the queue.
+//! Waiters that have left leave almost no memory behind, and the cost of one operation hardly grows with
+//! the length of the queue.
 //!
-//! These tests measure no time. With 100,000 waiters, an operation that walks along the queue would
-//! take billions of steps in total, and the test would take far too long.
+//! These tests measure no time. If each of 100,000 operations walked along the queue, a test would take
+//! billions of steps, and far too long.
 
 use kvlock_core::{
     Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed,

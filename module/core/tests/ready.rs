@@ -141,7 +141,7 @@ fn a_release_reads_each_ready_key_once_and_the_first_one_twice() {
     }
     assert_eq!(world.release(), ["0"]);
     assert_eq!(world.told(), [0; 0]);
-    // One read for the first waiter, which has left, and one for each remaining group.
+    // One read for the first waiter, which now has the lock, and one for each remaining group.
     assert_eq!(world.looks(), 1 + 299);
     for client in 300..2_000 {
         world.wait(client, Want::Exclusive, Some("same"));

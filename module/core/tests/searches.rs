@@ -1,5 +1,5 @@
 //! Searches for expired holders among the fields of a key. Each search ends, its result is used only
-//! until it may have changed, and all searches together keep to their share of the time.
+//! until it may have changed, and all searches for waiters together take a limited share of the time.
 
 use kvlock_core::{Found, Go, KeyRef, MonoMillis, Now, Searches, Share, UnixMillis, Wanted};
 
@@ -158,7 +158,7 @@ fn dead_owners_that_were_not_removed_are_found_again() {
 #[test]
 fn a_search_in_one_step_sees_all_holders() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(40, 2));
-    // Another client deleted three of the owners.
+    // Another client has deleted three fields: 42 of 45 are left.
     assert_eq!(hash.find(&mut searches, "k", NOW).left_of(45), 40);
     let mut large = Hash::new(4_000, 0);
     assert_eq!(large.find(&mut searches, "large", NOW).left_of(4_003), 4_003);
@@ -230,7 +230,7 @@ fn unused_results_are_dropped_when_there_is_no_room() {
         hash.find(&mut searches, &format!("k-{n}"), later(n));
     }
     assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
-    // The results of searches for waiters are all kept, until they were not used for a while.
+    // The results of searches for waiters are all kept until they have not been used for a while.
     let go = Go { unasked: true, ..hash.asked() };
     for n in 0..5_000 {
         hash.go(&mut searches, &format!("w-{n}"), go, later(10_000));

@@ -110,8 +110,8 @@ pub(super) fn is_ready(
     Ok(true)
 }
 
-/// Returns whether an owner already holds a lock. Such an owner may repeat a request. It must not be
-/// answered `ready`, from which it would conclude that it holds nothing.
+/// Returns whether an owner already holds a lock, for example because it repeats a request. Such an owner
+/// must not be answered `ready`: it would conclude that it holds nothing.
 fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
     let case = server.look_up(ctx, lock, owner, clock::now());
     let holds = |want| case.at.holds_of(owner.bytes(), want);

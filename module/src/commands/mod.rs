@@ -1,4 +1,4 @@
-//! The commands: the documentation of each, the parsing of its arguments, and its call of the lock table.
+//! The commands: declares and documents them, parses their arguments, and calls the lock table.
 
 mod acquire;
 mod cancel;

@@ -4,7 +4,7 @@ use crate::redis::{Arg, Command, CommandSpec, Ctx, Reply};
 use crate::replies::{BUSY, READ_ONLY};
 use crate::server::{self, Server};
 
-/// Largest number of entries in a list if the caller gives no count.
+/// Largest number of entries that `LOCK.LIST`, `LOCK.PROFILE` and `SESSION.LIST` return without `COUNT`.
 pub(super) const SHOWN: usize = 10;
 
 /// Reply of a command. `Err` is sent to the caller as well: it only ends the command early.
@@ -15,7 +15,7 @@ pub(super) trait Operation: 'static {
     /// Name, flags, arguments and documentation, as declared to the server.
     const SPEC: CommandSpec;
 
-    /// Runs the command. On a replica, commands that write are not run.
+    /// Runs the command. Not called on a replica if the command writes.
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer;
 }
 

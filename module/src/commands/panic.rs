@@ -1,4 +1,4 @@
-//! `LOCK.PANIC entry` provokes a panic at the next entry of this kind, so that tests can check the guard.
+//! `LOCK.PANIC entry` makes the server's next call of this kind panic, so that tests can check the guard.
 //! `LOCK.PANIC past-the-end` reads beyond a buffer, which a memory checker must report. The command exists
 //! only in test builds.
 

@@ -34,7 +34,7 @@ pub(super) fn check_ready_key(parts: &[Part<'_>], ready_key: Option<Arg<'_>>) ->
     if ready_key.is_some_and(is_locked) { Err(READY_KEY) } else { Ok(()) }
 }
 
-/// Returns the session to bind an immediate grant of a set to: see `acquire::bound_to`.
+/// Returns the session to bind an immediate grant of a set of locks to: see `acquire::bound_to`.
 fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
@@ -144,8 +144,8 @@ fn saying(
     changes.map(|(change, member)| change.saying(says.filter(|_| !member.under))).collect()
 }
 
-/// Releases each lock of a set, except locks that the owner does not hold. With a `MISMATCH`, releases none.
-/// Stores the result only if the owner holds all of them, and there is no `MISMATCH`.
+/// Releases each lock of a set, except locks that the owner does not hold. If `HOLDS` does not match,
+/// releases none. Stores the result only if the owner holds all of them, and `HOLDS` matches.
 pub(super) fn release(
     server: &mut Server,
     ctx: &Ctx<'_>,
@@ -171,8 +171,8 @@ pub(super) fn release(
     Ok(released(outcome))
 }
 
-/// Renews each lock of a set, except locks that the owner does not hold. `TOKEN` and `VALUE` do not apply to
-/// keys of `UNDER`.
+/// Renews each lock of a set, except locks that the owner does not hold. After an error, renews none. `TOKEN`
+/// and `VALUE` do not apply to keys of `UNDER`.
 pub(super) fn renew(
     server: &mut Server,
     ctx: &Ctx<'_>,

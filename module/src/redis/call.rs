@@ -84,9 +84,9 @@ const _: () = assert!(
 );
 
 impl Ctx<'_> {
-    /// Returns the error with which the server would refuse a client's write to this key now. `None` if it
-    /// would not refuse. A server refuses, for example, if it does not serve the slot, has too few replicas,
-    /// or could not save to disk.
+    /// Returns the error with which the server would refuse a client's write to the hash at this key now.
+    /// `None` if it would not refuse. A server refuses, for example, if it does not serve the slot, has too
+    /// few replicas, or could not save to disk.
     ///
     /// Finds out with an `HDEL` of a field that no hash has, so that nothing is changed.
     pub(crate) fn refusal_to_write(&self, key: Arg<'_>) -> Option<Vec<u8>> {

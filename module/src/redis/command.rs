@@ -117,7 +117,7 @@ unsafe extern "C" fn call<C: Command>(
     });
     let reply = match reply {
         Some(reply) => reply,
-        // The command panicked after it had parked the client. The client is answered when it is unblocked.
+        // The command panicked after it had blocked the client. The client is answered when it is unblocked.
         None if take_parked() => Reply::Later,
         None => Reply::error(c"ERR internal error, see the server's log"),
     };
@@ -189,9 +189,9 @@ fn key_flags(access: KeyAccess) -> u32 {
     }
 }
 
-/// Returns the specification of the key that an option names. The server searches for the option's word, but
-/// a text argument may equal that word. So the specification is marked as incomplete, and the server asks the
-/// command.
+/// Returns the specification of the keys that an option names, if any. The server searches for the option's
+/// word, but a text argument may equal that word. So the specification is marked as incomplete, and the
+/// server asks the command.
 fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleCommandKeySpec> {
     const KEYWORD: raw::RedisModuleKeySpecBeginSearchType =
         raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
@@ -209,7 +209,7 @@ fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleComman
     Some(if matches!(arg, ArgSpec::OptionalKeys { .. }) { counted(spec) } else { spec })
 }
 
-/// Changes a specification, so that it finds a number of keys and then the keys themselves.
+/// Changes a specification to that of a list of keys that begins with their number.
 fn counted(spec: raw::RedisModuleCommandKeySpec) -> raw::RedisModuleCommandKeySpec {
     const KEYNUM: raw::RedisModuleKeySpecFindKeysType =
         raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;

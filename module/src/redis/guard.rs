@@ -1,7 +1,7 @@
-//! The guard at every entry from the server.
+//! The guard around the calls from the server.
 //!
 //! A panic that leaves an `extern "C"` function aborts the process, which is the database server. So each
-//! such function runs all code that may panic inside [`guard`] or [`catch`].
+//! such function does its work inside [`guard`] or [`catch`].
 
 use std::any::Any;
 use std::ffi::CString;
@@ -42,11 +42,11 @@ pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payl
     }))
 }
 
-/// The entry where the next panic is provoked, in builds for tests of this guard.
+/// Kind of call in which the next panic is provoked, in builds for tests of this guard.
 #[cfg(feature = "provoke")]
 static PROVOKED: std::sync::Mutex<Option<Entry>> = std::sync::Mutex::new(None);
 
-/// Provokes a panic at the next entry of this kind.
+/// Makes the server's next call of this kind panic.
 #[cfg(feature = "provoke")]
 pub(crate) fn provoke_at(entry: Entry) {
     if let Ok(mut provoked) = PROVOKED.lock() {
@@ -96,7 +96,7 @@ pub(super) fn log_panics() {
     }));
 }
 
-/// Writes a warning to the server's log. May be called anywhere.
+/// Writes a warning to the server's log.
 pub(crate) fn log_line(line: &str) {
     let Ok(line) = CString::new(line.replace('\0', " ")) else {
         return;

@@ -13,7 +13,7 @@ use super::text::Arg;
 use super::{api, command, config, events, info};
 use crate::module::Module;
 
-/// Declares commands to the server while the module is loaded.
+/// Declares commands to the server while the module is being loaded.
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     ctx: &'a Ctx<'a>,

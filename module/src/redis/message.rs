@@ -1,5 +1,4 @@
-//! Values that pass through the fence: replies, events and the kinds of keys. They contain no pointers of the
-//! server.
+//! Values that pass through the fence: replies, events and the kinds of keys. They contain no raw pointers.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -20,7 +19,7 @@ pub(crate) enum Reply {
     Map(Vec<(&'static str, Self)>),
     /// An error: a code and a sentence.
     Error(Cow<'static, CStr>),
-    /// No reply at this time: the client is parked, or the server only asked which arguments are keys.
+    /// No reply at this time: the client is blocked, or the server only asked which arguments are keys.
     Later,
 }
 

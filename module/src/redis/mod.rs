@@ -13,7 +13,7 @@
 //! | a command | yes | unless [`Ctx::must_not_block`] | yes |
 //! | a timer | if [`Ctx::may_write_unasked`], and no [`Ctx::refusal_to_write`] | no | by answering a [`Parked`] client |
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
-//! | a client's end (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
+//! | the end of a client's connection (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
 //!
 //! - The module itself reports each key that it has changed to the server. By default, each key that was
 //!   opened for writing would count as changed, which would break a `WATCH` without need.

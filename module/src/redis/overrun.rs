@@ -1,4 +1,5 @@
-//! A deliberate memory error, in builds for tests only. It proves that a sanitizer detects such an error.
+//! A deliberate memory error, in builds for tests only. A test uses it to check that a sanitizer detects such
+//! errors.
 
 /// Reads one byte after the end of an allocation.
 pub(crate) fn read_past_the_end() -> u8 {

@@ -1,8 +1,8 @@
 //! Blocked clients.
 //!
-//! Clients are blocked without a timeout of the server: if it passed in the same turn of the event loop in
-//! which the client is answered, Redis 7.0 would lose the answer and 7.2 would crash. The lock table measures
-//! the timeouts instead.
+//! Clients are blocked without a timeout of the server: if such a timeout passed in the same turn of the
+//! event loop in which the client is answered, Redis 7.0 would lose the answer and 7.2 would crash. The lock
+//! table measures the timeouts instead.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -18,7 +18,7 @@ use super::message::Reply;
 use crate::module::Module;
 use crate::waiting::Note;
 
-/// Identifies a client while it is parked.
+/// Identifies a client while it is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(usize);
 
@@ -42,7 +42,7 @@ thread_local! {
     static PARKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether a client was parked since the last call of this function.
+/// Returns whether a client was blocked since the last call of this function.
 pub(super) fn take_parked() -> bool {
     PARKED.replace(false)
 }
@@ -71,8 +71,8 @@ impl Parked {
         Handle(self.raw.addr())
     }
 
-    /// Answers the client. The reply is written at the end of this turn of the event loop. Then [`Module`]
-    /// gets `note` back, whether the reply was written or lost.
+    /// Answers the client. At the end of this turn of the event loop the reply is written, or is lost if the
+    /// client has disconnected. Then [`Module`] gets `note` back.
     pub(crate) fn answer(self, reply: Reply, note: Option<Note>) {
         self.unblock_with(Some(reply), note);
     }
@@ -123,15 +123,15 @@ unsafe extern "C" fn write_answer(
             said = Module::reply_now(&answer.note);
             &said
         };
-        // SAFETY: `ctx` is the live context of this answer, and nothing was sent to the client yet.
+        // SAFETY: `ctx` is the live context of this answer, and no part of the answer was sent yet.
         unsafe { reply.send(ctx) };
         answer.written.set(true);
         true
     });
     if !written {
         let trouble = Reply::error(c"ERR internal error, see the server's log");
-        // SAFETY: `ctx` is alive. Only the steps before the sending can fail, so nothing was sent to the
-        // client.
+        // SAFETY: `ctx` is alive. Only the steps before the sending can fail, so no part of the answer was
+        // sent.
         unsafe { trouble.send(ctx) };
     }
     OK

@@ -1,21 +1,20 @@
-//! Simulates keys that cannot be opened for writing at this moment, in builds for tests.
+//! Simulates keys that temporarily cannot be opened for writing, in builds for tests.
 //!
 //! While Valkey 9.2 saves without a fork, a module cannot open a key for writing while the saving thread
 //! writes this key out. The server delays commands on such a key, but it does not delay timers, nor writes to
 //! keys that a command does not declare. The environment variable `KVLOCK_REFUSE_OPEN` is a percentage of
-//! keys. In each run of a timer, this share of all keys is refused. In each command, this share of the token
-//! floors is refused.
+//! keys. In each run of a timer, about this share of all keys cannot be opened. In each command, about this
+//! share of the token floors cannot be opened.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::entry::Entry;
 
-/// Number of the timer or command that entered the module last. A key is refused during all of it, or not at
-/// all.
+/// Number of the last run of a timer or of a command. During one run, a key is always refused or never.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// `true` if [`TURN`] is the number of a timer, `false` if of a command.
+/// `true` if the last run was of a timer, `false` if it was of a command.
 static IN_TIMER: AtomicBool = AtomicBool::new(false);
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -28,7 +27,7 @@ static PERCENT: LazyLock<u64> = LazyLock::new(|| {
 /// Prefix of the token floors, which commands write without declaring them.
 const UNDECLARED: &[u8] = b"kvlock:floor";
 
-/// Records that the server enters the module.
+/// Counts an entry of the server into the module, if it runs a timer or a command.
 pub(super) fn enter(entry: Entry) {
     if matches!(entry, Entry::Timer | Entry::Command) {
         TURN.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +35,7 @@ pub(super) fn enter(entry: Entry) {
     }
 }
 
-/// Returns whether the key with this name is refused at this moment.
+/// Returns whether opening the key with this name for writing is refused now. Counts the refusals.
 pub(super) fn is_refused(name: &[u8]) -> bool {
     if *PERCENT == 0 || !(IN_TIMER.load(Ordering::Relaxed) || name.starts_with(UNDECLARED)) {
         return false;

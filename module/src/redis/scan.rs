@@ -12,7 +12,7 @@ use super::key::Key;
 use super::text::Arg;
 
 /// Position of a scan in a hash. After a restart, a cursor can be used with any hash. Even if the hash
-/// changes between two calls of [`Key::scan`], the scan returns each field that stays in it.
+/// changes between two calls of [`Key::scan`], a complete scan visits each field that stays in it.
 #[derive(Debug)]
 pub(crate) struct Cursor(*mut raw::RedisModuleScanCursor);
 
@@ -51,7 +51,7 @@ impl Key<'_> {
     ///
     /// # Panics
     ///
-    /// If `visit` does, because a part of a hash must not be taken for the whole hash.
+    /// If `visit` does.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
         let mut cursor = Cursor::new();
         while self.scan(&mut cursor, visit) {}

@@ -1,4 +1,4 @@
-//! Declarations of commands and options, with their documentation. Contains no `unsafe` code.
+//! Declarations of commands and configuration options, with their documentation. Contains no `unsafe` code.
 
 use std::ffi::{CStr, CString};
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(super) const FOR_ALL: &CStr = c"lock";
 pub(super) const FOR_OPERATORS: &CStr = c"lock_admin";
 
 impl CommandSpec {
-    /// Returns whether the command writes its key.
+    /// Returns whether the command has the flag `write`.
     pub(crate) const fn writes(&self) -> bool {
         matches!(self.flags.to_bytes(), [b'w', ..])
     }
@@ -45,7 +45,7 @@ impl CommandSpec {
         matches!(self.args, [ArgSpec::Key, ..])
     }
 
-    /// Returns whether an option of the command names a further key. The server cannot find such a key by
+    /// Returns whether an option of the command can name a key. The server cannot find such a key by
     /// itself, because a text argument may equal the option's word. So the server asks the command.
     pub(super) const fn names_keys_in_options(&self) -> bool {
         let mut rest = self.args;
@@ -200,7 +200,8 @@ impl ArgSpec {
         }
     }
 
-    /// Returns the smallest number of words of an option, including its first word.
+    /// Returns the smallest number of words of an option, including its first word. The keys of
+    /// [`Self::OptionalKeys`] are not counted.
     fn width(&self) -> usize {
         match self {
             Self::OptionalStore { .. } => 3,
@@ -245,7 +246,7 @@ impl ArgSpec {
         }
     }
 
-    /// Returns how the command uses the key that an option names.
+    /// Returns how the command uses the keys that an option names. `None` if it names none.
     pub(super) fn key_access(&self) -> Option<KeyAccess> {
         match self {
             Self::OptionalKey { .. } => Some(KeyAccess::Read),
@@ -274,7 +275,7 @@ pub(super) fn wrong_arity(name: &CStr) -> Reply {
         .map_or(Reply::error(c"ERR wrong number of arguments"), |text| Reply::Error(text.into()))
 }
 
-/// Declaration of an option.
+/// Declaration of a configuration option.
 #[derive(Debug)]
 pub(crate) struct ConfigSpec {
     /// Name, without the prefix `kvlock.`.
@@ -285,7 +286,7 @@ pub(crate) struct ConfigSpec {
     pub(crate) set: fn(&mut Server, i64),
 }
 
-/// Values that an option takes.
+/// Values that a configuration option takes.
 #[derive(Debug)]
 pub(crate) enum ConfigKind {
     /// A number in this inclusive range.

@@ -1,4 +1,4 @@
-//! Strings of the server: arguments that it lends the module, and strings that the module owns.
+//! Strings of the server: borrowed ones, such as arguments, and ones that the module owns.
 
 use std::ffi::c_longlong;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use redis_module::raw::{RedisModuleCtx, RedisModuleString};
 
 use super::api::required;
 
-/// A string that the server lends the module for the duration of a callback.
+/// A borrowed string of the server: one that the server lends for a callback, or a [`Text`].
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Arg<'a> {

@@ -13,11 +13,12 @@ use super::entry::Entry;
 use super::guard::guard;
 use crate::module::Module;
 
-/// If a timer is late by more than this, the wall clock was probably set back, and the timer is armed again.
+/// If a timer is late by more than this, the wall clock was probably set back. Then the next call of
+/// [`Timer::arm`] arms the timer again.
 const OVERDUE: Duration = Duration::from_millis(50);
 
 /// Longest delay of a timer. Redis 7.0 multiplies the milliseconds until the next timer by 1,000 in a 32-bit
-/// integer. More than 2,147 s would overflow, and the event loop would never sleep again.
+/// integer. More than 2,147 s would overflow, and the event loop would no longer sleep.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 thread_local! {

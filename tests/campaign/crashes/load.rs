@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Longest wait until the clients have received enough grants.
+/// Longest wait for enough grants and a first hand-off.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest wait of a client for a lock.
@@ -22,7 +22,7 @@ const WANTED: u64 = 4;
 /// locks.
 const KEPT: u64 = 4;
 
-/// The clients of one life of a server.
+/// The clients of one life of a server: from a start to the next crash.
 pub(super) struct Load<'a> {
     pub(super) server: &'a Server,
     pub(super) history: &'a Recorder,
@@ -83,8 +83,8 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Acquires some locks to keep, then acquires and releases a contended one. `None` if the server has
-    /// ended.
+    /// Acquires some locks to keep, then requests a contended one, and releases it if it was granted. `None`
+    /// if an outcome is unknown because the server has ended.
     fn turn(&mut self, owner: &str) -> Option<()> {
         for kept in 0..=self.random.below(2 * KEPT) {
             self.acquire(&format!("{owner}:{kept}"), owner, None)?;

@@ -27,7 +27,7 @@ const EVERY_SECOND: &str = "everysec";
 const CRASHES: &str = "crashes";
 /// Grants that clients received.
 const GRANTED: &str = "granted";
-/// Grants whose release was not requested, and whose lease had not ended, when the server was back.
+/// Grants whose release was not requested, and whose lease cannot have ended, when the server was back.
 const STANDING: &str = "standing";
 /// Standing grants that the server had lost.
 const LOST: &str = "lost";
@@ -42,7 +42,7 @@ pub(crate) struct Durability {
     power: bool,
     /// The `appendfsync` policy, if the server has an append-only file.
     fsync: Option<&'static str>,
-    /// The server starts with a quarantine as long as the longest lease.
+    /// Whether the server starts with a quarantine that is as long as the leases.
     quarantine: bool,
 }
 
@@ -66,7 +66,7 @@ impl Durability {
         format!("{death}/{}{quarantine}", self.fsync.unwrap_or("no-file"))
     }
 
-    /// The rows of the scoreboard.
+    /// Rows of `docs/evidence.md`: numbers of the scoreboard, and with `F` of the fault schedules.
     pub(crate) fn evidence(self) -> &'static str {
         if self.power { "10, F12" } else { "9, F11" }
     }
@@ -93,7 +93,7 @@ impl Durability {
 
     /// Duration of each sync of a slow disk.
     fn slow_sync(self) -> Duration {
-        // With `everysec`, a sync takes so long that the last grants before the loss of power are never
+        // With `everysec`, a sync takes so long that the last grants before the loss of power are not
         // synced. With `always`, commands that arrive during a sync wait for the next sync.
         Duration::from_millis(if self.fsync == Some(EVERY_SECOND) { 1500 } else { 10 })
     }
@@ -113,7 +113,7 @@ impl Durability {
         let random = Random::new(options.seed.number);
         let grants = options.grants.unwrap_or(750);
         Trial::new(self, random, report).run(options.times(20), grants);
-        // Without grants at stake, or without losses where they must occur, the trial shows nothing.
+        // Without standing grants, or without the losses that must occur, the trial shows nothing.
         let [standing, lost, twice] = [STANDING, LOST, TWICE].map(|what| report.count(what));
         let all = self.fsync.is_none();
         let some = all || (self.power && !self.is_safe());

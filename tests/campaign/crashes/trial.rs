@@ -79,7 +79,7 @@ impl<'a> Trial<'a> {
             false => self.server.kill9(),
             true => self.disk.cut_power(&self.server),
         });
-        // If the disk is slow from the start, even less of the next life is synced.
+        // If the disk is slow from the start, less of the next life may be synced.
         self.slow = self.random.percent(50);
         let delay = if self.slow { self.durability.slow_sync() } else { Duration::ZERO };
         self.disk.delay_syncs(delay);

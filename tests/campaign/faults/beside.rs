@@ -46,7 +46,7 @@ pub(crate) const BESIDE: &[Beside] = &[
         on: on::<Watched>,
         prepare: |at, random| {
             let Watched { site, .. } = cast(at).expect("it has Sentinels");
-            // The first Sentinel is not killed, because it reports the primary.
+            // The first Sentinel is not killed, because the campaign asks it for the primary.
             let sentinel = random.pick(&site.sentinels()[1..]);
             let (begins, lasts) = times(random);
             Box::new(move || {

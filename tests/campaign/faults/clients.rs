@@ -1,5 +1,5 @@
-//! Strangers kill or evict clients, or delete their user. Some do so in the turn of the event loop in which
-//! the client is granted a lock.
+//! Strangers kill clients, delete their user, or make the server evict them. Some do so in the turn of the
+//! event loop in which the client is granted a lock.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};

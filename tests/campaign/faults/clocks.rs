@@ -40,7 +40,7 @@ pub(super) const FAULTS: &[Fault] = &[
         moment.is(|| five.set_clock(0, before + LONG_MS));
     }),
     fault(HOUR, 2, on::<Five>, |at, moment, random| {
-        // This server keeps locks for an hour too long, until it is restarted with the right clock.
+        // This server keeps locks for an hour too long, until it is restarted with its normal clock.
         let (five, server) = any_of_five(at, random);
         moment.is(|| five.set_clock(server, -HOUR_MS));
         sleep(Duration::from_millis(random.below(3000)));

@@ -24,7 +24,7 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 impl Stranger<'_> {
-    /// Saves everything to disk in a child of the server, under load.
+    /// Makes a child of the server save everything to disk under load, and waits until the child has ended.
     fn fork(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let reply = self.ask(command)?;
         // The server may already run a child process, for a replica that synchronises.

@@ -159,8 +159,8 @@ impl Harm {
         });
     }
 
-    /// A fault that lasts until another server is the primary, and for a random time after that. Two servers
-    /// may be primaries for a while.
+    /// Causes a fault of the primary, and repairs it a random time after another server has become the
+    /// primary. Two servers may act as primary for a while.
     pub(super) fn until_replaced(
         self,
         at: &dyn Topology,

@@ -1,5 +1,5 @@
 //! Administrators delete or flush locks, and a server without free memory evicts them. The holders use the
-//! crate.
+//! Rust client.
 
 use super::{Class, Fault, anywhere, fault};
 use crate::round::Moment;

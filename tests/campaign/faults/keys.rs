@@ -36,7 +36,7 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// Longest time, in milliseconds, for which the second crowd holds a key.
+/// Lease, in milliseconds, of the second crowd of strangers: see [`Stranger::replace`].
 const CROWD_MS: u64 = 30;
 /// Time, with a margin, after which a server reads the owners of a key again, even if it did not notice that
 /// the key was replaced or that one of its fields has expired.
@@ -129,7 +129,7 @@ impl Stranger<'_> {
     }
 
     fn swap(&mut self) -> Result<(), ReceiveError> {
-        // Delete the old locks in the swapped database: if they returned, no rule could explain them.
+        // Delete the old locks, which are now in database 1: the next swap would bring them back.
         let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
         let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())

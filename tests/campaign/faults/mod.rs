@@ -73,7 +73,7 @@ pub(crate) enum Class {
     Usual,
     /// A primary restarts without its data. Then grants may be lost even if replicas had confirmed them.
     Empty,
-    /// An administrator deletes or flushes the locks of clients that use the crate, or a full server evicts
+    /// An administrator deletes or flushes locks whose holders use the Rust client, or a full server evicts
     /// them.
     Stranger,
 }

@@ -81,14 +81,14 @@ fn return_to_grants(
     Ok(())
 }
 
-/// The owners of these locks, which share one connection.
+/// The owners of the locks of this fault, which share one connection.
 struct Owners<'a> {
     round: &'a Round,
     connection: Connection,
 }
 
 impl Owners<'_> {
-    /// A holder hands the lock to a waiter, through a session that is not read.
+    /// Grants the lock to an owner, whose release hands it to a waiter of a session that is not read.
     fn hand_over(&mut self, lock: &str, session: &str) -> Result<(), ReceiveError> {
         let wants = Request::Acquire { lease: LEASE, timeout: None };
         self.call(lock, "first", &wants, Vec::new())?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// addition.
 const ALONE_MS: [u64; 2] = [500, 1500];
 
-/// Without safeguards, a grant is lost, and another client gets the lock while the first believes in its grant.
+/// Without safeguards, a grant is lost, and another client gets the lock while the first still relies on it.
 pub(super) const FAULTS: &[Fault] = &[fault(
     "master killed after its replica was cut off, replaced",
     6,

@@ -1,4 +1,4 @@
-//! A stranger: a client of the primary that uses any command on keys and clients.
+//! A stranger: a client of the primary that may send any command.
 
 use crate::round::{Moment, Round};
 use crate::topology::{Strangers, Topology, cast};

@@ -1,11 +1,11 @@
-//! A second failover that begins before the first is over.
+//! The primary is killed, and soon after it the server that took over.
 
 use super::{Fault, fault, on};
 use crate::topology::{Nodes, Watched};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Longest additional time in milliseconds until the server that was killed second is restarted.
+/// Upper limit, in milliseconds, of the random delay before the server that was killed second is restarted.
 const AWAY_MS: u64 = 3000;
 
 pub(super) const FAULTS: &[Fault] = &[

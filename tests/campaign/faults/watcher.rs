@@ -16,7 +16,7 @@ const RIGHTS: [&str; 6] =
 /// Lengths of the names of keys that do not exist, in bytes. The server may refuse the longest.
 const NAMES: [usize; 4] = [10, 1_000, 4_000, 100_000];
 
-/// Number of observed keys of each session.
+/// Number of observations that are requested through each session.
 const EACH: u64 = 20;
 
 /// Time to live of the user's sessions, in milliseconds.

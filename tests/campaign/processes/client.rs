@@ -17,7 +17,7 @@ const BEAT: Duration = Duration::from_millis(5);
 /// Duration of a step of work, between the check of the guard and the write.
 const THOUGHT: Duration = Duration::from_millis(1);
 
-/// Changes of a belief by less than this are within the error of measurement.
+/// Smaller changes of a belief are not reported: they are within the error of measurement.
 const NEWS: Duration = Duration::from_millis(1);
 
 /// Half an hour, longer than a run. If the client's date differs from the server's by more than this, the
@@ -205,7 +205,7 @@ impl Worker {
         if !watched || self.random.percent(role.long) {
             return Duration::from_millis(role.lease_ms * 2);
         }
-        // The lock is held until it is lost or the process dies.
+        // Without a limit, the lock is held until it is lost or the process dies.
         let for_ever = Duration::from_secs(86_400);
         role.hold_ms.map_or(for_ever, |most| Duration::from_millis(self.random.below(most)))
     }

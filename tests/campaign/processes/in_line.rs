@@ -1,8 +1,8 @@
 //! Leases that end while clients wait. In one case, a holder that renews its lock is killed while ten clients
 //! wait. In the other, the first waiter is stopped and then offered the lock. The next waiter must get the
-//! lock when the lease ends, not earlier, and no other client may have it then.
+//! lock when the lease or the offer ends, not earlier, and no other client may rely on the lock then.
 //!
-//! The next waiters are plain connections that only wait for the reply. A request could make the server
+//! The next waiters are plain connections that only wait for the reply: a request could make the server
 //! notice the end of the lease. A token is about the server's date of the grant in microseconds, so it gives
 //! the time of the grant.
 
@@ -16,7 +16,7 @@ use harness::{Connection, cmd, observe, wait};
 use nix::sys::signal::Signal;
 use std::time::{Duration, SystemTime};
 
-/// A hand-off should not be later than this, in microseconds.
+/// Limit, in microseconds, for the delay of a hand-off. At most half of the delays may exceed it.
 const LATE_US: i64 = 20_000;
 
 /// Longest wait for a waiter to be served.
@@ -28,7 +28,7 @@ const LEASE_MS: u64 = 1000;
 /// The lease of the waiters. No test waits for its end.
 const LONG_MS: u64 = 60_000;
 
-/// Duration of the offer to a waiter, until it confirms the grant by a renewal.
+/// Duration of an offer: the lease of a granted waiter until it confirms the grant by a renewal.
 const OFFER_MS: i64 = 2000;
 
 const KILLS: &str = "holders killed with ten in line";
@@ -65,7 +65,7 @@ pub(super) fn waiting(scene: &Scene, options: &Options, report: &Report) {
     let stops = options.times(200);
     in_parts(stops, |line, share| {
         let mut line = Line::open(scene, report, format!("turns-{line}"));
-        // An offer is shorter than the lease of the waiter.
+        // The lease of 10 s is longer than an offer.
         let role = Role { hold_ms: Some(300), ..Role::new(vec![line.key.clone()], 10_000) };
         let (process, mut both) = (scene.enter(&role), [0, 1].map(|number| line.waiter(number)));
         let mut done = 0;
@@ -105,7 +105,7 @@ struct Served {
     waited_us: i64,
 }
 
-/// Waiters for one lock.
+/// One lock for which clients wait.
 struct Line<'a> {
     scene: &'a Scene,
     report: &'a Report,
@@ -122,8 +122,8 @@ impl<'a> Line<'a> {
         Waiter { owner: format!("waiter-{number}"), connection: self.scene.server.connect() }
     }
 
-    /// Kills a holder at a random moment. Then the ten waiters get the lock one after another; `None` if they
-    /// do not.
+    /// Kills a holder at a random moment. Then the ten waiters must get the lock one after another; `None` if
+    /// they do not.
     fn outlives_its_holder(&mut self, ten: &mut [Waiter], random: &mut Random) -> Option<()> {
         let holder = self.scene.enter(&Role::new(vec![self.key.clone()], LEASE_MS));
         let tenure =
@@ -163,9 +163,9 @@ impl<'a> Line<'a> {
         Some(())
     }
 
-    /// Stops the first waiter and lets the server hand it the lock: the next waiter gets the lock only after
-    /// the offer. Returns whether the offer was seen and the stopped process had not received it; `None` if
-    /// the next waiter did not get the lock, or got it although the stopped waiter was first in line.
+    /// Stops the first waiter and lets the server hand it the lock: the next waiter must get the lock only
+    /// after the offer. Returns whether the offer was seen and the stopped process had not received it; `None`
+    /// if a waiter did not get the lock in its turn.
     fn passes_by(&mut self, first: &Process, [before, next]: &mut [Waiter; 2]) -> Option<bool> {
         // The process queues again repeatedly.
         before.asks_for(&self.key);
@@ -216,7 +216,7 @@ impl<'a> Line<'a> {
         Some(true)
     }
 
-    /// Owners in the queue, in order; owners that are away are left out.
+    /// Owners in the queue, in order, without those whose session is away.
     fn queue(&mut self) -> Vec<String> {
         let info = self.control.call(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
         let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
@@ -249,7 +249,7 @@ impl<'a> Line<'a> {
         Some(granted[0].integer().cast_unsigned())
     }
 
-    /// Waits until that lease has ended, then checks that the first waiter gets the lock soon.
+    /// Waits until the given lease has ended, then checks that the first waiter gets the lock soon.
     fn is_served_after(&self, lease: &Lease, first: &mut Waiter) -> Option<Served> {
         let server = self.scene.server.pid();
         let mut waited_before = waited(server);
@@ -291,7 +291,7 @@ fn date_ms() -> i64 {
     date.as_millis().try_into().expect("not for centuries")
 }
 
-/// Time in nanoseconds in which a process waited for a processor.
+/// Time in nanoseconds in which the main thread of a process waited for a processor.
 fn waited(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Many processes acquire locks briefly while faults happen to them.
+//! Client processes acquire locks briefly while faults happen to them.
 
 use super::process::{Process, SOON, nice, this_program};
 use super::said::Role;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval of the load's actions.
+/// Unit of the pauses between the steps of a scenario.
 const EVERY: Duration = Duration::from_millis(40);
 
 const CLIENTS: usize = 4;
@@ -27,7 +27,7 @@ const KILLED: &str = "clients killed";
 const STOPPED: &str = "clients stopped for up to three leases";
 const CUT: &str = "connections cut";
 
-/// A role for many clients, which compete for `keys` locks.
+/// The role of clients that compete for `keys` locks.
 fn busy(what: &str, keys: u64, lease_ms: u64) -> Role {
     let keys = (0..keys).map(|number| format!("busy-{number}")).collect();
     Role { what: what.to_owned(), limited: 20, hold_ms: Some(50), ..Role::new(keys, lease_ms) }

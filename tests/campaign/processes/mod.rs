@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// The rows of the scoreboard.
+    /// Rows of `docs/evidence.md`: numbers of the scoreboard, and with `F` of the fault schedules.
     pub(crate) evidence: &'static str,
     pub(crate) what: &'static str,
     act: fn(&Scene, &Options, &Report),

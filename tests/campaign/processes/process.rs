@@ -1,4 +1,4 @@
-//! A client process, from the side of the campaign.
+//! Client processes: the campaign starts, signals and kills them, and reads their reports.
 
 use super::said::{Role, Said, Tenure, now};
 use harness::launch::{killed_with_us, launch};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Longest time for anything that must happen.
+/// Time limit of a wait.
 pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// Reports of a process.

@@ -1,7 +1,7 @@
 //! A client process's instructions, in its command line, and its reports, one line for each event.
 //!
-//! Times are read from `CLOCK_MONOTONIC`, which all processes of a machine share: the order of events in real
-//! time is exact.
+//! Times are read from `CLOCK_MONOTONIC`, which all processes of a machine share, so times of different
+//! processes can be compared.
 
 use harness::history::{Call, Outcome, Request};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub(super) struct Role {
     pub(super) keys: Vec<String>,
     /// The lease of the grants that are renewed.
     pub(super) lease_ms: u64,
-    /// Percentage of grants with a shorter lease that is not renewed: the lock is held until it has
+    /// Percentage of grants with a shorter lease that is not renewed: the lock is held until the lease has
     /// expired.
     pub(super) fixed: u64,
     /// Upper limit of the random time for which a lock is held, except for the grants of `fixed` and `long`.
@@ -34,24 +34,24 @@ pub(super) struct Role {
     pub(super) long: u64,
     /// Percentage of waits with a timeout. The timeout is at most the lease.
     pub(super) limited: u64,
-    /// Concurrent tasks of the one client.
+    /// Number of concurrent tasks, which share one client.
     pub(super) tasks: u64,
-    /// The threads of its runtime.
+    /// Number of threads of the runtime.
     pub(super) threads: usize,
-    /// Time for which one of those threads is blocked, in about half of the holds.
+    /// Time for which one of those threads is blocked, in about half of the holds; zero for never.
     pub(super) block_ms: u64,
     /// The port of the store whose counters it increments while it holds a lock.
     pub(super) store: Option<u16>,
-    /// Number of writes after a loss, without a check of the guard.
+    /// Number of writes after each loss of a renewed lock, without a check of the guard.
     pub(super) careless: u64,
     /// Whether the client measures leases with a clock that is much too slow.
     pub(super) wrong_clock: bool,
-    /// The seed of all random choices above.
+    /// The seed of all random choices of the process.
     pub(super) seed: u64,
 }
 
 impl Role {
-    /// A role that waits for a lock without a limit, and holds it until it is lost.
+    /// The role of one task that waits for a lock without a limit, and holds it until it is lost.
     pub(super) fn new(keys: Vec<String>, lease_ms: u64) -> Self {
         Self { keys, lease_ms, tasks: 1, threads: 1, ..Self::default() }
     }
@@ -62,7 +62,7 @@ impl Role {
 pub(super) enum Said {
     /// The process is connected. The names of its owners are this text, a colon and a number.
     Ready(String),
-    /// The process was granted a lock, or its belief in a grant has changed.
+    /// The process was granted a lock, or its belief in a grant has changed or ended.
     Tenure(Tenure),
     /// Increments this counter.
     Count(String),
@@ -81,8 +81,8 @@ pub(super) struct Tenure {
     pub(super) watched: bool,
     /// Start of the time in which the process believes that it holds the lock.
     pub(super) from: Duration,
-    /// End of that time, unless the lock is released or lost, or the process killed, before. Each renewal moves
-    /// this end.
+    /// Time at which this belief ends, if the lock is not released or lost, and the process not killed,
+    /// earlier. Each renewal moves it.
     pub(super) until: Duration,
     /// Time of the last check that found the guard valid; the work that followed relied on it.
     pub(super) looked: Duration,
@@ -90,8 +90,8 @@ pub(super) struct Tenure {
     pub(super) released: Option<Duration>,
     /// Time at which the guard reported the loss of the lock.
     pub(super) lost: Option<Duration>,
-    /// Number of writes after a loss that the counter which checks tokens accepted. The client did not check
-    /// its guard.
+    /// Number of writes, sent after the loss without a check of the guard, that the counter which checks
+    /// tokens accepted.
     pub(super) taken: u64,
 }
 
@@ -111,8 +111,8 @@ impl Tenure {
         let ended = Some(self.ended(killed)).filter(|_| self.is_of_use(killed));
         let owner = format!("{process}:{}", self.number);
         let request = Request::Acquire { lease: Duration::ZERO, timeout: None };
-        // When a belief begins, no other owner may have the lock. If the belief is empty, the grant may be
-        // much older than the first check.
+        // With a belief, the grant counts from its start: no other owner may rely on the lock then. Without
+        // one, the grant may be much older than the first check.
         let sent = ended.map_or(Duration::ZERO, |_| self.from);
         let granted = (self.from, Outcome::Granted { token: self.token, holds: 1 });
         Call { valid_until: ended, ..Call::new((&self.key, &owner), request, sent, granted) }

@@ -55,7 +55,7 @@ impl Scene {
         process
     }
 
-    /// Number of grants until now.
+    /// Number of grants that the processes have reported until now.
     pub(super) fn grants(&self) -> u64 {
         self.processes().iter().map(|process| process.heard().tenures.len() as u64).sum()
     }

@@ -7,8 +7,8 @@
 use super::said::Tenure;
 use harness::{Connection, Value, cmd};
 
-/// `KEYS[1]` is the hash with a lock's counters. The arguments are a token and, for a write, the new values
-/// of both counters. Returns both values, and whether the checking counter accepted the token.
+/// A script. `KEYS[1]` is the hash with a lock's counters. The arguments are a token and, for a write, the new
+/// values of both counters. Returns both values, and whether the checking counter accepted the token.
 const STEP: &str = "\
     local token, sheet = tonumber(ARGV[1]), KEYS[1] \
     local add = function(field) redis.call('HINCRBY', sheet, field, 1) end \
@@ -61,7 +61,7 @@ impl Counters {
         (0..times).filter(one_more).count() as u64
     }
 
-    /// A field of a lock's hash in the store.
+    /// A number in a lock's hash in the store; 0 if the field is missing.
     pub(super) fn show(&mut self, key: &str, field: &str) -> u64 {
         let number = self.0.call(cmd!["HGET", key, field]);
         if number.is_nil() { 0 } else { number.text().parse().expect("a number") }

@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(120);
 /// Number of replicas; the last one is promoted if possible.
 pub(super) const REPLICAS: usize = 2;
 
-/// The servers of one try.
+/// The servers of one try, and the runtime of its clients.
 pub(super) struct Stage {
     pub(super) site: Site,
     pub(super) setting: Setting,

@@ -12,33 +12,33 @@ use crate::setting::Setting;
 use harness::evidence::{DOUBLED, PROMISED, TRIES};
 use std::collections::BTreeSet;
 
-/// Tries in which two clients may believe at the same time that they hold the same lock.
+/// Expected tries in which two clients believe at the same time that they hold the same lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// None: this is promised.
+    /// No try: this is promised.
     Never,
-    /// Each one: the script is designed for that. Failovers must be faster than a lease.
+    /// Every try. Not checked with `--zeros`.
     Each,
-    /// Any number.
+    /// Any number of tries.
     Any,
     /// The script is not run with the setting.
     Untried,
 }
 
-/// The events on the servers in a try, and the expected results.
+/// The steps of a try, and the expected results.
 #[derive(Clone, Copy)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
-    /// The rows of the scoreboard.
+    /// Rows of `docs/evidence.md` for which the script is evidence.
     pub(crate) evidence: &'static str,
     /// Runs a try with a setting. The number of the try may select a variant.
     act: fn(Setting, u64) -> Seen,
     /// Expected overlaps, for each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
-    /// Least mean number of locks that the old primary grants in a try, for each of [`Setting::ALL`]. It is
-    /// zero where a setting prevents grants, or where a busy machine may allow none.
+    /// Minimum for the average number of locks that the old primary grants in a try, for each of
+    /// [`Setting::ALL`]. Zero where a setting prevents grants, or where a busy machine may allow none.
     granted: [u64; 5],
-    /// Least mean number of these grants that are lost in a try without a safeguard.
+    /// Minimum for the average number of these grants that are lost in a try with [`Setting::Default`].
     lost: u64,
 }
 
@@ -114,7 +114,7 @@ struct Seen {
     granted: u64,
     /// Number of grants that were lost, although the client had not released the lock.
     lost: u64,
-    /// Number of tokens that were not larger than an earlier one.
+    /// Number of locks whose second grant did not have the larger token.
     tokens_back: u64,
     /// An additional remark.
     note: Option<String>,
@@ -143,7 +143,7 @@ impl Script {
         let [lost, tokens_back] = [count(|one| one.lost), count(|one| one.tokens_back)];
         let notes: BTreeSet<&str> = tries.iter().filter_map(|one| one.note.as_deref()).collect();
         let tries = tries.len() as u64;
-        // A try in which the old primary grants nothing cannot show an overlap.
+        // If the old primary grants nothing, no overlap is possible, and the try shows nothing.
         let g = self.granted[setting as usize];
         let l = if setting == Setting::Default { self.lost } else { 0 };
         report.add(TRIES, tries);

@@ -42,7 +42,8 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
         if runtime.block_on(lock.take(&inside)) || is_refused || left == 0 {
             break;
         }
-        // On a busy machine a primary that requires replicas may lose them before the request.
+        // On a busy machine, the request may come so late after the cut that the primary refuses it because
+        // of missing replicas.
         site.proxy(*before).heal();
         stage.wait_for_replicas();
     }
@@ -160,7 +161,7 @@ pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
     site.server(*before).restart();
     runtime.block_on(fixed.clone().acquire(waiter.clone()));
     let (taken, end) = (asked.elapsed(), LEASE);
-    // After the failover, a renewed lease follows the clock of the next primary.
+    // The holder renews this lease at the next primary, so normally the waiter is not granted this lock.
     runtime.block_on(watched.try_outside(&waiter, LEASE));
     let is_lost = watched.inside.get().is_some_and(|watched| watched.is_lost());
     let (word, by) = if taken < end { ("early", end - taken) } else { ("late", taken - end) };

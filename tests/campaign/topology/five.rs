@@ -20,7 +20,7 @@ const LEASES_MS: [u64; 3] = [1500, 2000, 2500];
 /// The longest lease plus one second.
 const QUARANTINE_MS: u64 = 3500;
 
-/// How far the clocks are ahead, in milliseconds, in the topology with differing clocks.
+/// How far the clocks are ahead in [`Five::start_apart`], in milliseconds.
 const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 
 /// Longest time that a quorum waits for one server.

@@ -45,7 +45,7 @@ pub(crate) trait Topology: Any + Sync {
     /// The leases of requests, in milliseconds.
     fn leases_ms(&self) -> &[u64];
 
-    /// The primary of some lock.
+    /// The primary of a random lock.
     fn primary(&self, random: &mut Random) -> &Server;
 
     /// The replicas that faults may stop; empty if there are none.
@@ -76,8 +76,8 @@ pub(crate) trait Topology: Any + Sync {
         server.restart();
     }
 
-    /// State that is left: holds of these locks, and any waiters, blocked clients or caught panics of the
-    /// servers.
+    /// State that is left after a round: holds of these locks, and any waiters, blocked clients or caught panics
+    /// of the servers.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let here = &mut self.primary(&mut Random::new(0)).connect();
         let mut left = observe::left_behind(here, keys);
@@ -110,7 +110,7 @@ pub(crate) trait Topology: Any + Sync {
     /// Makes another server the primary on demand, where there is another.
     fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
 
-    /// The figure at the end of all rounds; `None` selects the usual one.
+    /// Text that sums up all rounds; `None` selects the usual one. May also add counts to the report.
     fn sum_up(&self, _report: &Report) -> Option<String> {
         None
     }

@@ -122,7 +122,7 @@ impl Topology for Watched {
     }
 
     fn apart(&self) -> Duration {
-        // A quarantine may not cover a longer time.
+        // With a longer time, the quarantine might not prevent overlaps.
         Duration::from_millis(if self.setting == Setting::Quarantine { 1500 } else { 3000 })
     }
 

@@ -23,7 +23,7 @@ const FAILOVER: Duration = Duration::from_secs(30);
 /// Number of ways in which the workload reaches the servers.
 const WAYS: usize = 5;
 
-/// The user of the load. Strangers can delete it, which closes all its connections.
+/// The ACL user of the workload's clients. Strangers can delete it, which closes all its connections.
 pub(crate) const GUEST: &str = "guest";
 
 /// Fields of `INFO` that must be zero when all clients have disconnected.
@@ -45,8 +45,8 @@ pub(crate) fn guest() -> Vec<Vec<u8>> {
 }
 
 impl Two {
-    /// A connection to the current primary; `None` if a process has ended, or if there is no primary for
-    /// long.
+    /// A connection to the current primary; `None` if a server has ended, or if there is no primary within
+    /// [`FAILOVER`].
     pub(crate) fn connect(&self) -> Option<Connection> {
         let deadline = Instant::now() + FAILOVER;
         while Instant::now() < deadline && self.0.iter().all(Server::is_running) {
@@ -64,7 +64,7 @@ impl Two {
         None
     }
 
-    /// Whether both processes run. Replies are not checked, because strangers may kill the connection.
+    /// Whether both server processes run. Sends no command, because strangers may kill the connection.
     pub(crate) fn is_up(&self) -> bool {
         self.0.iter().all(Server::is_running)
     }

@@ -27,7 +27,7 @@ async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
     }
     let key = random.pick(&round.keys);
     let time = Duration::from_millis(random.below(300));
-    // A new thread, which is in no runtime.
+    // A new thread, which is in no runtime that could release the lock.
     let vanish = || vanish(round, again, key, &owner, time);
     block_in_place(|| {
         thread::scope(|scope| scope.spawn(vanish).join().expect("it does not panic"));

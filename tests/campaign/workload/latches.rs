@@ -53,7 +53,7 @@ impl Turn<'_> {
         let call = self.round.recorder.sent(key, &self.owner, Request::CountDown);
         let outcome = match latch.count_down_as(&self.owner).await {
             Ok(Some(left)) => Outcome::Released { left },
-            // If a call opened the latch and is repeated after a cut, the repetition finds no latch.
+            // There is no latch. If the call was repeated after a cut, its first attempt may have opened it.
             Ok(None) => Outcome::Unknown,
             Err(trouble) => self.failed("count down", &trouble),
         };

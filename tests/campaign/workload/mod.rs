@@ -38,26 +38,26 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::spawn_blocking;
 
-/// A kind of tasks.
+/// A workload: what each of its tasks does.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) name: &'static str,
     tasks: Tasks,
 }
 
-/// The work of tasks until the round is over.
+/// The work of a task until the round is over.
 #[derive(Clone, Copy)]
 enum Tasks {
-    /// Acquire and hold keys. The function draws the kind of each hold.
+    /// Turns in sequence, each with at most one hold. The function draws the kind of the hold.
     Hold(fn(&mut Random) -> Sort),
-    /// Turns in sequence, each with a new owner.
+    /// Turns in sequence. The function runs one turn.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
     /// All work of a task, on a separate thread. The function gets the task's number, and counts its turns in
     /// [`Round::turns`].
     Thread(fn(&Arc<Round>, Way, usize, Random)),
 }
 
-/// The turn of a task.
+/// One turn of a task.
 struct Turn<'a> {
     round: &'a Round,
     way: &'a Way,
@@ -81,7 +81,7 @@ pub(crate) const SEMAPHORES: Work = Work {
 };
 
 impl Work {
-    /// Counters that a run must reach, with their minimum.
+    /// Counters, with the minimum that a run must reach.
     pub(crate) fn floors(self) -> &'static [(&'static str, u64)] {
         match self.name {
             "latches" => &[("latches judged", 10), ("waits for latches that had to open", 5)],

@@ -40,8 +40,8 @@ fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Rep
 }
 
 /// Reports each grant that was answered before the previous holds can have ended. Reports each call whose
-/// reply shows that its owner lost the lock too early. Sharers have the same token and do not disturb each
-/// other.
+/// reply shows that its owner lost the lock too early. Holds with the same token are shares, which do not
+/// exclude each other.
 fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
     let mut free = (Duration::ZERO, None::<&Hold<'_>>);
     for period in holds.chunk_by(|one, next| one.token == next.token) {
@@ -78,8 +78,8 @@ fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     Some(over.fold(valid_until, Duration::min))
 }
 
-/// Reports each moment at which more than `of` units are held. A hold counts until the time that `end`
-/// returns. If `end` returns `None`, the hold does not count.
+/// Reports holds that together have more than `of` units at one moment. A hold counts until the time that
+/// `end` returns. If `end` returns `None`, the hold does not count.
 fn check_number(
     of: u64,
     holds: &[Hold<'_>],

@@ -1,4 +1,4 @@
-//! Each rule reports its violations, and correct histories pass. The histories are in `histories.txt`.
+//! Tests the verdict of the checker on each history in `histories.txt`, and the speed of the checker.
 
 use super::{Limits, Rule, check};
 use crate::history::{Call, Outcome, Request};

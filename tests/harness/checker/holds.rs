@@ -33,7 +33,8 @@ pub(super) struct Hold<'a> {
     /// Numbers of units of the lock or the semaphore that the owner certainly has, each with the time from
     /// which the number applies.
     pub units: Vec<(Duration, u64)>,
-    /// Re-entries and renewals after the grant, in order of sending. A renewal may have an unknown outcome.
+    /// Later acquires in the same hold, and renewals, in order of sending. The outcome of a renewal may be
+    /// unknown.
     pub sets: Vec<Touch<'a>>,
     /// The first call of the owner that may have ended the hold.
     pub release: Option<Touch<'a>>,
@@ -81,7 +82,7 @@ impl Hold<'_> {
         others.fold(end.saturating_sub(limits.slack), Duration::min)
     }
 
-    /// Returns the units of the hold, each number with the time in which it applies, if the hold ends at
+    /// Returns the numbers of units of the hold, each with the time in which it applies, if the hold ends at
     /// `end`.
     pub(super) fn units_until(&self, end: Duration) -> impl Iterator<Item = (Span, u64)> {
         let next = self.units[1..].iter().map(|(at, _)| *at).chain([end]);
@@ -90,12 +91,12 @@ impl Hold<'_> {
     }
 }
 
-/// The length of the lease that a call sets.
+/// The length of the lease that a call sets; zero if it sets none.
 pub(super) fn lease(call: &Call) -> Duration {
     call.request.lease().unwrap_or_default()
 }
 
-/// Time of the reply. A call without a reply may still take effect at any later time.
+/// Time of the reply. [`Duration::MAX`] without a reply: the call may still take effect at any later time.
 pub(super) fn answered(call: &Call) -> Duration {
     call.answer.map_or(Duration::MAX, |(at, _)| at)
 }
@@ -109,7 +110,7 @@ fn is_of_permits(call: &Call) -> bool {
     matches!(call.request, Request::Permits { .. } | Request::ReleasePermits)
 }
 
-/// Whether the wait may have been skipped in the queue at some moment between `from` and `to`.
+/// Whether the session of the wait may have been away, and the wait skipped, between `from` and `to`.
 pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
     call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
@@ -129,7 +130,7 @@ pub(super) fn holds<'a>(
     let mut holds = Holds::new();
     let breaks: Vec<&Call> =
         calls.iter().filter(|call| call.request == Request::Break).copied().collect();
-    // An owner may have one hold of each mode.
+    // An owner may have one hold in each mode, exclusive and shared.
     let mut owners: BTreeMap<(&str, bool), Owner<'a>> = BTreeMap::new();
     for &call in calls {
         let shared = match call.request {
@@ -168,7 +169,7 @@ pub(super) fn holds<'a>(
                 owner.count = Some(count);
             }
             (_, Some((at, Outcome::Holds { permits }))) => enter(owner, at, 0, permits, report),
-            // The refusal shows only that too few permits are free. The owner may still have permits.
+            // The refusal does not show that the owner has no permits.
             (Request::Permits { .. }, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {}
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {
                 if let Some(hold) = owner.hold.filter(|_| !owner.unsure && !owner.beside)
@@ -201,7 +202,7 @@ pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a
     result
 }
 
-/// An owner's knowledge of its own hold.
+/// The last hold of an owner in one mode, as the replies to the owner show it.
 #[derive(Default)]
 struct Owner<'a> {
     hold: Option<Id<'a>>,

@@ -11,8 +11,8 @@ use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Longest time for which the server leaves a lock free for scripts that do not queue: 5 ms for each
-/// listening process, and more on a busy machine.
+/// Tolerance for the time in which the server leaves a lock free for scripts that do not queue: 5 ms for each
+/// listening process, of which a history has few.
 const LEFT_FREE: Duration = Duration::from_millis(50);
 
 /// Reports requests that were queued for too long while the lock was free. Reports requests to share that were
@@ -27,7 +27,6 @@ pub(super) fn check(
 ) {
     let held: Vec<(&Hold<'_>, Duration)> =
         holds.iter().zip(later).map(|(hold, later)| (hold, hold.possible_end(*later))).collect();
-    // Each hold counts from the reply to its grant: a late reply is late for its owner, too.
     let from_answer = |(hold, end): &(&Hold<'_>, Duration)| (hold.granted, *end);
     let unknown = |alone_only: bool| {
         let asked = calls.iter().filter(move |call| {
@@ -54,7 +53,7 @@ pub(super) fn check(
     check_tries(calls, taken, limits, report);
 }
 
-/// Reports waiters that were queued for too long at times outside the spans in `taken`.
+/// Reports each waiter that was queued for too long within one gap between the spans in `taken`.
 fn check_waiting(
     waiting: &[&Call],
     taken: impl Iterator<Item = Span>,
@@ -92,7 +91,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
             }
             _ => answered(call),
         };
-        // All other calls may have an effect at any time between sending and reply.
+        // The call may have its effect at any time in this span.
         taken.push((call.sent, until));
     }
     let idle = outside(taken);

@@ -79,8 +79,8 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     }
 }
 
-/// Checks that each participant counts by one: the first replies to two participants of one latch never have
-/// the same number.
+/// Reports two participants of one latch whose first countdowns got the same number as reply: each
+/// participant must count down by one.
 fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut told: BTreeMap<u64, &Call> = BTreeMap::new();

@@ -3,8 +3,8 @@
 //! The checker knows only the calls. It reports a violation only if no order of execution explains the calls.
 //! It assumes that a call takes effect at one moment between its sending and its reply. A lease does not end
 //! before its length has passed since the *sending* of the call that set it. A call with an unknown outcome
-//! may have taken effect or not. So if the machine delays the threads of a test, the checker reports nothing
-//! for a correct server. Only the limits of promptness depend on the machine, and the test sets them.
+//! may have taken effect or not. So delays of a test's threads do not make the checker report a correct
+//! server. Only the limits of promptness depend on the machine, and the test sets them.
 //!
 //! | rule | meaning |
 //! |---|---|
@@ -22,7 +22,7 @@
 //!
 //! Fencing tokens give the order of the grants, so checking takes O(n log n) if breaks, latches and sessions
 //! that were away are few. Permits have no tokens; they are judged by the number that each owner certainly
-//! has. The checker assumes that the calls of one owner on one lock do not overlap.
+//! has. The checker assumes that the calls of one owner on one lock do not overlap, except repeated waits.
 
 mod grants;
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
             continue;
         };
         let waited = at - call.sent;
-        // A session that is away receives the outcome when it is back.
+        // A client whose session is away receives the outcome only when it reads the session again.
         let away: Duration = call.away.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if waited + limits.slack < timeout || waited > timeout + limits.prompt + away {
             report.add(Rule::Prompt, format!("waited {waited:?}: {call}"));

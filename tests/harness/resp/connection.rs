@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Reason why no reply was received.
 #[derive(Debug)]
 pub enum ReceiveError {
-    /// The reply did not arrive in time, or only a part of it. The rest may still arrive.
+    /// No complete reply arrived in time. It may still arrive.
     Timeout,
     /// The server has closed the connection, or reset it.
     Closed,
@@ -47,7 +47,7 @@ impl Connection {
     /// Connects to a port at 127.0.0.1.
     ///
     /// # Errors
-    /// If no process listens there.
+    /// If the connection fails, for example because no process listens there.
     pub fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
@@ -106,7 +106,7 @@ impl Connection {
         }
     }
 
-    /// Reads exactly the given number of arbitrary bytes. Fails the test if they do not arrive.
+    /// Fills `bytes` with the next bytes that arrive. Fails the test if too few arrive.
     pub fn read_raw(&mut self, bytes: &mut [u8]) {
         let deadline = Instant::now() + PATIENCE;
         while self.received.len() < bytes.len() {
@@ -117,13 +117,13 @@ impl Connection {
         self.received.drain(..bytes.len());
     }
 
-    /// Sends a command and returns its reply. Fails the test if none arrives.
+    /// Sends a command and returns its reply. Fails the test if no valid reply arrives.
     pub fn call(&mut self, command: impl AsRef<[Vec<u8>]>) -> Value {
         self.send(&command);
         self.receive(PATIENCE).unwrap_or_else(|e| panic!("{}: {e}", shorten(command.as_ref())))
     }
 
-    /// [`call`](Self::call) over a connection that may break.
+    /// Like [`call`](Self::call), for a connection that may break.
     ///
     /// # Errors
     /// See [`ReceiveError`].
@@ -132,7 +132,7 @@ impl Connection {
         self.receive(PATIENCE)
     }
 
-    /// [`call`](Self::call) with a command line as in redis-cli.
+    /// Like [`call`](Self::call), with a command line as in redis-cli.
     pub fn run(&mut self, line: &str) -> Value {
         self.call(split(line).unwrap_or_else(|e| panic!("{line}: {e}")))
     }
@@ -192,7 +192,7 @@ impl Connection {
     }
 }
 
-/// A command as it is sent.
+/// The bytes by which a client sends a command.
 pub fn encode(command: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for argument in command {

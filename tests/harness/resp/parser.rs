@@ -1,5 +1,5 @@
-//! A strict parser. It rejects a stray CR or LF in a line, `+` before an integer, and types of the other
-//! protocol. It does not know the attributes and long errors of RESP3.
+//! A strict parser of replies. It rejects a stray CR or LF in a line, a plus sign in an integer, and types of
+//! the other protocol. It does not know the attributes and long errors of RESP3.
 
 use super::value::Value;
 use std::fmt;
@@ -15,10 +15,10 @@ impl fmt::Display for Malformed {
 }
 
 /// Reads one reply from the start of `bytes`. Returns the reply and its length, or `None` if the end of the
-/// reply has not arrived. `protocol` is 2 or 3, because what is allowed differs.
+/// reply has not arrived. `protocol` is 2 or 3, which allow different types.
 ///
 /// # Errors
-/// When no continuation could make these bytes a reply.
+/// If the bytes are no valid reply. An invalid line may be found only when its end has arrived.
 pub fn parse(bytes: &[u8], protocol: u8) -> Result<Option<(Value, usize)>, Malformed> {
     let mut reader = Reader { bytes, at: 0, protocol };
     match reader.value() {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string of bytes, and the CR LF after it.
+    /// A length, a string of that many bytes, and the CR LF after it. `None` is the null of RESP2.
     fn bulk(&mut self) -> Result<Option<Vec<u8>>, Stop> {
         let Some(length) = self.length()? else { return Ok(None) };
         let end = self.at + length;
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         length.map(|length| (0..length).map(|_| self.value()).collect()).transpose()
     }
 
-    /// The length of the value that follows; `None` is the null of RESP2.
+    /// The length of a string, list or map; `None` is the null of RESP2.
     fn length(&mut self) -> Result<Option<usize>, Stop> {
         match self.number()? {
             -1 if self.protocol == 2 => Ok(None),

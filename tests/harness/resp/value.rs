@@ -72,7 +72,7 @@ impl Value {
         }
     }
 
-    /// The text of a string of any type, with replacements for invalid UTF-8.
+    /// [`bytes`](Self::bytes) as text, with replacements for invalid UTF-8.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
@@ -93,7 +93,8 @@ impl Value {
         }
     }
 
-    /// The value of a field, in a map or in the flat array that RESP2 uses instead.
+    /// The value of a field, in a map or in the flat array that RESP2 uses instead. Fails the test if there is
+    /// none.
     pub fn field(&self, name: &str) -> &Self {
         let found = match self {
             Self::Map(pairs) => {
@@ -109,7 +110,7 @@ impl Value {
     }
 }
 
-/// `reply[0]`: an element; panics like [`Value::elements`].
+/// `reply[0]` is the first element; panics if there is none.
 impl Index<usize> for Value {
     type Output = Self;
 

@@ -1,4 +1,4 @@
-//! Conversations of several clients with a server, in text files that are the expectation.
+//! Conversations of several clients with a server, in text files that contain the expected replies.
 //!
 //! ```text
 //! # Two waiters are served in order; the second token is larger.
@@ -10,12 +10,12 @@
 //!
 //! | line | means |
 //! |---|---|
-//! | `# …`, empty | nothing |
+//! | `# …`, empty | a comment; ignored |
 //! | `== …` | a scene begins, with new servers and clients; lines before the first scene apply to all scenes |
 //! | `!> proto 2`, `3` | the only protocol in which the file is played; the default is both |
 //! | `!> config name value` | a line of configuration of the server |
 //! | `!> module name value` | an argument of the module |
-//! | `!> provoke` | the module is the build that panics on request |
+//! | `!> provoke` | the module has the feature `provoke`: see `module_file.rs` |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`. At the end both servers must have the same data. When a wait is granted, the key must show the same grant |
 //! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`. Grants are checked as with one replica, but the data may differ at the end |
 //! | `!> cluster` | three nodes: the default clients use the node of slot 0, and clients called `away…` use another |
@@ -33,7 +33,7 @@
 //! | `!> served k bob carol` | only bob has the lock, with the token `{k2}`; the lock is released for bob, and then only carol has it, and so on |
 //! | `!> let X = text` | `$X` in the lines below is replaced by that text, which may contain such names too |
 //! | `!> for X in a \| b` | the lines up to `!> end` are repeated with each of these values for `$X`; `1..9` are numbers |
-//! | `!> for X ; Y` | the same for several names; each repetition is a line `!> \| a ; b` |
+//! | `!> for X ; Y` | the same for several names; each line `!> \| a ; b` below has the values of one repetition |
 //! | `!> story a long wait` | `!> a long wait` stands for the lines up to `!> end` |
 //! | `!> finally line` | each scene ends with that line |
 //! | `a> COMMAND …` | client `a` sends it, quoted as in redis-cli; `a` connects when it is first named |
@@ -43,12 +43,12 @@
 //! | `a> (until) COMMAND …` | `a` repeats the command until the reply is the expected one |
 //! | `a> (field waiters) COMMAND …` | of the reply only that field is expected |
 //! | `a> (counted granted) -> 2` | the increase of a counter of the module since the start of the scene or of the repetition, or since the restart |
-//! | `a> (close)`, `a> (reset)` | `a` closes its connection, or breaks it off, and the server has noticed |
+//! | `a> (close)`, `a> (reset)` | `a` closes or resets its connection, and the server has noticed |
 //! | any other line | the expected reply, or its continuation |
 //! | `(blocked)` as a reply | the server shows the client as blocked |
 //! | `b< …` | the message that now arrives at `b`, which was blocked or has subscribed |
 //! | `b< (closed)` | the server closes `b`'s connection |
-//! | `b< (waits)`, `b< (nothing)` | everything that was due is done and `b` has received nothing; it is blocked, or it is not |
+//! | `b< (waits)`, `b< (nothing)` | everything that was due is done and `b` has received nothing; `b` is blocked (`waits`) or not (`nothing`) |
 //! | `b< (sent away)` | `b` gets the error that the server is no longer primary, or its connection ends |
 //!
 //! A reply is written in one line: `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
@@ -59,11 +59,11 @@
 //! In a reply, `{t}` is a whole number. Its first occurrence gives it the name `t`, and later ones must be
 //! equal. `{u > t}` also compares (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
 //! `{900..1000}` a number in that range, and `{...}` anything. `{hex s}` is the name of a session, a node or
-//! a thread of Redisson, `{hex8 s}` its first digits, and `{id a}` the server's number for client `a`. In the
+//! a thread of Redisson, `{hex8 s}` its first 8 digits, and `{id a}` the server's number for client `a`. In the
 //! middle of a word, braces around an unknown name are text, except after the `t` of a stored token. In a
 //! command, known names are replaced by their values. So are `{port}`, `{replica}`, `{away}` and the like, the
-//! servers' ports, and `{module}` and `{provoke}`, the files of the module and of the build that panics on
-//! request. `{1000 x}` is a word of 1000 letters, and `{1000 words}` are 1000 words.
+//! servers' ports, and `{module}` and `{provoke}`, the files of the module without and with the feature
+//! `provoke`. `{1000 x}` is a word of 1000 letters, and `{1000 words}` are 1000 words.
 //!
 //! At the end the server must be alive, no client blocked, and no data unread on any connection. Without
 //! `provoke`, all servers must also be unharmed.
@@ -86,8 +86,8 @@ use crate::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// Plays the file on servers of the given kind with the module, in the protocols that the file names. If a
-/// reply differs, panics with the place and the difference.
+/// Plays each scene of the file, in each of its protocols, on servers of the given kind. If a reply differs,
+/// panics with the place and the difference.
 pub fn run_file(path: &Path, kind: &Kind) {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     for scene in 0..Transcript::count(&text) {
@@ -138,7 +138,8 @@ fn run(transcript: &Transcript, kind: &Kind, protocol: u8) {
     }
 }
 
-/// Redisson, as a server whose clients are its threads. `scripts/test redisson` sets the path of the program.
+/// Redisson, as a server whose clients are its threads. `scripts/test redisson` sets `KVLOCK_REDISSON`, the
+/// path of the program.
 pub fn redisson() -> Server {
     let folder = std::env::var("KVLOCK_REDISSON").expect("scripts/test redisson brings it");
     Server::options().kind(&Kind::named(&folder)).without_module().start()
@@ -161,8 +162,8 @@ fn options(transcript: &Transcript, plain: &Options) -> Options {
     if transcript.has("provoke") { options.provoke() } else { options }
 }
 
-/// Checks that the server is alive and has reported no internal error. Checks nothing for the build that
-/// panics on request.
+/// Checks that the server is alive and has reported no internal error. Checks nothing with the feature
+/// `provoke`.
 fn check_the_end(transcript: &Transcript, server: &Server) {
     if transcript.has("provoke") {
         return;

@@ -1,10 +1,10 @@
-//! Parses the file into steps.
+//! Parses a transcript into steps.
 
 use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// A parsed file, or one scene of it.
+/// A parsed scene of a file. A file without `==` lines is one scene.
 #[derive(Clone, Debug, Default)]
 pub struct Transcript {
     pub(super) name: String,
@@ -16,15 +16,16 @@ pub struct Transcript {
     pub(super) config: Vec<(String, String)>,
     /// Arguments of the module.
     pub(super) module: Vec<(String, String)>,
-    /// Words without a value, which ask for servers and builds of the module.
+    /// Directives that select servers and modules, such as `replica` and `provoke`.
     with: BTreeSet<String>,
     /// Names that are replaced in the lines below them, with their values.
     lets: Row,
-    /// Lines that are inserted by a name.
+    /// Stories: their names, and the indexes of their lines.
     stories: BTreeMap<String, Vec<usize>>,
     /// Lines with which each scene ends.
     finally: Vec<(usize, String)>,
-    /// Number of owners that each lock has had in `line` and `served`, in this repetition of a loop.
+    /// Number of owners that each lock has had so far in `line` and `served`. Each repetition of a loop begins
+    /// with the numbers from before the loop.
     served: BTreeMap<String, usize>,
     /// Index of the line that may continue a reply.
     more_at: usize,
@@ -41,9 +42,9 @@ pub(super) struct Step {
     pub client: String,
     /// `>`, `>>` or `<`; `!` for steps without a client.
     pub mark: &'static str,
-    /// The word in parentheses, or after `!>`.
+    /// The text in parentheses, or the word after `!>`.
     pub word: String,
-    /// The command, or the arguments of that word.
+    /// The command, or the arguments of the word after `!>`.
     pub text: String,
     /// The lines of the expected reply. For a message, they are without the indentation by `b< `.
     pub expected: Vec<String>,
@@ -61,7 +62,7 @@ impl Transcript {
         Self::scene(name, text, 0)
     }
 
-    /// Number of scenes in a text.
+    /// Number of scenes in a text, at least one.
     pub(super) fn count(text: &str) -> usize {
         text.lines().filter(|line| line.starts_with("== ")).count().max(1)
     }
@@ -86,7 +87,7 @@ impl Transcript {
         Ok(scene)
     }
 
-    /// Whether the transcript has that directive: `replica`, `provoke`, ….
+    /// Whether the transcript has that directive, such as `replica` or `clock`.
     pub(super) fn has(&self, word: &str) -> bool {
         self.with.contains(word) || self.steps.iter().any(|step| step.word == word)
     }
@@ -121,7 +122,7 @@ impl Transcript {
         put_in(line, &[&self.lets[..], row].concat())
     }
 
-    /// Number of lines before the end of a block.
+    /// Number of lines before the end of a block; `None` if it has no end.
     fn block(&self, lines: &[usize]) -> Option<usize> {
         let mut depth = 1;
         lines.iter().position(|number| {

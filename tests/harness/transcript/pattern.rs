@@ -53,7 +53,7 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
             }
             of => {
                 insides.push(inside);
-                // The name of a Redisson thread is its client's name, in groups of digits, and a number.
+                // The name of a Redisson thread is a UUID, a colon and a number.
                 let name = of.is_some_and(|(word, _)| word == "hex");
                 if name { "([0-9a-f:-]+)" } else { "(-?[0-9a-f]+)" }.to_owned()
             }

@@ -1,4 +1,4 @@
-//! Runs the steps of a transcript: its servers, its clients, and their replies.
+//! Runs the steps of a transcript on its servers and clients.
 
 use super::parse::Step;
 use super::pattern::{NO_MORE, Names, fill_in, fits, in_one_line};
@@ -11,10 +11,10 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Longest time for a reply or another expected effect.
+/// Longest wait for a reply, and for most other effects.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Longest time between two checks whether a client is blocked.
+/// Longest wait for a reply between two checks whether a client is blocked.
 const TURN: Duration = Duration::from_millis(5);
 
 /// The lock with which [`Stage::settle`] finds out whether everything due is done. Its slot is at the first
@@ -321,8 +321,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Checks that a client has received nothing after everything due is done. Returns whether the client is
-    /// blocked.
+    /// Waits until everything due is done. Returns what the client has received, or whether it is blocked if it
+    /// has received nothing.
     fn nothing_came(&mut self, name: &str) -> Seen {
         self.settle()?;
         let client = self.clients.get_mut(name).expect("it has entered");
@@ -333,8 +333,8 @@ impl<'a> Stage<'a> {
         Err(if waits { "(waits)" } else { "(nothing)" }.to_owned())
     }
 
-    /// Checks that a waiter gets an error when its server is no longer primary: the module replies, or the
-    /// server closes the connection.
+    /// Checks that a waiter whose server is no longer primary gets the error `UNBLOCKED`, or that the server
+    /// closes its connection.
     fn sent_away(&mut self, name: &str) -> Seen {
         let mut client = self.clients.remove(name).expect("it has entered");
         match client.connection.receive_or_closed() {
@@ -360,7 +360,7 @@ impl<'a> Stage<'a> {
         if right { Ok(()) } else { Err(format!("(the server is not done: {granted:?})")) }
     }
 
-    /// Returns state that should not be left after the last line.
+    /// Describes clients with unread replies, and blocked clients, after the last line; or a dead server.
     pub(super) fn left_over(&mut self) -> Vec<String> {
         if !self.servers[0].1.is_alive() {
             return vec!["(the server is dead or stuck)".to_owned()];

@@ -1,5 +1,5 @@
 //! Short runs of `scripts/campaign`. They check that promises hold under faults, and that the program finds
-//! violations where nothing is promised. Other tests check that the suites and tests in documents exist.
+//! violations when a safeguard is missing. Other tests check that the suites and tests in documents exist.
 
 use harness::kind::workspace;
 use harness::resp::split;
@@ -34,7 +34,7 @@ fn count(text: &str, what: &str) -> u64 {
     line.and_then(|line| line.trim_start().split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Makes a test for each short run from a check and a suite.
+/// Makes a test of each line: the test calls a check with the arguments in the line.
 macro_rules! runs {
     ($($(#[$doc:meta])* $name:ident: $check:ident($($argument:expr),*);)+) => {
         $(
@@ -73,7 +73,7 @@ runs! {
     leaders_change_with_their_primaries: meets("elections/sentinel/all_replicas", "failover on demand");
     leaders_move_with_their_slots: meets("elections/cluster/all_replicas", "slots moved there and back");
     what_is_bound_meets_faults: holds_on("bound/single/default");
-    /// The service continues: without any setting each client gets locks again, and no state is left.
+    /// With the default settings, each client gets locks again after the restart, and no state is left.
     a_rolling_restart_under_load: meets("sentinel/default", "all restarted in turn");
     grants_that_no_replica_has_heard_of: zeros("lost-link");
     grants_that_the_promoted_replica_has_not_heard_of: zeros("stale");
@@ -135,7 +135,7 @@ fn holds_on(suite: &str) {
     assert!(count(&text, "grants") > 0, "{text}");
 }
 
-/// Runs the control of a suite, which lacks the suite's safeguard. It must find two holders of a lock.
+/// Runs the control of a suite, whose setting does not prevent overlaps. It must find two holders of a lock.
 fn finds_without(suite: &str) {
     let control = format!("{suite}/control");
     let text = right(&[&control, "--seconds", "5", "--some"]);
@@ -158,7 +158,7 @@ fn zeros(scripts: &str) {
     assert!(text.contains(" --zeros "), "{text}");
 }
 
-/// A suite fails if no grant is there after a crash, or if a crash that must lose grants loses none.
+/// A suite fails if all leases are over before the server is back, or if crashes that must lose grants lose none.
 fn dies(suites: &str) {
     right(&[suites, "--times", "2", "--grants", "500", "--seed", "1", "--jobs", "3"]);
 }
@@ -208,7 +208,7 @@ fn holders_that_were_stopped_write_nothing_stale() {
     let text = holders("stopped --times 4");
     let of = |what: &str| count(&text, &format!("careless holders, store that {what}"));
     assert_eq!(of("looks at tokens: stale writes taken"), 0, "{text}");
-    // Both stores get the same writes. The store that does not look takes stale ones.
+    // Both stores get the same writes. The store that does not look at tokens takes stale ones.
     assert!(of("looks at tokens: stale writes refused") >= 1000, "{text}");
     assert!(of("does not look: stale writes taken") >= 1000, "{text}");
 }

@@ -9,7 +9,7 @@ use harness::commit::is_ancestor;
 use harness::kind::workspace;
 use std::collections::BTreeSet;
 
-/// Pages, and the numbers with units that their prose may contain: none of them is a measurement of kvlock.
+/// Pages, and the numbers with units that they may contain outside of rendered tables and code.
 const PAGES: [(&str, &[&str]); 5] = [
     ("README.md", &["10,000 ms", "5,000 ms"]),
     (

@@ -154,7 +154,7 @@ fn every_command_has_a_page_with_its_syntax() {
     }
 }
 
-/// The transcript has a row for each number argument of each command, one for each name of an owner, waiter
+/// `arguments.txt` has a row for each number argument of each command, one for each name of an owner, waiter
 /// or participant, and one with all option keywords.
 #[test]
 fn every_argument_is_tried_with_wrong_values() {

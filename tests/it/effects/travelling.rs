@@ -17,7 +17,7 @@ fn pair(server: Options, replica: Options) -> (Server, Server) {
     (server, replica)
 }
 
-/// Acquires locks, hands some of them over, and returns their keys. Each case is repeated for an owner of each of
+/// Acquires locks, hands some of them over, and returns their keys. Does so for an owner of each of
 /// [`LENGTHS`].
 fn some_locks(server: &Server) -> Vec<String> {
     let mut eye = server.connect();
@@ -55,7 +55,7 @@ fn some_locks(server: &Server) -> Vec<String> {
     keys
 }
 
-/// The value at a key: its encoding, fields and expiry time; also its bytes, if the encoding has an order.
+/// The value at a key: its encoding, expiry time and fields; also its bytes, if the encoding has an order.
 fn there(connection: &mut Connection, key: &str) -> Vec<String> {
     let form = connection.call(cmd!["OBJECT", "ENCODING", key]).text();
     let end = connection.call(cmd!["PEXPIRETIME", key]).integer().to_string();
@@ -118,7 +118,7 @@ fn a_replica_of_a_newer_version_has_the_same_locks(kind: Kind) {
     expect_same_data(&server, &replica);
     let (mut ours, mut theirs) = (server.connect(), replica.connect());
     for key in &keys {
-        // A dump ends with its version.
+        // A dump contains the version of its format.
         assert_eq!(there(&mut ours, key)[..3], there(&mut theirs, key)[..3], "{key}");
     }
 }

@@ -65,8 +65,8 @@ const DEAD: i64 = 50_000;
 /// several turns.
 const REMOVED: i64 = 8_192;
 
-/// All leases but one end at the same moment, and the live reader releases. The server removes the dead readers
-/// in steps, with other commands in between.
+/// The clock jumps past the end of all leases but one, and the live reader releases. The server removes the dead
+/// readers in steps, with other commands in between.
 fn a_writer_is_granted_behind_a_crowd_of_dead_readers(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();

@@ -87,7 +87,7 @@ fn command_info_has_flags_keys_and_categories(kind: Kind) {
     }
 }
 
-/// The command in `docs/operations.md` that makes a user with the rights of a category.
+/// The command in `docs/operations.md` that makes a user with the rights of the category `lock`.
 fn user_by_category() -> String {
     let page = harness::kind::workspace().join("docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -123,7 +123,7 @@ fn one_category_has_the_commands_of_applications_and_another_the_rest(kind: Kind
         let denied = shop.call(call).to_string().contains("NOPERM");
         assert_eq!(denied, has("@dangerous"), "{name}");
     }
-    // When the module is loaded again, its categories still exist, and the user has its rights.
+    // When the module is loaded again, its categories can be used as before.
     assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()));
     let path = harness::module_file::path();
     let loaded = control.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
@@ -160,7 +160,7 @@ fn a_module_named_in_an_acl_rule_stays_loaded(kind: Kind) {
     expect_unharmed(&server);
 }
 
-/// A server has room for a few dozen categories.
+/// A server has room for a few dozen categories. Here another module has taken all of it.
 fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
     let server = Server::options().kind(&kind).caller("categories").start();
     let connection = &mut server.connect();
@@ -205,7 +205,7 @@ fn replies_with_field_names_are_maps_in_resp3() {
     }
 }
 
-/// In RESP2 nil is always the null bulk, at once and after a wait.
+/// In RESP2 a nil reply is the null bulk, at once and after a wait.
 fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let (mut a, b) = (server.connect(), server.connect());

@@ -87,7 +87,7 @@ fn wait_and_hold_times_are_counted(kind: Kind) {
         let bucket = sum.as_micros().div_ceil(1000).next_power_of_two().to_string();
         assert_eq!(counted(&text, &bucket), 1, "{name}: {text}");
     }
-    // Without waiters one release in eight is measured, and counts for eight.
+    // Without waiters about one release in eight is measured, and counts for eight.
     let mut before = 1;
     for [says, stores] in [["", ""], [" VALUE x", ""], ["", " STORE result x"]] {
         for _ in 0..400 {
@@ -125,7 +125,7 @@ fn a_far_deadline_costs_no_processor_time(kind: Kind) {
     let id = waiter.client_id();
     waiter.send(cmd!["LOCK.WAIT", "k", "bob", LONG, 0]);
     observe::wait_until_blocked(&mut control, id);
-    // This client times out first, and its timer's callback arms the timer for the others.
+    // This client times out first, and its timer's callback arms the timer for the lease.
     let mut hasty = server.connect();
     assert_eq!(hasty.call(cmd!["LOCK.WAIT", "k", "carol", LONG, 30]), Value::Nil);
     let before = processor_time(&mut control);

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 const WAITERS: i64 = 300;
 
-/// Number of waiting clients that fit into 100 MiB.
+/// Number of waiting clients that must fit into 100 MiB.
 const FIT: i64 = 2_700;
 
-/// Longest time until the server frees the unused buffers of a connection.
+/// Longest time until all clients wait, and then until the server has freed unused buffers of connections.
 const LEISURE: Duration = Duration::from_secs(60);
 
 fn used(control: &mut Connection) -> i64 {

@@ -26,7 +26,7 @@ fn a_lease_set_while_the_clock_goes_back_has_not_ended(kind: Kind) {
     expect_unharmed(&server);
 }
 
-/// A machine that is busy may be late with one of two waits; the figures are printed.
+/// A busy machine may end one of the two waits late, so only one must be in time.
 #[expect(clippy::print_stdout, reason = "the figure, for whoever asks with --nocapture")]
 fn waits_end_soon_after_their_timeout_when_the_date_jumps(kind: Kind) {
     let clock = Clock::new();

@@ -15,13 +15,13 @@ const WAITERS: usize = 24;
 /// Number of clients with separate locks, which keep the threads busy.
 const BUSY: usize = 16;
 
-/// Least number of grants to the waiters.
+/// Minimum number of grants to the waiters before the test ends.
 const GRANTS: i64 = 200;
 
 /// Number of pairs of commands that a busy client sends before it reads the replies.
 const DEPTH: usize = 8;
 
-/// The holders' view of the lock.
+/// State that all clients share; its holders, token and grants are those of the waiters' lock.
 #[derive(Default)]
 struct Seen {
     holders: AtomicI64,
@@ -48,7 +48,7 @@ fn wait_in_queue(mut client: Connection, owner: &str, seen: &Seen) {
     }
 }
 
-/// Checks that replies arrive in the order of the commands, each complete.
+/// Sends many commands at once, and checks that complete replies arrive in the order of the commands.
 fn keep_busy(mut client: Connection, key: &str, seen: &Seen) {
     let mut last = 0;
     while seen.goes_on() {

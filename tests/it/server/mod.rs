@@ -1,5 +1,5 @@
-//! Events on the server while clients use locks. Others are in `transcripts/roles.txt` and
-//! `transcripts/failovers.txt`.
+//! Clocks that jump, I/O threads, a quarantine and refused keys. Tests of role changes and failovers are in
+//! `transcripts/roles.txt` and `transcripts/failovers.txt`.
 
 mod clocks;
 mod io_threads;

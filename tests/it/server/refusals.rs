@@ -2,8 +2,8 @@
 //! The module must repeat its writes outside commands until they succeed. No grant is lost, and none is made
 //! twice.
 //!
-//! The build for tests refuses keys at random: most keys in each run of a timer, and most undeclared keys in
-//! each command. See `module/src/redis/refusal.rs`.
+//! The build for tests refuses keys at random: most keys in each run of a timer, and most token floors
+//! (which commands do not declare) in each command. See `module/src/redis/refusal.rs`.
 
 use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_queue};
 use harness::agree::expect_unharmed;
@@ -27,8 +27,9 @@ fn expect_refusals(server: &Server) {
     expect_unharmed(server);
 }
 
-/// A token is at least the time of its grant in microseconds. If the module answered a waiter although the
-/// grant was not written, it would grant the lock again at once.
+/// No owner releases its lock, so each next grant comes after the previous lease. A token is at least the time
+/// of its grant in microseconds. If the module answered a waiter although the grant was not written, it would
+/// grant the lock again at once, and the two tokens would be too close.
 fn each_lease_ends_before_the_next_grant(kind: Kind) {
     let server = start(&kind);
     let mut eye = server.connect();

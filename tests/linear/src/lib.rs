@@ -83,7 +83,7 @@ impl Lock {
                 self.holds(op.owner, Some(token), *lease);
                 return self.raises(token);
             }
-            // During a hand-off the lock is never free.
+            // A refusal requires another holder, because a hand-off never leaves the lock free.
             (Request::Acquire { .. }, Outcome::Refused, own) => {
                 return own.is_none() && self.holder.is_some();
             }

@@ -4,7 +4,8 @@
 use crate::server::Reply;
 use crate::world::{Plan, Rule, TTL, World};
 
-/// End of a session that the server does not have: the session no longer limits the belief in a lock.
+/// `Heart::until` of a session that the server no longer has. Such a session does not limit the belief in a
+/// lock.
 const NEVER: u8 = u8::MAX;
 
 /// A request of a client.
@@ -55,8 +56,8 @@ pub(crate) enum Stage {
     Sent,
     /// Queued at the server, or blocked in a read.
     Waits,
-    /// The reply is in flight. For each server, contains the number of copies that the server must still
-    /// receive before it has the state that the reply reports. `None` if the server cannot confirm this
+    /// The reply is in flight. The list contains, for each server, the number of copies that the server must
+    /// still receive before it has the state that the reply reports. `None` if the server cannot confirm this
     /// state.
     Answered(Reply, Vec<Option<u8>>),
 }
@@ -75,7 +76,7 @@ pub(crate) struct Late {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Heart {
     number: u8,
-    /// The first tick at which the client no longer believes in locks bound to it.
+    /// The first tick at which the client no longer believes in locks bound to the session, or [`NEVER`].
     until: u8,
     over: bool,
 }
@@ -109,11 +110,11 @@ pub(crate) struct Client {
     pub(crate) write: Option<u64>,
     /// The number of the client's connection. A request arrives after earlier renewals on the same connection.
     pub(crate) connection: u8,
-    /// A connection, and the shortest renewal that was sent over it since the last reply to a renewal.
+    /// A connection, and the length of the shortest renewal sent over it since the last reply to a renewal.
     pub(crate) unanswered: Option<(u8, u8)>,
-    /// The shortest renewal on connections from which the client expects no more replies.
+    /// The length of the shortest renewal that stayed unanswered on an earlier connection.
     pub(crate) lasting: Option<u8>,
-    /// Actions that the client may still take.
+    /// The client's properties, and the actions that it may still take.
     pub(crate) left: Plan,
 }
 
@@ -144,7 +145,7 @@ impl Client {
         (self.has_it(now) && !is_bound).then_some(number)
     }
 
-    /// The abandoned requests that may arrive next. Of renewals, only the first on each connection.
+    /// Indexes of the abandoned requests that may arrive next. Of renewals, only the first on each connection.
     pub(crate) fn next_late(&self) -> impl Iterator<Item = usize> {
         let first = |place: &usize| {
             let Late { connection, .. } = self.late[*place];
@@ -154,12 +155,13 @@ impl Client {
         (0..self.late.len()).filter(first)
     }
 
-    /// Whether an abandoned renewal on the client's connection has not arrived yet. Requests arrive after it.
+    /// Whether an abandoned renewal on the client's connection has not arrived yet. The client's
+    /// requests arrive only after it.
     pub(crate) fn is_behind(&self) -> bool {
         self.late.iter().any(|late| late.connection == Some(self.connection))
     }
 
-    /// Sends a request of its plan.
+    /// Sends a request that the client's plan allows.
     pub(crate) fn asks(&mut self, world: &World, asks: Asks, now: u8) {
         let left = &mut self.left;
         match asks {
@@ -225,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Gives up a request, which may still be in flight.
+    /// Gives up a request. With `late`, a request that is in flight to the server may still arrive.
     pub(crate) fn leaves(&mut self, line: usize, late: bool) {
         let call = self.calls[line].take().filter(|call| late && call.stage == Stage::Sent);
         self.late.extend(call.map(|Call { asks, .. }| {

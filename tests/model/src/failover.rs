@@ -20,7 +20,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether the server refuses to write, because it is not a primary or has lost its replicas.
+    /// Whether the server refuses to write, because it is not a primary or, with `min_replicas`, because it has
+    /// lost its replicas.
     pub(crate) fn refuses(&self, world: &World, now: u8) -> bool {
         !self.primary || world.min_replicas && self.replaced_at.is_some_and(|at| now > at + 1)
     }
@@ -67,7 +68,7 @@ impl State {
         node.primary = true;
         node.server.takes_over(world.keeps(Rule::Floor));
         if world.quarantine {
-            // The previous primary stops granting (with `min_replicas`), and then its leases end.
+            // First the previous primary stops granting (with `min_replicas`), and then its leases end.
             let window = u8::from(world.min_replicas) * 2;
             let lease = world.clients.iter().map(|plan| plan.lease).max().unwrap_or_default();
             node.server.quarantine = self.now + lease + window + 1;

@@ -96,7 +96,8 @@ impl State {
         }
     }
 
-    /// Runs a step of a server, and sends its replies to blocked clients. Returns the reply to the request.
+    /// Runs a step of a server, and sends its replies to blocked clients. If the step is a request, returns the
+    /// reply to it, if there is one yet.
     fn serve(&mut self, world: &World, at: usize, step: Step) -> Option<Reply> {
         let server = &mut self.nodes[at].server;
         let before = server.lock;
@@ -172,8 +173,8 @@ impl State {
         }
     }
 
-    /// Handles a reply about a result: the client's result is stored, or a result exists, which the client
-    /// reads.
+    /// Handles a reply that the client's result is stored, or that a result exists, which the client then
+    /// reads. Does nothing for other replies.
     fn hear_of_result(&mut self, at: usize, reply: Reply) {
         match reply {
             Reply::Stored(stored) => self.kept = Some(stored),

@@ -55,7 +55,7 @@ pub(crate) struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
     pub(crate) number: u8,
-    /// Tick at which its reader's call ends, or, without a reader, the session.
+    /// Tick at which its reader's call ends or, if it has no reader, at which the session ends.
     pub(crate) due: u8,
     pub(crate) is_read: bool,
 }

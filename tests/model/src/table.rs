@@ -1,5 +1,5 @@
-//! The core's table. It is built from the server's state for each step, and the new state is read from it
-//! afterwards.
+//! The core's table. It is built from the server's state for a step, and the new sessions and bindings are read
+//! from it afterwards.
 
 use kvlock_core::{Join, Limits, Reading, SessionId, SessionName, Table, Token, Want};
 

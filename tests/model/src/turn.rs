@@ -32,7 +32,7 @@ impl Turn<'_> {
         let (lock, owner) = (self.server.seen(self.now), OWNERS[by]);
         match asks {
             Asks::Lock => return self.wait(by, lease, offered),
-            // Each grant has its own owner in the crate, and its own token here.
+            // In the crate, each grant has its own owner. Here, its token identifies it.
             Asks::Renewal(of, _) if lock.is_none_or(|lock| lock.token != of) => {
                 return Some(Reply::Refused);
             }
@@ -81,7 +81,7 @@ impl Turn<'_> {
     /// Like `LOCK.RELEASE … STORE`: the result exists before the lock is free.
     fn store(&mut self, by: usize, token: u64, keeps: u8) -> Reply {
         let (owner, fenced) = (OWNERS[by], self.server.results.is_none_or(|it| it.fenced));
-        // Each grant has its own owner in the crate, and its own token here.
+        // In the crate, each grant has its own owner. Here, its token identifies it.
         let lock = self.server.seen(self.now);
         let is_its_own = lock.is_none_or(|lock| lock.owner != by || lock.token == token);
         let left = self.situation(by).left_after(owner, Want::Exclusive, Release::One);

@@ -22,7 +22,7 @@ pub struct Plan {
     pub downgrades: u8,
     /// Number of sessions that the client opens.
     pub opens: u8,
-    /// Number of reads of sessions.
+    /// Number of reads of sessions: heartbeats.
     pub reads: u8,
     /// Number of bindings or heartbeats whose reply the client does not await.
     pub gives_up: u8,
@@ -63,7 +63,7 @@ pub enum Rule {
     Offer,
     /// A client relies only on the shortest renewal that may still arrive, because that one may arrive last.
     CountsLate,
-    /// Renewals count only when they are confirmed, because a primary that is cut off still renews.
+    /// Renewals count only when replicas confirm them, because a primary that is cut off still renews.
     RenewalsConfirmed,
     /// Tokens are reserved ahead, and a new primary starts above the reserved ones. Otherwise the new primary
     /// could issue a token that is not larger than all earlier tokens.
@@ -71,11 +71,11 @@ pub enum Rule {
     /// The resource refuses tokens that are too small, because a late write may arrive after a write of the
     /// next holder.
     Fencing,
-    /// A client counts a session from before it sent the answered call, as with leases.
+    /// A client counts a session's time to live from the sending of the answered call, not from the reply.
     SessionFromSending,
     /// The server keeps a session for its whole time to live.
     Ttl,
-    /// A heartbeat extends only the session that was read, not locks bound to an earlier session.
+    /// A heartbeat extends only the session that was read, not an earlier session with bound locks.
     OwnBeats,
     /// Once a client has sent a binding, its belief in the lock also ends with the session. The server may
     /// have bound the lock already, and would release it with the session.
@@ -108,7 +108,7 @@ pub struct World {
     pub clients: &'static [Plan],
     /// Number of servers. The first is the primary.
     pub servers: usize,
-    /// Number of ticks.
+    /// The last tick. The first is 1.
     pub ticks: u8,
     /// Number of failovers.
     pub failovers: u8,
@@ -159,8 +159,8 @@ impl World {
     }
 
     /// Whether clients use sessions. Such worlds are kept small. A request for the lock is answered at once,
-    /// which gives the longest belief. No client releases the lock. Messages are lost only when clients give
-    /// them up.
+    /// which gives the longest belief. No client releases the lock. Clients give up only bindings and
+    /// heartbeats.
     pub(crate) fn has_sessions(&self) -> bool {
         self.clients.iter().any(|plan| plan.opens > 0)
     }

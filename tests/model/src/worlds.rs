@@ -30,9 +30,9 @@ const fn hole(name: &'static str, property: &'static str, world: World) -> Row {
     Row { name, world, hole: Some(property) }
 }
 
-/// Violated when two clients believe that they hold the lock.
+/// The property that is violated when two clients believe that they hold the lock.
 const TWO: &str = "one believes";
-/// Violated when the work is repeated although its result exists.
+/// The property that is violated when the work is repeated although its result exists.
 const BESIDE_RESULT: &str = "no work beside a result";
 
 const CALM: World = World::CALM;
@@ -47,9 +47,9 @@ const WRITING: World = World { clients: &[Plan { writes: 1, ..Plan::ASKS }; 2], 
 /// A world with a replica, which may take over once.
 const FAILOVER: World = World { servers: 2, failovers: 1, ..CALM };
 const STALE: World = World { servers: 3, clients: &[Plan::ASKS; 2], ..FAILOVER };
-/// The primary may be cut off and still run.
+/// The primary may be cut off, and replaced while it still runs.
 const CUT: World = World { only_when_dead: false, ..FAILOVER };
-/// A lease long enough for a renewal in its middle to matter.
+/// A client with a lease so long that a renewal in its middle matters.
 const LONG: Plan = Plan { lease: 2, ..Plan::RENEWS };
 const WAITED_OUT: World = World { clients: &[Plan::ASKS; 2], ticks: 6, quarantine: true, ..CUT };
 
@@ -63,7 +63,7 @@ const OF_TWO: World =
 
 /// A client that binds the lock, and a client that requests the same lock.
 const BOUND: World = World { clients: &[Plan::BOUND, Plan::ASKS], ..CALM };
-/// Another client has a session without bindings.
+/// Like `BOUND`, but the other client may open a session too.
 const BESIDE: World =
     World { clients: &[Plan::BOUND, Plan { opens: 1, ..Plan::ASKS }], ticks: 4, ..CALM };
 const RESTART: World =

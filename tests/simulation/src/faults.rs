@@ -25,9 +25,9 @@ impl Sim {
         self.log(|| format!("fault: {name}"));
         act(self);
         let pause = match self.plan.scene {
-            // A request to a majority takes many steps.
+            // A run covers less time here, because a request to a majority takes many steps.
             Scene::Quorum => 20 * MS + self.below(300 * MS),
-            // At most one fault during an offer.
+            // Long pauses, so that at most one fault happens during an offer to a waiter.
             Scene::Stalls => 3 * SECOND + self.below(SECOND),
             Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers | Scene::Sets => {
                 20 * MS + self.below(1_200 * MS)
@@ -56,7 +56,7 @@ impl Sim {
             Scene::Crashes => kinds.extend([stop(8), pause(8), crash(20)]),
             Scene::Dates => kinds.extend([pause(8), (25, "date", Self::set_a_date)]),
             Scene::Failovers | Scene::Sets => {
-                // With a quarantine, nothing is promised for a paused primary.
+                // With a quarantine, nothing is promised for a primary that stops and resumes.
                 kinds.extend((self.plan.keeping != Keeping::Quarantine).then(|| stop(5)));
                 kinds.push((35, "failover", Self::fail_over));
             }
@@ -80,7 +80,7 @@ impl Sim {
         self.below(self.plan.servers as u64) as usize
     }
 
-    /// All servers except that one.
+    /// All servers except the given one.
     fn others(&self, server: ServerId) -> impl Iterator<Item = ServerId> + use<> {
         let servers = self.plan.servers;
         (1..servers).map(move |step| (server + step) % servers)
@@ -107,7 +107,7 @@ impl Sim {
         }
     }
 
-    /// Pauses the server. Its connections stay open, and requests are executed when it resumes.
+    /// Stops the server for a while. Its connections stay open, and requests are executed when it resumes.
     fn stall(&self) {
         let time = 450 * MS + self.below(250 * MS);
         self.judge.borrow_mut().counts.stalls += 1;
@@ -254,8 +254,8 @@ impl Sim {
         self.later(back + 500 * MS, |sim| sim.settles());
     }
 
-    /// Cuts the primary off, together with some of the clients, and replaces it. The old primary keeps
-    /// running for a while.
+    /// Cuts the primary off, together with some of the clients, and replaces it. The old primary
+    /// still acts as a primary for a while.
     fn part_and_replace(&self, old: ServerId, until: u64) {
         self.cut_links(old);
         let back = until + self.below(self.longest_part());
@@ -338,7 +338,7 @@ impl Sim {
         }
         let next = fit[self.below(fit.len() as u64) as usize];
         servers[next].promoted(self);
-        // A primary that knows its successor drops the replica.
+        // An old primary that its successor can reach drops the successor from its replicas.
         if let Ok([old, next]) = servers.get_disjoint_mut([old, next])
             && old.up
             && !old.is_cut_off(next.id)
@@ -352,7 +352,7 @@ impl Sim {
             old.cut_link(self, other, true);
         }
         drop(servers);
-        // A replica that is cut off together with the old primary still follows it.
+        // Until then, the other replica may still follow the old primary.
         let alone = self.has(Safeguard::NoReplicaAlong);
         let longest = if alone { 1_000 * MS } else { self.longest_part() };
         self.later(self.below(longest), move |sim| sim.follow(other));
@@ -379,7 +379,7 @@ impl Sim {
         }
     }
 
-    /// Restores cut links, and points replicas without a primary to the latest one.
+    /// Makes each server that has no link to the latest primary follow it.
     fn relink(&self) {
         let latest = self.latest.get();
         for server in self.others(latest) {

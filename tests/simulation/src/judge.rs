@@ -24,12 +24,12 @@ pub enum Rule {
     Stale,
     /// The module wrote in an event handler, or while writes were paused.
     Forbidden,
-    /// A session received an outcome twice or never, was granted a lock while it was away, or received a grant
-    /// that was then revoked. A session, or a lock bound to it, existed for too long.
+    /// A session received an outcome twice or never, was granted a lock after its reader had disconnected, or
+    /// received a grant that was then revoked. A session, or a lock bound to it, existed for too long.
     Sessions,
     /// The lock table is inconsistent: see `Table::check`.
     Table,
-    /// An owner held, or waited for, only a part of its set, or held a lock while it waited.
+    /// An owner held, or waited for, only a part of its set of locks, or held a lock while it waited.
     Sets,
     /// A client stored a result without holding the lock, or was answered `ready` without a result or while
     /// it held a lock.
@@ -114,12 +114,12 @@ pub(crate) struct Judge {
     pub(crate) promises_tokens: bool,
     pub(crate) promises_leases: bool,
     pub(crate) fence: bool,
-    /// Issued tokens, by line of servers and key. Servers that replace each other are one line. Each server of
-    /// a quorum is a line of its own.
+    /// Ranges of issued tokens, by line of servers and key. Servers that replace each other are one line. Each
+    /// server of a quorum is a line of its own.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
     /// The token of the latest grant of a quorum, for each lock.
     held: BTreeMap<Key, u64>,
-    /// The last write to each lock's resource.
+    /// The last write that each lock's resource has accepted.
     written: BTreeMap<Key, (u64, Owner)>,
 }
 
@@ -143,7 +143,7 @@ impl Judge {
         self.first.get_or_insert(Violation { rule, step, text });
     }
 
-    /// Records a token, and the generation of the primary that issued it.
+    /// Records a token and the generation of the primary that issued it, and checks the order of the tokens.
     pub(crate) fn issued(&mut self, line: ServerId, generation: u64, key: Key, token: u64) {
         let bands = self.bands.entry((line, key)).or_default();
         let wrong = bands.iter().any(|band| {
@@ -190,7 +190,7 @@ impl Judge {
         true
     }
 
-    /// Checks that no two owners believe in holding the same lock, except sharers.
+    /// Checks that no two owners believe that they hold the same lock, except sharers.
     pub(crate) fn look_at_beliefs(&mut self) {
         if !self.promises_belief {
             return;
@@ -212,7 +212,7 @@ impl Judge {
         }
     }
 
-    /// Checks that no owner believes in a token smaller than the token of a later majority.
+    /// Checks that no owner believes in a lock whose latest grant by a quorum has a larger token.
     pub(crate) fn look_at_old_tokens(&mut self) {
         let old = self.beliefs.iter().find(|belief| {
             let latest = self.held.get(&belief.key).copied().unwrap_or(0);

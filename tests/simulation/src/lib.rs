@@ -1,9 +1,9 @@
 //! Servers and clients in one thread, in virtual time. The settings and a seed decide everything except one
-//! choice of tokio (see below), so that a run can be repeated.
+//! choice of tokio (see below).
 //!
 //! ```text
 //!   clients                          network                     servers
-//!   the crates themselves            connections in order,       the module itself, over a fence
+//!   the crates themselves            connections in order,       the module itself, with its keys
 //!   clocks at their own rates        late, broken, cut           in memory; two clocks
 //!   stopped, killed                                              replication, promotions, crashes
 //!        │                                                            │
@@ -14,8 +14,8 @@
 //! the rules. After the last step all faults end, and the system must come to rest: every waiter is served,
 //! and no state is left.
 //!
-//! A server is the module: its files are compiled unchanged. In place of `module/src/redis`, they use
-//! `redis/` of this crate, with keys, timers and parked clients in memory. The rest of a real server is in
+//! A server is the module: most of its files are compiled unchanged. In place of `module/src/redis`, they use
+//! `redis/` of this crate, with keys, timers and blocked clients in memory. The rest of a real server is in
 //! `node/`. That folder also has the judge's view of the server, which is mainly written keys and replies. A
 //! client is the crate `kvlock`, or `kvlock-quorum` on it, over connections in memory and on tokio's clock:
 //! waits through sessions, bound locks, renewals, retries and background work.
@@ -26,7 +26,7 @@
 //! If several branches of a `select!` of the crate are ready at once, tokio chooses one at random. Only with
 //! `RUSTFLAGS="--cfg tokio_unstable"` does the seed decide this choice too, so that a run can be repeated
 //! exactly. `scripts/campaign simulation` sets this flag, and `scripts/campaign --deep` tests that runs are
-//! repeated exactly. `scripts/test` does not set it, so that another run of a seed may differ.
+//! repeated exactly. `scripts/test` does not set it, so another run of a seed may differ.
 
 #![allow(
     clippy::indexing_slicing,
@@ -49,7 +49,8 @@ mod settings;
 mod sim;
 mod wire;
 
-/// The module's own files. Their `crate::redis`, `clock` and `info` are the modules here.
+/// Compiles files of the module. Their `crate::redis`, `crate::clock` and `crate::info` are the modules of this
+/// crate.
 macro_rules! of_the_module {
     ($($name:ident $path:literal)*) => {
         $(
@@ -103,7 +104,7 @@ use settings::Plan;
 use sim::{Sim, Who};
 use std::rc::Rc;
 
-/// Longest true time until the system has come to rest.
+/// Longest true time from the end of the faults until the system is at rest.
 const REST: u64 = 120 * SECOND;
 
 /// Result of a run.

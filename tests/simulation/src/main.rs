@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints the log of one seed. If the run breaks a rule, prints the log of a shorter run that breaks one.
+/// Prints the log of one seed. If the run breaks a rule, prints the log of the run that [`shrink`] returns.
 fn show(seed: u64, steps: u64, settings: &Settings) -> ExitCode {
     let report = run(seed, steps, settings, true);
     if report.violation.is_some() {

@@ -1,5 +1,5 @@
-//! Connections. Messages on one connection arrive in order, after a random time, or are lost when the
-//! connection breaks. Between two connections there is no order.
+//! Connections. Messages in one direction of a connection arrive in order, after a random time, or are lost
+//! when the connection breaks. Between two connections there is no order.
 
 use crate::client::{Pipe, Said};
 use crate::redis::Reply;
@@ -29,7 +29,7 @@ struct Conn {
     next: [u64; 2],
     /// Requests without a reply.
     unanswered: BTreeSet<CallId>,
-    /// Acquires and renewals that the server has not answered.
+    /// Acquires and renewals whose reply from the server has not arrived.
     leases: BTreeSet<CallId>,
     /// Requests that the simulation answered in place of the server. The server's own reply is dropped.
     swallowed: BTreeSet<CallId>,
@@ -147,7 +147,7 @@ impl Sim {
         Some(stream)
     }
 
-    /// Sends a request, if the connection is open.
+    /// Sends a request, if the client's end is open.
     pub(crate) fn ask(&self, conn: ConnId, request: Request) {
         let mut net = self.net.borrow_mut();
         if !net.conns[conn].client_open {

@@ -35,7 +35,7 @@ impl Scene {
     }
 }
 
-/// Setting that preserves grants over the loss of a primary.
+/// Setting that preserves grants when a primary or its data is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Keeping {
     /// Nothing.
@@ -80,8 +80,8 @@ pub enum Safeguard {
     AllReplicas,
     /// With confirmation by replicas, a primary does not restart without its data before it is replaced.
     ComesBackWhole,
-    /// If tokens are ahead of the clock, the reservation is only a little above them, not a minute. So
-    /// normally the clock of the next primary decides where its tokens start.
+    /// Token floors follow the clock, so they hardly grow with each new primary. If off, a floor is a minute
+    /// above the largest token.
     FloorsByClock,
     /// Tokens grow, unless a server loses all of its data while its tokens are ahead of its clock. If off,
     /// they have to grow in that case, too.
@@ -138,13 +138,14 @@ pub(crate) struct Plan {
     pub(crate) reply_timeout: Duration,
     /// Range of the ttl of sessions.
     pub(crate) session_ms: (u64, u64),
-    /// Whether clients also die just before a reply reaches them. The server then revokes the grants in it.
+    /// Whether clients also die just before a reply reaches them. The server may then revoke the grants in
+    /// that reply.
     pub(crate) dies_unnoticed: bool,
     /// Number of Redisson processes that listen for each lock, and hang.
     pub(crate) listeners: i32,
     /// Whether a server may lose all its data.
     pub(crate) forgets: bool,
-    /// Whether it is promised that beliefs do not overlap.
+    /// Whether it is promised that no two owners believe that they hold the same lock, except sharers.
     pub(crate) promises_belief: bool,
     /// Whether it is promised that tokens grow.
     pub(crate) promises_tokens: bool,
@@ -185,17 +186,16 @@ impl Plan {
                 }
             }
         };
-        // A lease must outlast a failover. With a quarantine, a replaced primary continues for 3 s,
-        // and the rest of a lease at its renewal must be longer.
+        // A lease must outlast a failover. With a quarantine, a replaced primary accepts writes for up to 3
+        // s. When a lease is renewed, the rest of it must be longer than that.
         let quarantined = replicated && keeping == Keeping::Quarantine;
         let lease_ms = match scene {
             Scene::Failovers | Scene::Sets if quarantined => 5_000,
             Scene::Failovers | Scene::Sets => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
-            // Users request at least half of this time. So each lease, and each offer, is longer than two
-            // stalls.
+            // Users request at least half of this time, so each lease is longer than two stalls.
             Scene::Stalls => random.u64(20_000..=60_000),
-            // Longer than the offer to a waiter, or shorter.
+            // Some leases are longer than the offer to a waiter, others are shorter.
             Scene::Single | Scene::Crashes | Scene::Dates => {
                 if random.bool() {
                     random.u64(300..=1_500)
@@ -208,7 +208,7 @@ impl Plan {
         let no_margin = !has(Safeguard::RateMargin) || (!replicated && random.bool());
         let stalls = scene == Scene::Stalls;
         let (margin_ms, rates_ppm) = if no_margin { (0, 5_000) } else { (500, 10_000) };
-        // A quarantine does not depend on the next primary's date.
+        // A quarantine does not depend on the date of the next primary, so a small margin is enough.
         let margin_ms = if quarantined { 50 } else { margin_ms };
         let forgets = match scene {
             Scene::Single | Scene::Dates | Scene::Stalls => false,
@@ -219,8 +219,8 @@ impl Plan {
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
-        // The documented length, and 2 % for the rates of the clocks. `min-replicas-to-write` allows a lag of
-        // one second, counted in whole seconds, once per second.
+        // `min-replicas-to-write` allows a lag of one second. It counts whole seconds, once per second, so a
+        // replaced primary may write for up to 3 s. Different rates of the clocks add 2 %.
         let longest = lease_ms + if replicated { 3_000 } else { 0 };
         let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
         let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);

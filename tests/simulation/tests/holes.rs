@@ -1,6 +1,6 @@
 //! With all safeguards, 150 seeds break no promise. With one safeguard off, some seed shows the violation
-//! that the safeguard prevents. The same seed passes with the safeguard on. Bugs of the module and of the
-//! crate that the simulation finds are patches in `tests/planted`.
+//! that the safeguard prevents. The same seed passes with the safeguard on. The patches in `tests/planted`
+//! add bugs to the module and the crate; the simulation finds some of them.
 
 #![allow(
     missing_docs,
@@ -14,7 +14,7 @@ use kvlock_simulation::{Counts, Keeping, Rule, Safeguard, Scene, Settings, run, 
 
 const STEPS: u64 = 1_000;
 /// Largest number of seeds to try. The rarest violation shows in 4 of 1,000 seeds, and runs without
-/// `tokio_unstable` are partly random. With fewer seeds a test would sometimes fail.
+/// `tokio_unstable` are partly random. With far fewer seeds a test would sometimes fail.
 const SEEDS: u64 = 5_000;
 
 /// Finds a seed that shows the violation, and checks that the safeguard prevents it.
@@ -35,8 +35,8 @@ fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     assert_eq!(report.violation, None, "seed {seed}, with {off:?}");
 }
 
-/// Makes a test for each safeguard: the scene in which it matters, the setting that keeps grants, and the
-/// broken rule.
+/// Makes a test from each line: its name, the safeguard that is off, the scene, the setting that preserves
+/// grants, and the rule that the run breaks.
 macro_rules! holes {
     ($($name:ident: $off:ident, $scene:ident, $keeping:ident, $rule:ident;)*) => {
         $(

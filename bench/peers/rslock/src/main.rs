@@ -1,4 +1,4 @@
-//! Load through rslock. `../README.md` describes the arguments and the output.
+//! Load through rslock. `bench/peers/README.md` describes the arguments and the output.
 
 use driver::{Args, Session};
 use rslock::{LockError, LockGuard, LockManager};

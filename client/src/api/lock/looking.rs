@@ -58,8 +58,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info); [`Invalid`](Error::Invalid) if `count` is not 1 to 1,000. Cancel
-    /// safe.
+    /// The errors of [`info`](Self::info); [`Invalid`](Error::Invalid) if `count` is not 1 to 1,000.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
     ///
     /// # Examples
     ///
@@ -79,7 +82,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info). Cancel safe.
+    /// The errors of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.info().await?.state == LockState::Held)
     }
@@ -93,7 +100,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info). Cancel safe.
+    /// The errors of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
     ///
     /// # Examples
     ///
@@ -122,7 +133,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info). Cancel safe.
+    /// The errors of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
     ///
     /// # Examples
     ///
@@ -141,7 +156,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info). Cancel safe.
+    /// The errors of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
     ///
     /// # Examples
     ///

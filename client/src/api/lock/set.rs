@@ -10,8 +10,8 @@ use std::sync::Arc;
 const SET_MAX: usize = 64;
 
 impl Lock {
-    /// Returns the position in an order that is the same in all processes: by server, database, slot and
-    /// name.
+    /// Returns the lock's place in the order in which a `MultiLock` acquires locks: by server, database, slot
+    /// and name.
     pub(crate) fn rank(&self) -> ((&str, i64, u16), &[u8]) {
         (self.place(), &self.key)
     }
@@ -59,8 +59,8 @@ impl Lock {
         None
     }
 
-    /// Returns whether a client that holds these locks may wait for `other`. All clients acquire in this
-    /// order, so none waits for these locks while it holds one of `other`.
+    /// Returns whether a client that holds these locks may wait for `other`. Each `MultiLock` is
+    /// acquired in this order, so none waits for these locks while it holds one of `other`.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.place() != other.place() || self.names().max() < other.names().min()
     }

@@ -21,8 +21,8 @@ pub(crate) enum Waited {
     Ready,
     /// The time limit has passed.
     Over,
-    /// The wait ended without a result: another client cancelled it, or the server refused it at once. The
-    /// caller asks again.
+    /// The wait ended without a result: it was cancelled, or the server refused it at once. The caller asks
+    /// again.
     Sent,
 }
 

@@ -1,4 +1,4 @@
-//! Runs guards, the watchdog, re-entries and the clock on threads that are interleaved at random.
+//! Tests that run guards, the watchdog, re-entries and the clock on threads that are interleaved at random.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
@@ -121,7 +121,7 @@ impl World {
         lost
     }
 
-    /// Runs one round of the watchdog. Returns `false` if the lease is lost or released.
+    /// Runs one round of the watchdog. Returns `false` if the lease was already lost or released.
     fn tend(&self, arrives: bool) -> bool {
         let now = self.now();
         match self.lease.action(now) {
@@ -243,7 +243,7 @@ fn a_valid_guard_is_held_and_lost_is_final() {
     );
 }
 
-/// As when a program sets the lease while the watchdog renews it.
+/// Sends renewals in parallel, as when a program sets the lease while the watchdog renews it.
 #[test]
 fn overlapping_renewals_of_different_lengths_keep_validity_right() {
     shuttle::check_random(

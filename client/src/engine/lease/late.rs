@@ -1,8 +1,8 @@
-//! Renewals that the server may still execute, although the client does not wait for their answers.
+//! Unanswered renewals, which the server may still execute.
 //!
 //! A renewal sets the lease, and may shorten it. The server may execute an unanswered renewal after later
 //! ones that were sent over other connections. The lease is then only as long as the unanswered renewal sets.
-//! While that is possible, no later renewal counts for more.
+//! While that is possible, no later renewal counts for a longer lease.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct Late {
     in_flight: Vec<InFlight>,
     /// Renewals that are no longer awaited, by connection.
     given_up: Vec<GivenUp>,
-    /// Shortest given-up renewal over any other connection.
+    /// Length of the shortest given-up renewal that is not in `given_up`.
     others: Option<Duration>,
     last_number: u64,
 }
@@ -35,8 +35,8 @@ pub(crate) struct Late {
 struct InFlight {
     renewal: RenewalId,
     length: Duration,
-    /// Shortest renewal in flight at the same time. The server may have executed that one later, whichever
-    /// answer arrives first.
+    /// Length of the shortest renewal in flight at the same time. The server may have executed that one
+    /// later, whichever answer arrives first.
     beside: Duration,
 }
 

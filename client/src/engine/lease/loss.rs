@@ -1,7 +1,7 @@
 //! Detection of lost leases, and notification of their guards.
 //!
 //! A lease expires when the clock is read after `until`, by the watchdog or by any query. A server reports
-//! a loss in the answer to a command. Each loss ends in `end`, which wakes the guards. The first reason is
+//! a loss in the answer to a command. Each loss calls `end`, which wakes the guards. The first reason is
 //! kept.
 
 use super::{Lease, Phase, ShareId, State};

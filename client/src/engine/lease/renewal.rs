@@ -190,7 +190,7 @@ impl Lease {
 
 impl State {
     /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if
-    /// all guards let their leases end. (I4)
+    /// no guard requests renewals and the lease needs no check. (I4)
     fn renewal(&self, now: Moment) -> Option<Duration> {
         let watched = |share: &super::Share| share.term.watched && !share.abandoned;
         if self.check || self.shares.iter().any(watched) { self.longest(now) } else { None }

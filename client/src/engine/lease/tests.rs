@@ -37,7 +37,7 @@ fn fixed(length: u64) -> LeaseSpec {
     LeaseSpec { length: millis(length), watched: false }
 }
 
-/// Returns a lock that was granted at time 10,000 with this term, and a margin of 500 ms.
+/// Returns a lock that was granted at 10,000 ms with this term, and a margin of 500 ms.
 fn granted(term: LeaseSpec) -> Stage {
     numbered(1, term)
 }

@@ -2,7 +2,7 @@
 //!
 //! It has an agenda of all held locks, ordered by the time of their next work, and sends due renewals
 //! together. It does not block on answers, so an unanswered renewal does not delay the report of a
-//! loss. It waits for no other command: renewals of one lease may overlap.
+//! loss. It waits for no command of a guard: its renewals may overlap with the guard's.
 
 use crate::engine::clock::{Clock, Moment};
 use crate::engine::lease::late::RenewalId;
@@ -271,7 +271,7 @@ impl Watchdog {
         for renewal in renewals {
             let node = self.renewals.router.believed(&renewal.lease.held_lock.key);
             // The shortest lease of a batch limits the time for its answers, so urgent leases are sent
-            // apart.
+            // separately.
             let urgent = renewal.lease.left() / 2 < self.patience;
             let fits = |batch: &&mut Batch| {
                 batch.urgent == urgent
@@ -291,7 +291,7 @@ impl Watchdog {
         let Batch { node, mut renewals, .. } = batch;
         match node {
             Some(node) => self.renew_at(&node, &mut renewals).await,
-            // Perhaps no other task has a reason to refresh the slot map.
+            // Refreshes the slot map: perhaps no other task does.
             None => self.renewals.router.seek(),
         }
         // The drop of a renewal records that it has ended.
@@ -417,7 +417,7 @@ struct Batch {
 struct Renewal {
     lease: Arc<Lease>,
     length: Duration,
-    /// When the renewal was last sent.
+    /// When the renewal was last sent, and its id.
     sent: Option<(Moment, RenewalId)>,
     answered: bool,
     /// `true` if the node redirected the renewal, which then had no effect.

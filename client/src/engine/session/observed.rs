@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 pub(crate) enum View {
     /// No report yet.
     Unknown,
-    /// The lock cannot be observed. The task tries again while there are observers.
+    /// The lock cannot be observed. The observing task tries again while there are observers.
     Failed(Error),
     Known(Known),
 }
@@ -72,7 +72,7 @@ impl Observers {
     }
 }
 
-/// Removes the lock's entry, unless it is another record by now.
+/// Removes this entry, unless a newer one for the same lock has replaced it.
 fn forget(mut all: MutexGuard<'_, HashMap<Arc<[u8]>, Arc<Observed>>>, observed: &Arc<Observed>) {
     if all.get(&observed.key).is_some_and(|other| Arc::ptr_eq(other, observed)) {
         all.remove(&observed.key);
@@ -239,7 +239,7 @@ mod tests {
             (vacant(forced), (None, forced)),
             // From a deposed server.
             (held(4, "old"), (None, forced)),
-            // The same term again: its slot has moved.
+            // The same term again: the lock's slot has moved.
             (held(5, "a"), (Some(5), None)),
             (held(9, "b"), (Some(9), None)),
             (held(8, "old"), (Some(9), None)),

@@ -2,7 +2,7 @@
 //!
 //! It sends `SESSION.NEXT id ack` in a loop; each request waits at the server for up to a tenth of the ttl.
 //! While outcomes or changes are awaited and no lock is bound, two requests are in flight, so that the server
-//! always has one to answer. On one connection, each request continues where the one before it ended.
+//! always has one to answer. On one connection, no outcome is in the answers to two requests.
 
 use crate::engine::clock::Moment;
 use crate::engine::lease::Lease;
@@ -67,7 +67,7 @@ impl Reader {
             let broke = live.beside(self.read_over(&live, &id, &mut ack));
             match router.looking(broke).await {
                 Err(why) if session.is_over() || is_forgotten(&why) => return Err(why),
-                // Outcomes that were in flight are sent again.
+                // The server sends outcomes that were not acknowledged again over the next connection.
                 Err(why) => {
                     live.condemn();
                     live = router.looking(self.dial_again(why)).await?;
@@ -116,8 +116,8 @@ impl Reader {
         }
     }
 
-    /// Returns how long the session may still be of use after this error. If waits fail earlier than bound
-    /// locks end, ends the waits. (S3, S4)
+    /// Returns how long the session may still be of use after this error. Expires bound leases whose time is
+    /// over. If waits fail earlier than bound locks end, ends only the waits. (S3, S4)
     fn left(&self, why: &Error) -> Duration {
         let (session, shared) = (&self.0, &self.0.shared);
         let is_tried_again = why.is_retryable() && !session.node.is_deposed();
@@ -154,8 +154,8 @@ impl Reader {
         let patience = pause + shared.reply_timeout.min(shared.ttl / 3);
         let (mut in_flight, mut busy) = (FuturesOrdered::new(), Instant::now());
         let sent = self.now();
-        // This request is answered at once: some networks cut connections before a waiting `SESSION.NEXT` is
-        // answered.
+        // This request is answered at once, so that each connection brings at least one answer: some networks
+        // cut a connection before a waiting `SESSION.NEXT` is answered.
         let look = live.probe(&request::look(id, *ack), shared.reply_timeout).await;
         self.hear(sent, look, ack)?;
         loop {

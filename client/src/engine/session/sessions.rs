@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// The open sessions. A wait, an observation or a bound lock opens one at a server that has none.
+/// The sessions of a client. A wait, an observation or a bound lock opens one at a server that has none.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     open: Mutex<Vec<Arc<Session>>>,
@@ -52,7 +52,8 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Closes the sessions without waits and bound locks. Waits for the answers, up to the reply timeout.
+    /// Closes the sessions that have no waits and no bound locks. Waits for the answers, up to the reply
+    /// timeout.
     pub(crate) async fn close(&self) {
         let open = lock(&self.open).clone();
         join_all(open.into_iter().map(|session| session.close_if(Uses::may_end))).await;

@@ -5,7 +5,8 @@ use futures_util::future::join_all;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Takes connections, and answers nothing. Counts them.
+/// Starts a server that accepts connections and never answers. Returns its address, and the number of
+/// connections that it has accepted.
 fn mute() -> (ConnectionInfo, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("redis://{}/", listener.local_addr().unwrap());

@@ -14,7 +14,7 @@ commands! {
 ///
 /// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about owners, leases, connections
 /// for waiting, errors and cancellation applies here too. An owner that asks again for the number of permits
-/// that it holds keeps them, so these commands can be repeated. The exception is
+/// that it holds gets no more, so these commands can be repeated. The exception is
 /// [`sem_acquire_all`](Self::sem_acquire_all): a repetition also acquires permits that have become free.
 ///
 /// # Examples
@@ -76,6 +76,9 @@ pub trait AsyncSemaphoreCommands {
 
 commands! {
 /// The `LATCH.*` commands, as methods of every async connection of redis-rs.
+///
+/// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about connections for waiting, errors
+/// and cancellation applies here too.
 ///
 /// # Examples
 ///

@@ -44,7 +44,7 @@ impl Default for AcquireOptions<'_> {
 }
 
 impl<'a> AcquireOptions<'a> {
-    /// Shares the lock: the read lock of a read-write lock.
+    /// Sets the mode to shared: the read lock of a read-write lock.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
         self
@@ -65,22 +65,23 @@ impl<'a> AcquireOptions<'a> {
         self
     }
 
-    /// Acquires the lock only if this key, which stores the result of the work, does not exist. If it exists,
-    /// or is stored while the caller waits, the reply is `None`, and `GET` returns the result. An owner that
-    /// already holds the lock re-enters all the same. In a cluster both keys must be in the same slot.
+    /// Sets the key that stores the result of the work: the lock is acquired only if this key does not exist.
+    /// If it exists, or is stored while the caller waits, the reply is `None`, and `GET` returns the result.
+    /// An owner that already holds the lock re-enters all the same. In a cluster both keys must be in the same
+    /// slot.
     pub fn unless(mut self, ready_key: &'a [u8]) -> Self {
         self.unless = Some(ready_key);
         self
     }
 
-    /// Acquires these locks too, in the same mode: all of them or none. One command can acquire up to 64
+    /// Sets further locks to acquire in the same mode: all of them or none. One command can acquire up to 64
     /// locks, in a cluster all in the same slot.
     pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.with = keys;
         self
     }
 
-    /// Shares these locks too, even if the lock itself is acquired exclusively.
+    /// Sets further locks to share, even if the lock itself is acquired exclusively.
     pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.under = keys;
         self
@@ -118,40 +119,41 @@ impl Default for ReleaseOptions<'_> {
 }
 
 impl<'a> ReleaseOptions<'a> {
-    /// Releases a shared lock.
+    /// Sets the mode to shared, to release a shared lock.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
         self
     }
 
-    /// Releases all holds.
+    /// Sets the release to all holds.
     pub fn all(mut self) -> Self {
         self.give_back = GiveBack::All;
         self
     }
 
-    /// Releases one hold, so that this number remains, 0 to 4,294,967,294. An owner that has exactly this
-    /// number of holds before the command keeps them.
+    /// Sets the number of holds after the release, 0 to 4,294,967,294. An owner with one hold more releases
+    /// one. An owner with this number of holds keeps them, so the same command can be sent again.
     pub fn holds_left(mut self, holds: u32) -> Self {
         self.give_back = GiveBack::DownTo(holds);
         self
     }
 
-    /// Stores a result in the same step, if the owner holds the lock. Without a `ttl` it stays until it is
-    /// deleted or evicted. Waiters with that [ready-key](AcquireOptions::unless) get `None` at once.
+    /// Sets a result, which is stored in the same step if the owner holds the lock. Without a `ttl` it stays
+    /// until it is deleted or evicted. Waiters with that [ready-key](AcquireOptions::unless) get `None` at
+    /// once.
     pub fn store(mut self, ready_key: &'a [u8], value: &'a [u8], ttl: Option<Duration>) -> Self {
         self.result = Some(ToStore { key: ready_key, value, ttl });
         self
     }
 
-    /// Releases these locks too, which were acquired with [`AcquireOptions::with`]. The reply is `None` if
-    /// any of them is not held; the others are released.
+    /// Sets further locks to release, which were acquired with [`AcquireOptions::with`]. The reply is `None`
+    /// if any of them is not held; the others are released.
     pub fn with(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.with = keys;
         self
     }
 
-    /// Releases these shared locks too, which were acquired with [`AcquireOptions::under`].
+    /// Sets further shared locks to release, which were acquired with [`AcquireOptions::under`].
     pub fn under(mut self, keys: &'a [&'a [u8]]) -> Self {
         self.set.under = keys;
         self

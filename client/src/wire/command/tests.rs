@@ -2,7 +2,7 @@ use super::*;
 use redis::{ErrorKind, Pipeline};
 use std::task::{Context, Poll, Waker};
 
-/// A connection that records what was sent, and answers with prepared replies.
+/// A connection that records what was sent, and answers each command with the prepared reply.
 struct Canned {
     sent: Vec<Vec<u8>>,
     reply: Value,
@@ -33,7 +33,7 @@ fn answering(reply: Value) -> Canned {
     Canned { sent: Vec::new(), reply }
 }
 
-/// The outcome of a future that never has to wait.
+/// Returns the outcome of a future that is ready at once.
 fn now<T>(mut future: RedisFuture<'_, T>) -> RedisResult<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
@@ -57,7 +57,7 @@ fn a_method_sends_its_command_and_reads_its_reply() {
     assert_eq!(con.sent, [sent]);
 }
 
-/// The words of the last command.
+/// Returns the words of the last command.
 fn words(con: &Canned) -> String {
     let sent = String::from_utf8_lossy(con.sent.last().expect("it was sent")).into_owned();
     let words = sent.split("\r\n").filter(|word| !word.starts_with(['$', '*']));

@@ -10,7 +10,7 @@ async fn after_a_masters_death_replicated_locks_are_kept_and_others_lost_at_once
     let client = client(&cluster).await;
     let key = early_key(&cluster);
     let master = cluster.node_for(&key);
-    // A loss at another master does not concern this lock.
+    // This lock is at another master, so it must not be lost.
     let other = a_key_of_each(&cluster).pop().unwrap();
     let other = ok(client.lock(other).acquire()).await;
     replicated_locks_are_kept(&client, master, cluster.replica_of(master), &key).await;

@@ -43,7 +43,7 @@ fn a_key_of_each(cluster: &Cluster) -> Vec<String> {
     cluster.nodes()[..3].iter().map(on).collect()
 }
 
-/// A key in one of the slots that are moved first: the lowest of their node.
+/// A key in one of the 100 lowest slots, which tests move.
 fn early_key(cluster: &Cluster) -> String {
     (0..).map(|number| format!("k{number}")).find(|key| cluster.slot_of(key) < 100).unwrap()
 }

@@ -93,7 +93,7 @@ async fn a_bound_lock_is_bound_again_at_the_new_node_of_its_slot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_continues_when_the_slot_of_one_of_its_locks_has_moved() {
     let cluster = Cluster::start(3, 0);
-    // So long that the moved lock is not bound again before the cut.
+    // The ttl is so long that the moved lock is not bound again before the cut.
     let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(60));
     let client = builder.connect(cluster.url()).await.unwrap();
     let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
@@ -151,7 +151,7 @@ async fn during_a_migration_requests_go_to_the_node_that_has_the_key() {
         assert_eq!(done, Value::Status("OK".into()), "{done}");
     }
 
-    // The watchdog follows: a lease of six seconds is renewed after two.
+    // The watchdog renews each lock at its node. A lease of six seconds is renewed after two.
     let asking = |line: Vec<Vec<u8>>| {
         let mut there = away.connect();
         there.run("ASKING");

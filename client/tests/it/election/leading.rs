@@ -133,7 +133,7 @@ async fn an_election_costs_two_commands_more_than_a_lock() {
     assert_eq!(acquired, [4, 4]);
 }
 
-/// Clones are one candidate, which would wait behind itself.
+/// Clones of an election are one candidate, so a clone of the leader would wait for itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_does_not_campaign_and_does_not_lead_after_resigning() {
     let stage = Stage::set().await;

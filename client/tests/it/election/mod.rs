@@ -35,7 +35,7 @@ fn observed_by(stage: &mut Stage, clients: i64) {
     });
 }
 
-/// Waits until a condition holds that a clock or another task causes.
+/// Waits until a condition holds.
 fn comes_true(what: &str, so: impl FnMut() -> bool) {
     wait::until_is(what, SOON, true, so);
 }

@@ -67,7 +67,8 @@ async fn observers_see_every_leader_and_every_vacancy_with_its_reason() {
         assert_eq!(soon(leader.lost()).await, why, "{how}");
         assert!(!election.is_leader());
         drop(leader);
-        // A leader that had seen the end of the last term would renew the next one at once, to check it.
+        // Wait until the client no longer observes. Otherwise a late report of the last term's end would make
+        // it check the next term with a renewal.
         observed_by(&mut stage, 2);
     }
 }
@@ -190,7 +191,7 @@ async fn a_leader_without_the_right_to_observe_leads_and_is_told() {
     stage.control.run("LOCK.FORCERELEASE k");
     clock.suspend(LONG / 2);
     assert_eq!(soon(leader.lost()).await, Loss::Forgotten);
-    // With the right, the leader observes without a new call.
+    // Once the user has the right, the leader observes without a new call.
     let leader = campaign(&election).await;
     stage.control.run("ACL SETUSER default +lock.observe");
     observed_by(&mut stage, 1);

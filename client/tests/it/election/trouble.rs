@@ -33,7 +33,7 @@ async fn a_campaign_does_not_outlive_its_session() {
     let election = candidate(&stage, "a");
     let campaigns = in_line(&mut stage, &election);
     proxy.cut();
-    // The client is cut off until the server removes its place.
+    // The client is cut off until the server removes its wait.
     wait::until_is("nobody is in line", 2 * SOON, 0, || {
         stage.control.run("LOCK.INFO k").field("waiters").integer()
     });

@@ -30,7 +30,7 @@ async fn a_quorum_of_five_tolerates_two_servers_down_but_not_three() {
     assert_no_majority(soon(stage.quorum.lock("k").acquire_within(SHORT)).await, 3, 5);
     stage.assert_nothing_is_left();
 
-    // One restarted server is enough.
+    // With one restarted server there is a majority again.
     let lock = stage.quorum.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     stage.servers[2].restart();
@@ -53,7 +53,7 @@ async fn a_hanging_server_delays_a_quorum_only_by_its_timeout() {
     stage.quorum = stage.quorum.clone().server_timeout(SHORT);
     stage.signal([2], Signal::SIGSTOP);
     assert_no_majority(soon(stage.quorum.lock("k").try_acquire()).await, 3, 5);
-    // Repetitions do not accumulate requests.
+    // Further calls do not accumulate requests to the stopped servers.
     for _ in 0..12 {
         assert!(soon(stage.quorum.lock("k").try_acquire()).await.is_err());
     }
@@ -85,7 +85,7 @@ async fn a_lock_renewed_by_a_majority_is_kept() {
     ok(guard.release()).await;
 }
 
-/// One server's tokens are far ahead of the others, which refuse to follow.
+/// One server's tokens are centuries ahead. The other servers refuse to raise theirs as far.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_tokens_centuries_ahead_is_not_used() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
@@ -100,7 +100,7 @@ async fn a_server_with_tokens_centuries_ahead_is_not_used() {
         ok(guard.release()).await;
     }
     stage.assert_nothing_is_left();
-    // Without one of the others, a majority needs that server.
+    // Without one of the others, a majority needs the server that is ahead.
     stage.servers[0].kill9();
     assert_matches!(soon(stage.quorum.lock("k").acquire()).await, Err(trouble) if !trouble.is_retryable());
 }
@@ -148,12 +148,12 @@ async fn a_clock_jump_on_one_server_is_harmless_with_more_than_a_majority() {
             assert!(ok(other.lock("k").try_acquire()).await.is_none());
         }
         assert!(!guard.is_lost());
-        // The server had lost the lock, or had a longer lease: it is released there in both cases.
         assert!(guard.token().value() > last);
         last = guard.token().value();
+        // The jump ended the lease on the server, or lengthened it. Nothing is left there in either case.
         ok(guard.release()).await;
         stage.assert_nothing_is_left();
-        // The next token is larger, however far the clock of the server jumped.
+        // The next token is larger, although the clock of the server jumped.
         let next = ok(other.lock("k").acquire()).await;
         assert!(next.token().value() > last, "{} after {last}", next.token());
         last = next.token().value();

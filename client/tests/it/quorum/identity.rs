@@ -1,4 +1,4 @@
-//! The servers of a quorum, and whether they are different.
+//! Checks of a quorum's servers: that they differ, and that a majority can be reached.
 
 use super::{Stage, assert_matches, assert_no_majority, clients, ok, soon};
 use harness::{Server, cmd};

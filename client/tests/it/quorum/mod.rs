@@ -35,7 +35,7 @@ impl Stage {
         self.servers[server].connect()
     }
 
-    /// Indices of the servers on which the lock is held.
+    /// Indices of the running servers on which the lock `k` is held.
     fn holders(&self) -> Vec<usize> {
         let held = |server: &usize| {
             self.servers[*server].is_running()
@@ -44,7 +44,7 @@ impl Stage {
         (0..self.servers.len()).filter(held).collect()
     }
 
-    /// Acquires the lock for another owner at these servers, for a long time.
+    /// Acquires the lock `k` for another owner on these servers, for a long time.
     pub(super) fn taken_at(&self, servers: impl IntoIterator<Item = usize>) {
         for server in servers {
             let reply = self.connect(server).run("LOCK.ACQUIRE k somebody 600000");
@@ -97,7 +97,7 @@ async fn a_minority_held_by_another_owner_does_not_matter_and_a_majority_does() 
     stage.taken_at([0, 1]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 3);
-    // On another server, the lock is acquired as soon as it is free there.
+    // When the lock becomes free on another server, the guard acquires it there too.
     stage.connect(0).run("LOCK.RELEASE k somebody");
     wait_for_servers(&guard, 4);
     ok(guard.release()).await;

@@ -1,5 +1,5 @@
-//! A reference model of the core, written with lists and loops. Each step runs on the table and on the model;
-//! both must give the same reply, the same write and the same queue.
+//! A reference model of the core, written with lists and loops. A step runs on the table and on the model,
+//! and the results must agree.
 //!
 //! Locks, sets, bound locks, semaphores, latches and sessions each have a [`World`]: the
 //! operations, drawn from the [`Bytes`] of proptest or of a fuzzer, and the comparison after each
@@ -38,10 +38,10 @@ use std::panic::{self, AssertUnwindSafe};
 
 pub use source::Bytes;
 
-/// Number of walks in a test.
+/// Number of walks (random sequences of operations) in a test.
 const CASES: u32 = 1_000;
 
-/// Largest number of steps in a walk.
+/// Largest number of operations in a walk of a test.
 const STEPS: usize = 120;
 
 /// A table and its model, and the operations on both.
@@ -49,7 +49,7 @@ pub trait World: Sized {
     /// Operations of the world.
     type Op: Debug;
 
-    /// Returns an empty world. `sort` selects one of several kinds of this world, if there are any.
+    /// Returns a new world. `sort` selects one of several kinds of this world, if there are any.
     fn begin(sort: u8) -> Self;
 
     /// Decodes the next operation.
@@ -65,7 +65,7 @@ pub trait World: Sized {
     }
 }
 
-/// Decodes bytes into the kind of world and at most `most` steps.
+/// Decodes bytes into the sort of a world and at most `most` operations.
 fn walk_of<W: World>(bytes: &[u8], most: usize) -> (u8, Vec<W::Op>) {
     let mut bytes = Bytes(bytes);
     let (sort, mut ops) = (bytes.byte(), Vec::new());
@@ -80,7 +80,7 @@ fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
 }
 
 /// Runs a thousand walks, or the number in `PROPTEST_CASES`. Panics with a shortened walk if one
-/// fails; make a transcript of it.
+/// fails.
 pub fn check<W: World>() {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
@@ -104,7 +104,7 @@ fn walk<W: World>(sort: u8, ops: &[W::Op]) -> TestCaseResult {
 }
 
 /// Leaves out each step without which the walk still fails. Proptest cannot do this: it shrinks the
-/// bytes that encode a walk, and one byte less changes all later steps.
+/// bytes that encode a walk, and one byte less can change all later steps.
 fn shortened<W: World>(sort: u8, mut ops: Vec<W::Op>) -> (String, Vec<W::Op>) {
     let fails = |ops: &[W::Op]| {
         let tried = panic::catch_unwind(AssertUnwindSafe(|| walk::<W>(sort, ops)));
@@ -128,7 +128,8 @@ fn shortened<W: World>(sort: u8, mut ops: Vec<W::Op>) -> (String, Vec<W::Op>) {
     (last, ops)
 }
 
-/// Sums the counters of `many` walks. A test asserts with them that its walks reached every case.
+/// Runs `many` walks, and sums the counters that `of` reads from each world. A test asserts with them
+/// that its walks reached every case.
 pub fn counted<W: World, const N: usize>(many: u64, of: impl Fn(&W) -> [u64; N]) -> [u64; N] {
     let (mut runner, mut counted) = (TestRunner::deterministic(), [0; N]);
     for _ in 0..many {
@@ -142,7 +143,7 @@ pub fn counted<W: World, const N: usize>(many: u64, of: impl Fn(&W) -> [u64; N])
     counted
 }
 
-/// Runs the walk that a fuzzer's bytes encode. Panics with the steps if the table and the model differ.
+/// Runs the walk that a fuzzer's bytes encode. If a step fails, panics with the steps up to that one.
 pub fn fuzz<W: World>(bytes: &[u8], most: usize) {
     let (sort, ops) = walk_of::<W>(bytes, most);
     let mut world = W::begin(sort);

@@ -400,7 +400,7 @@ impl Keyspace {
         removed
     }
 
-    /// Deletes the locks of a database, or of all of them, and plans looks at their keys.
+    /// Deletes the locks of a database, or of all databases, and plans looks at their keys.
     pub fn flush<P>(&mut self, db: Option<i32>, now: Now, table: &mut Table<P>) {
         self.entries.retain(|(of, _), _| db.is_some_and(|db| db != *of));
         table.look_at_all_soon(db, now);

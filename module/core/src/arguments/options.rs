@@ -1,4 +1,5 @@
-//! Takes options off the arguments. The options may be in any order.
+//! Takes options off the arguments. The options may be in any order. An option that is given twice
+//! is refused.
 #![expect(clippy::missing_errors_doc, reason = "`Refusal` says why")]
 
 use super::refusal::{Read, Refusal, SET_KEYS_MAX, TEN_YEARS_MS, is, number};
@@ -98,7 +99,8 @@ pub fn further<'a, A: AsRef<[u8]> + Copy>(
     Ok((with.is_some() || under.is_some()).then_some((further, others)))
 }
 
-/// Returns the number of words of an option, including the first one.
+/// Returns the number of words of an option, including the first one. `PX` counts as an option of
+/// its own.
 fn width(option: &impl AsRef<[u8]>) -> usize {
     if is(option, b"STORE") {
         return 3;
@@ -127,7 +129,7 @@ pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     Ok((found, others))
 }
 
-/// Takes `SESSION id` off the options, at most once, at any position.
+/// Takes `SESSION id` off the options, at most once.
 pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
     named([b"SESSION"], options).map(|([session], others)| (session, others))
 }

@@ -12,7 +12,7 @@ pub const TEN_YEARS_MS: u64 = 315_360_000_000;
 /// names in memory.
 pub const KEY_BYTES_MAX: usize = 4_096;
 
-/// Largest number of keys in a set.
+/// Largest number of keys in a set of locks.
 pub const SET_KEYS_MAX: usize = 64;
 
 /// Error for a `VALUE` from an owner that shares the lock or asks to share it.
@@ -40,7 +40,7 @@ pub enum Refusal {
     SharedValue,
     /// A key whose name is too long.
     Key,
-    /// A set with too many keys, or with a key twice.
+    /// A set of locks with too many keys, or with a key twice.
     Set,
 }
 

@@ -20,7 +20,7 @@ const WAYS: [(Cause, Gone); 4] = [
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Makes `who` the holder: 0 is no holder, 1 means shared.
+    /// Makes `who` the holder: 0 frees the lock, 1 makes it shared.
     Become {
         key: usize,
         who: usize,
@@ -45,7 +45,7 @@ pub(crate) enum Op {
         lost: bool,
     },
     Work,
-    /// Ends a session and opens a new one with the same number.
+    /// Ends a session and opens a new one in its place.
     Close {
         session: usize,
     },
@@ -248,7 +248,8 @@ impl World {
                 let of = self.history[key].iter().filter(|it| it.0 > since && it.0 <= version);
                 of.filter_map(|stood| stood.2).next_back()
             };
-            // A report may contain a loss that the client knows, but none from before its last `observe`.
+            // A report may contain a loss that the client already knows, but none from before its last
+            // `observe`.
             match gone_since(knows) {
                 None if changed.why.is_none() => {}
                 None => prop_assert_eq!(changed.why, gone_since(client.since[key])),

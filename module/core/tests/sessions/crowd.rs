@@ -173,7 +173,7 @@ fn a_role_change_discards_all_sessions_at_once_and_frees_them_one_by_one() {
     assert_eq!((table.session_count(), table.check()), ((1, 0), Ok(())));
 }
 
-/// Runs with a large number of blocked readers, as when the module is drained.
+/// Answers a large number of blocked readers, as when the module is drained.
 #[test]
 fn ten_thousand_readers_are_answered_in_batches_and_once_each() {
     const READERS: u32 = 10_000;

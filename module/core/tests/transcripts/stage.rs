@@ -304,7 +304,7 @@ impl Stage {
         name
     }
 
-    /// Calls the table with a lock as an owner sees it.
+    /// Calls `ask` with the table, and with the lock as an owner sees it.
     pub(crate) fn with<T>(
         &mut self,
         lock: &Name,
@@ -316,7 +316,7 @@ impl Stage {
         ask(&mut self.table, &at)
     }
 
-    /// Calls the table like `with`, after a search for living sharers.
+    /// Like `with`, after a search for living sharers.
     pub(crate) fn with_all<T>(
         &mut self,
         lock: &Name,

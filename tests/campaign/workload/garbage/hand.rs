@@ -1,4 +1,4 @@
-//! Commands that `COMMAND DOCS` does not describe well enough: scripts, options, payloads, other clients.
+//! Commands whose use `COMMAND DOCS` does not describe well enough: scripts, options, payloads, other clients.
 
 use super::grammar::Grammar;
 use super::words::{self, KEYS};
@@ -35,7 +35,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
     (1, "CLIENT KILL ID <junk>"),
     (18, "CLIENT KILL ID <client>"),
-    // Pauses clients, and sends commands that the pause delays.
+    // Pauses clients, and sends commands that the pause may delay.
     (25, "CLIENT PAUSE 1|3|8|20 WRITE|WRITE|ALL; 4*<ours>"),
     (20, "CLIENT UNPAUSE"),
     (45, "CLIENT UNBLOCK <client> TIMEOUT|ERROR"),
@@ -117,7 +117,7 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
-/// Makes many owners hold a key. The arguments are the mode, the number of owners, and the end of their
+/// Script that makes many owners hold a key. The arguments are the mode, the number of owners, and the end of their
 /// leases, in milliseconds from now.
 pub(crate) const CROWD: &str = "\
     local now = redis.call('TIME') \
@@ -125,7 +125,7 @@ pub(crate) const CROWD: &str = "\
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";
 
-/// Queues many owners. The arguments are their number, the timeout in milliseconds, and the session.
+/// Script that queues many owners. The arguments are their number, the timeout in milliseconds, and the session.
 const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
     redis.pcall('LOCK.WAIT', KEYS[1], 'w' .. n, 50, ARGV[2], 'SESSION', ARGV[3]) end";
 

@@ -1,4 +1,4 @@
-//! Sends random commands to a live server: the module's commands, every other command that could touch their
+//! Sends random commands to a live server: the module's commands, most other commands that could touch their
 //! keys, options, scripts, transactions, damaged payloads, and bytes that are no commands. Connections break
 //! off at random moments. The server must not crash, and after all clients have disconnected, no state may be
 //! left.
@@ -120,8 +120,8 @@ impl Client<'_> {
                 _ => return self.garble(),
             }
         }
-        // `CLIENT REPLY SKIP` may suppress the reply to `RESET`, which returns the connection to RESP2. So
-        // `RESET` is sent only where RESP2 is in use already.
+        // `RESET` returns the connection to RESP2, but `CLIENT REPLY SKIP` may suppress its reply. So `RESET` is
+        // sent only where RESP2 is in use already.
         if self.is_resp2 && self.random.percent(1) {
             self.send(cmd!["RESET"]);
         }

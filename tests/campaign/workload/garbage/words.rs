@@ -18,11 +18,11 @@ const VALUES: &str = "v10.0.0.7:80|v|1|2|0|-1|shared|exclusive 1|exclusive 99999
     3 1|semaphore 3 1|semaphore 2 4294967295|semaphore 0 0|latch 2|9007199254740991|\
     18446744073709551615|01";
 
-/// Whole numbers, some of them written in an invalid form. None is a valid but very large length of a string.
+/// Whole numbers, some of them written in an invalid form. None makes a command create a very long string.
 const NUMBERS: &str = "0|1|1|2|3|5|30|100|1000|-1|-2|-0|+1|01|1e3|4294967295|4294967296|\
     9223372036854775807|-9223372036854775808|18446744073709551616";
 
-/// A key for a command of the module: each family has its own.
+/// A key for a command of the module. Each family of commands has its own keys.
 pub(super) fn key_of(family: &[u8], random: &mut Random) -> Vec<u8> {
     match family.get(..2) {
         Some(b"LO") => random.pick(&KEYS[..4]).to_vec(),

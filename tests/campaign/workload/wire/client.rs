@@ -39,8 +39,7 @@ pub(super) struct Client<'a> {
 pub(super) enum Ending {
     /// The request took full effect.
     Done,
-    /// The request was answered with nil or `MISMATCH`, or the wait was cancelled: the owner did not get
-    /// what it asked for, or does not have it.
+    /// The request had no effect: the reply was nil or `MISMATCH`, or the wait was cancelled or timed out.
     Refused,
     /// The request had no effect: the server replied with an error, or ended the connection or the session of
     /// a waiter.

@@ -27,7 +27,8 @@ const TTL_MS: u64 = 1_500;
 /// Longer than a crowd takes.
 const LEASE_MS: u64 = 5_000;
 
-/// Number of reads without news, each as long as a lease, after which outcomes count as missing.
+/// Number of reads in a row without an outcome, each as long as a lease, after which outcomes count as
+/// missing.
 const SILENCE: u32 = 4;
 
 /// Timeout of the waits in a crowd that times out.

@@ -262,8 +262,8 @@ impl<'a> Worker<'a> {
         self.give_back(lease);
     }
 
-    /// Renews, re-enters or takes more, releases a part, and repeats some of these calls. Then releases the
-    /// rest or lets the lease end.
+    /// Renews, re-enters or acquires more permits, releases a part, and repeats some of these calls. Then
+    /// releases the rest or lets the lease end.
     fn use_it(&mut self, count: u64, lease: u64) {
         let mut holds = count;
         for _ in 0..self.random.below(4) {

@@ -1,6 +1,7 @@
-//! A workload of raw commands on locks, semaphores and latches, on a pair of servers with strangers
-//! (`topology/strangers.rs`). Clients wait on blocked connections or through sessions, and scripts like
-//! Redisson's acquire locks without a queue. The calls of the clients are recorded, and a checker judges them.
+//! A workload of raw commands on locks, semaphores and latches, on a pair of servers with strangers: clients
+//! that interfere (`topology/strangers.rs`). Clients of the workload wait on blocked connections or through
+//! sessions, or acquire locks with scripts like Redisson's, without a queue. Most calls are recorded, and a
+//! checker judges them.
 
 mod client;
 mod crowd;
@@ -25,7 +26,7 @@ use harness::{Connection, Value, cmd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Actions of the clients that count as faults.
+/// Faults that the clients of this workload make themselves.
 pub(crate) const FAULTS: [&str; 7] = [
     locks::RESET_BY_WAITER,
     locks::KILL_IN_HAND_OFF,
@@ -58,11 +59,11 @@ const SCRIPTS: usize = 2;
 const KINDS: [KeyKind; 5] =
     [KeyKind::Lock, KeyKind::Lock, KeyKind::Shared, KeyKind::Semaphore, KeyKind::Latch];
 
-/// The database of the wild locks. Strangers delete its keys, flush it and swap it.
+/// The database whose keys strangers delete, and which they flush and swap.
 pub(crate) const WILD: u32 = 0;
 
-/// The database of the calm locks. Strangers end holds there only by `FLUSHALL` and evictions, so a lock that
-/// is lost by mistake is noticed.
+/// The database in which strangers end holds only by `FLUSHALL` and evictions, so that a lock that is lost by
+/// mistake is noticed.
 pub(crate) const CALM: u32 = 2;
 
 /// The use of a key.
@@ -78,7 +79,7 @@ pub(crate) enum KeyKind {
     Latch,
     /// A lock that only two or three clients request.
     Quiet,
-    /// A lock of the crowd: one session with thousands of waits.
+    /// A lock of the crowd (`crowd.rs`), a session with thousands of waits.
     Crowd,
 }
 
@@ -201,12 +202,12 @@ impl Scene<'_> {
         }
     }
 
-    /// Records a client's fault. The fault began at `begun` and has just ended.
+    /// Records a fault that a client made. The fault began at `begun` and has just ended.
     fn happened(&self, fault: &'static str, begun: Duration) {
         self.notes.fault(fault, Span { from: begun, to: self.recorder.now() });
     }
 
-    /// Counts a grant.
+    /// Counts a grant: under the name `what`, and in the total.
     fn granted(&self, what: &str) {
         self.notes.add(what, 1);
         self.notes.add("grants", 1);

@@ -1,6 +1,6 @@
 //! Two threads, each with a lock of its own. One client of the thread holds the lock and one waits for it, or
-//! two wait to share it. No other client uses the lock. So if the server forgets a waiter, no other client's
-//! command on the lock makes the server serve the waiter, and the mistake is noticed.
+//! two wait to share it. Clients of other threads do not use the lock: their commands could make the server
+//! serve a waiter that it had forgotten, and so hide the mistake.
 
 use super::client::Ending;
 use super::locks::{LONG_MS, Worker};
@@ -83,7 +83,7 @@ fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
                 shares = in_line;
             }
             Ending::Unknown => {}
-            // If the server granted the lock to a session that has ended, the server revokes this grant.
+            // Nothing to release: the server revokes a grant to a session that has ended.
             Ending::Refused | Ending::Failed => continue,
         }
         holders.push(waiter);
@@ -98,10 +98,10 @@ fn give_back(worker: &mut Worker<'_>) {
     }
 }
 
-/// Replaces a semaphore without free permits by one whose holders have expired. A try before the replacement
-/// is refused, and a try after it must be granted. All commands are in one transaction, so that no other
-/// client interferes and no state is left. The result counts only if a client waits for the holder's lock:
-/// only then must the module notice each replaced key.
+/// Replaces a semaphore without free permits by one in which all leases have expired. An acquire before the
+/// replacement is refused, and an acquire after it must be granted. All commands are in one transaction, so
+/// that no other client interferes and no state is left. The result counts only if a client waits for the
+/// holder's lock: only then must the module notice each replaced key.
 fn replace_a_semaphore(holder: &mut Worker<'_>) {
     let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
     let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];

@@ -1,6 +1,6 @@
-//! The readers of sessions. They disconnect and return, in time or too late. They check that no outcome is
-//! skipped or changed, that nothing is granted to a session that is away, that no session lives too long, and
-//! that no other user can use a session.
+//! The readers of sessions. They disconnect, and reconnect in time or too late. They check that no outcome is
+//! skipped or changed, that nothing is granted to a session that is *away* (its reader has disconnected), that
+//! no session lives too long, and that no other user can use a session.
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
@@ -21,7 +21,7 @@ pub(super) const LATE: &str = "a session left to its ttl";
 pub(super) const REPLACED: &str = "a reader replaced";
 /// A reader closes its session, with all waits and outcomes.
 pub(super) const CLOSED: &str = "SESSION.CLOSE";
-/// The last outcomes are requested and the session is closed in one packet.
+/// A reader requests the last outcomes and closes the session in one packet.
 pub(super) const CLOSED_AS_READ: &str = "SESSION.NEXT and SESSION.CLOSE in one packet";
 
 /// Times after which the server ends a session that has no reader.
@@ -30,7 +30,7 @@ const TTLS_MS: [u64; 4] = [150, 150, 400, 1_500];
 /// Timeouts of `SESSION.NEXT`.
 const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
 
-/// Time by which a session may outlive its ttl: longer than any fault stops the server.
+/// Longest time for which a session may outlive its ttl: no fault stops the server for so long.
 const LATE_MS: u64 = 1_800;
 
 /// Tolerance for the server's times, which are in whole milliseconds.
@@ -40,7 +40,7 @@ const SLACK_MS: u64 = 2;
 enum Stop {
     /// The session has ended.
     Gone,
-    /// The connection broke, or is replaced after an error reply.
+    /// The connection broke, or must be closed after an error reply.
     Broken,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
 /// A connection of the user that owns the sessions.
 struct Open {
     it: Connection,
-    /// The server's number for it.
+    /// Its client ID on the server.
     id: i64,
     /// The number of the next outcome; `None` before the first reply to `SESSION.NEXT` on this connection.
     next: Option<u64>,
@@ -119,9 +119,9 @@ struct Reader<'a> {
     there: Duration,
     /// Whether the session may have been away since `there`.
     may_be_away: bool,
-    /// Number of calls in flight.
+    /// Number of calls of `SESSION.NEXT` in flight.
     asking: u32,
-    /// Whether a reply was lost whose content is not known yet.
+    /// Whether a lost reply may have contained outcomes that the reader does not know yet.
     may_have_told: bool,
     /// Time at which the server had noticed the disconnect of the session's reader; `None` if it is
     /// unknown, or if a reader may have returned.
@@ -157,7 +157,7 @@ impl Reader<'_> {
                 }
             }
         }
-        // If the session stays open, it ends after its ttl.
+        // If this fails, the session ends after its ttl.
         let _closed = self.close();
     }
 
@@ -188,11 +188,11 @@ impl Reader<'_> {
         }
     }
 
-    /// The number to acknowledge: not always that of the last outcome.
+    /// Chooses the number to acknowledge: the number of the last outcome, or a smaller one.
     fn acknowledge(&mut self) -> u64 {
         let last = self.known.last_key_value().map_or(0, |(last, _)| *last);
         let less = if self.random.percent(70) { 0 } else { self.random.below(4) };
-        // Acknowledged outcomes are not sent again.
+        // Acknowledged outcomes are not sent again, so the number never decreases.
         self.acknowledged = self.acknowledged.max(last.saturating_sub(less));
         self.acknowledged
     }
@@ -225,7 +225,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Checks received outcomes, and passes on the new ones. Returns the number of the next outcome.
+    /// Checks the outcomes in a reply, and passes the new ones to the mailbox. Returns the number of the next
+    /// outcome.
     fn hear(
         &mut self,
         ack: u64,
@@ -237,7 +238,7 @@ impl Reader<'_> {
         if let Value::Error { code, .. } = reply {
             match code.as_str() {
                 "NOSESSION" => return Err(Stop::Gone),
-                // For example drain without outcomes left, or a new primary.
+                // For example, the server drains and has no outcome left, or another server is the primary.
                 "TRYAGAIN" | "UNBLOCKED" | "LOADING" | "MASTERDOWN" | "QUEUEFULL" => {}
                 _ => self.surprise(&format!("SESSION.NEXT: {reply}")),
             }
@@ -316,8 +317,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads through another connection. The first connection gets an error or earlier outcomes. Then it is
-    /// sometimes reset.
+    /// Reads through another connection. The call on the first connection gets an error or earlier outcomes.
+    /// Then the first connection is sometimes reset.
     fn replace(&mut self) -> Result<(), Stop> {
         let begun = self.now();
         let ack = self.acknowledge();
@@ -408,8 +409,8 @@ impl Reader<'_> {
         Err(Stop::Gone)
     }
 
-    /// Reads and closes in one packet, after a pause in which outcomes collect. What the reply reports as
-    /// granted stays granted.
+    /// Requests the last outcomes and closes the session in one packet, after a pause in which outcomes
+    /// collect. The close does not end the grants in the reply.
     fn close_as_it_reads(&mut self) -> Result<(), Stop> {
         sleep(Duration::from_millis(self.random.below(self.ttl / 2)));
         let begun = self.now();

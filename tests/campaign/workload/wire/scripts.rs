@@ -17,7 +17,7 @@ const TRY: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then \
 const GIVE_BACK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end \
     redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], '0') return 0";
 
-/// Longest wait for a message.
+/// Longest waits for a message. One of them is chosen for each wait.
 const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 
 /// Takes locks until the round is over, then stays subscribed until no client waits.
@@ -83,8 +83,8 @@ fn acquire(
     Ok(())
 }
 
-/// Tries once. In the same transaction a command of kvlock adds a token to a lock that the owner has. By
-/// this token the checker identifies the hold.
+/// Tries once to get the lock. If the script gets it, `LOCK.ACQUIRE` in the same transaction adds a token, by
+/// which the checker identifies the hold.
 fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
     client.connection();
     let call = client.scene.recorder.sent(key, owner, Request::Foreign { lease: ms(lease) });

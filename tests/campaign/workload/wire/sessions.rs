@@ -2,7 +2,7 @@
 //!
 //! A [`Mailbox`] is a sequence of sessions with one reader (`readers.rs`). A client queues an owner through
 //! the current session, and receives the owner's outcome from the mailbox. Each place must have exactly one
-//! outcome. A second one is a violation, and a missing one is a call without a reply.
+//! outcome. A second one is a violation, and without one the call stays without a reply.
 
 use harness::Value;
 use harness::history::{CallId, Outcome, Recorder};
@@ -28,8 +28,8 @@ pub(super) struct Told {
     pub(super) granted_ms: Option<u64>,
 }
 
-/// Outcome of a place. If the session has ended and an outcome may have been in a lost reply, the outcome is
-/// unknown. If no reply was lost, the wait has failed, and the time is one at which the session still existed.
+/// Outcome of a place. If the session ended first, the outcome is `Failed`, with the last time at which the
+/// session is known to have existed. But if a reply with outcomes may be lost, it is `Unknown`.
 type Arrival = (Outcome, Option<Duration>);
 
 /// A place in a queue: its mailbox, and the channel for its outcome.
@@ -43,11 +43,11 @@ pub(crate) struct Mailbox(Mutex<Session>);
 struct Session {
     /// The server's name for it, while it exists.
     name: Option<String>,
-    /// The server's number for its reader's connection.
+    /// Client ID of its reader's connection.
     reader: Option<i64>,
     /// By key and owner.
     waiters: HashMap<(String, String), Waiter>,
-    /// Times in which it may have been away.
+    /// Times in which it may have been *away*: without a reader.
     away: Vec<Span>,
 }
 
@@ -74,21 +74,21 @@ impl Mailbox {
         self.now().reader = reader;
     }
 
-    /// The connection that reads the session whose name begins with `digits`.
+    /// Client ID of the connection that reads the session whose name begins with `digits`.
     fn reader_of(mailboxes: &[Self], digits: &str) -> Option<i64> {
         let is_its = |it: &Session| it.name.as_ref().is_some_and(|name| name.starts_with(digits));
         mailboxes.iter().map(Self::now).find(|session| is_its(session))?.reader
     }
 
     /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a lost
-    /// reply may have reported a grant.
+    /// reply may have contained outcomes.
     pub(super) fn gone(&self, there: Duration, may_have_told: bool, recorder: &Recorder) {
         let mut session = self.now();
         (session.name, session.reader) = (None, None);
         let Session { waiters, away, .. } = &mut *session;
         for (_, Waiter { call, hears, .. }) in waiters.drain() {
             recorder.passed_over(call, away);
-            // Most have received their outcome before, and no longer listen.
+            // Most waiters have received their outcome before, and no longer listen.
             let outcome = if may_have_told { Outcome::Unknown } else { Outcome::Failed };
             let _told = hears.send((outcome, (!may_have_told).then_some(there)));
         }
@@ -99,7 +99,7 @@ impl Mailbox {
         self.now().away.push(span);
     }
 
-    /// Passes a new outcome to its waiter. Returns a message if the outcome is wrong.
+    /// Passes a new outcome to its waiter. Returns a message if no waiter expects one.
     pub(super) fn deliver(&self, told: &Told) -> Option<String> {
         match self.now().waiters.get_mut(&(told.key.clone(), told.owner.clone())) {
             None => Some(format!("an outcome of a place that nobody has: {told:?}")),
@@ -136,7 +136,8 @@ impl Mailbox {
     }
 }
 
-/// The connection that would receive the grant of a waiter, which is an entry of `queue` in `LOCK.INFO`.
+/// Client ID of the connection that would receive the grant of `waiter`, an entry of the field `queue` in a
+/// reply to `LOCK.INFO` or `SEM.INFO`.
 pub(crate) fn client_of(mailboxes: &[Mailbox], waiter: &Value) -> Option<i64> {
     match &waiter[2] {
         Value::Integer(client) => Some(*client),

@@ -12,8 +12,8 @@ pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) command: Vec<Vec<u8>>,
     pub(super) timeout: u64,
-    /// Whether the client may break off the wait. False for a long lease: the unknown outcome would excuse
-    /// many violations.
+    /// Whether the client may break off the wait. False for a long lease: with an unknown outcome, the checker
+    /// would overlook violations until that lease can have ended.
     pub(super) may_be_lost: bool,
     /// Whether the request may be sent again during the wait.
     pub(super) may_be_repeated: bool,

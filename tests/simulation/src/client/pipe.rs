@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 /// Size of the buffer: more than is in flight at any time.
 const ROOM: usize = 1 << 20;
 
-/// A message or event from a client on a connection.
+/// A command from a client on a connection, or the end of the connection.
 #[derive(Debug)]
 pub(crate) enum Said {
     Command(Vec<Vec<u8>>),
@@ -36,7 +36,7 @@ impl Pipe {
         let _written = Pin::new(&mut self.stream).poll_write(&mut nobody, bytes);
     }
 
-    /// The messages since the last call.
+    /// Takes the commands since the last call, and the end of the connection.
     pub(crate) fn take_said(&mut self, context: &mut Context<'_>) -> Vec<Said> {
         let mut room = [0; 4_096];
         let mut said = Vec::new();

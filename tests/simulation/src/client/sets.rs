@@ -1,5 +1,5 @@
-//! Users that acquire several locks with one command. They send their commands without the crate. Each visit
-//! has its own owner and connection.
+//! Users that acquire a set of locks with one command. They send their commands without the crate. Each visit
+//! (an acquire, work and a release) has its own owner and connection.
 
 use crate::settings::Scene;
 use crate::sim::Sim;
@@ -80,7 +80,7 @@ impl Line {
     }
 }
 
-/// A user of sets.
+/// A user that acquires sets of locks.
 struct Me {
     sim: Rc<Sim>,
     id: ClientId,
@@ -136,7 +136,7 @@ impl Sim {
         };
         let mut options = Vec::new();
         let last = match self.below(10) {
-            // A single lock, besides sets.
+            // A single lock instead of a set.
             0 | 1 => 1,
             2..=6 => 2,
             _ => 3,

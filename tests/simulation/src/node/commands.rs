@@ -1,4 +1,4 @@
-//! Commands, and the server's own work before and after them.
+//! Executes and answers requests, and records both in the ledger.
 
 use super::ledger::Via;
 use super::replication::Unconfirmed;
@@ -102,15 +102,15 @@ impl Node {
         Some(reply)
     }
 
-    /// Draws whether the client dies before a reply reaches it, or has closed the connection and the server
-    /// notices that.
+    /// Draws at random whether the connection is lost: the client dies before the reply reaches it, or the
+    /// server notices that the client has closed the connection.
     fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
         let net = sim.net.borrow();
         sim.dies_unnoticed(net.client_of(conn))
             || !net.is_open(conn, End::Client) && sim.percent(50)
     }
 
-    /// Writes the reply to a parked client, unless its connection is closed.
+    /// Writes the reply to a blocked client, or informs the module that the reply is lost.
     pub(super) fn answers_parked(&mut self, sim: &Sim, conn: ConnId, answer: Option<Answer>) {
         let line = self.lines.get_mut(&conn);
         let is_there = line.is_some();
@@ -244,12 +244,12 @@ impl Node {
             sim.judge.borrow_mut().counts.sets_granted += 1;
         }
         if request.name() == b"LOCK.RENEW" && *reply == Reply::Nil {
-            // The set is lost, in part or completely.
+            // The owner has lost at least one lock of the set of locks.
             self.ledger.forgets_set(&places);
         }
     }
 
-    /// `ROLE`: of the replicas, only the number matters here.
+    /// Reply to `ROLE`. The entries for replicas have no contents: clients use only their number.
     fn role(&self) -> Reply {
         let followers = if self.primary { self.have(0) as u64 } else { 0 };
         let role = Reply::Word(if self.primary { "master" } else { "slave" });
@@ -257,7 +257,8 @@ impl Node {
         Reply::List(vec![role, Reply::Number(0), followers])
     }
 
-    /// `WAIT`: counts the replicas that have every write of that connection.
+    /// Answers `WAIT` with the number of replicas that have the writes of the connection; `None` if it is
+    /// answered later.
     fn confirm(
         &mut self,
         sim: &Sim,

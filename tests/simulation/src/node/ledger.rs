@@ -1,5 +1,5 @@
-//! Records of a server's sessions, made without the core: waiters, unsent outcomes, and locks that are bound to
-//! a session.
+//! Records of a server's waiters and sessions, separate from the module's: order of arrival, unsent outcomes,
+//! and locks that are bound to a session.
 
 use crate::judge::Rule;
 use crate::redis::Reply;
@@ -8,7 +8,8 @@ use crate::wire::{ConnId, Key, Owner, Place, key_of};
 use kvlock_core::{Now, SessionName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time in milliseconds by which a session may outlive its ttl: delays of timers, and pauses of the server.
+/// Longest time, in milliseconds, by which a session may outlive its ttl: timers fire late, and the server
+/// pauses.
 const LATE: u64 = 6_000;
 
 /// Parses an outcome from a session's reply: its number in the session, the place, and a grant's token.
@@ -28,16 +29,16 @@ fn outcome(entry: &Reply) -> Option<(u64, Place, Option<u64>)> {
 #[derive(Debug, Default)]
 struct Session {
     ttl: u64,
-    /// Start of its ttl, on the server's monotonic clock.
+    /// Time from which its ttl counts, on the server's monotonic clock.
     alive: u64,
-    /// The connection that read it last.
+    /// The connection that read it last; `None` if the server has closed that connection.
     conn: Option<ConnId>,
     blocked: bool,
     away: bool,
     closed: bool,
-    /// The last outcome that the client has acknowledged.
+    /// Number of the last outcome that the client has acknowledged.
     acknowledged: u64,
-    /// The last outcome that was acknowledged, or sent over `conn`.
+    /// Number of the last outcome that was acknowledged, or sent over `conn`.
     from: u64,
     told: BTreeMap<u64, Reply>,
     owed: Vec<Place>,
@@ -56,8 +57,8 @@ pub(super) enum Via {
     Reply,
     /// Through its session.
     Session(SessionName),
-    /// Not at this place. A wait for several locks has a place in each queue, and receives its outcome at the
-    /// first lock. Contains the session of the wait; `None` if the client is blocked.
+    /// Through its place at the first lock. A wait for several locks has a place in each queue. Contains the
+    /// session of the wait; `None` if the client is blocked.
     Place(Option<SessionName>),
 }
 
@@ -89,7 +90,8 @@ struct InLine {
 struct Bond {
     session: SessionName,
     token: u64,
-    /// Number of checks in a row after the end of its session, each while the server could write.
+    /// Number of checks in a row that found the lock held after its session had ended, while the server could
+    /// write.
     late: u32,
 }
 
@@ -98,10 +100,10 @@ pub(super) struct Ledger {
     sessions: BTreeMap<SessionName, Session>,
     in_line: BTreeMap<Place, InLine>,
     last: u64,
-    /// The locks of each owner that has waited for several.
+    /// For each owner that has waited for several locks at once: these locks.
     sets: BTreeMap<Owner, BTreeSet<Key>>,
     bonds: BTreeMap<Place, Bond>,
-    /// Grants that are or were bound.
+    /// Grants that are or were bound to a session.
     bound: BTreeSet<(Owner, u64)>,
     /// Grants whose outcomes were written to a connection.
     heard: BTreeSet<(Owner, u64)>,
@@ -151,8 +153,8 @@ impl Ledger {
         self.in_line.insert(place, InLine { number: self.last, via, shared, of_set });
     }
 
-    /// Describes a set that breaks a rule. Its owner holds only some of its locks, waits for only some of
-    /// them, or holds a lock while it waits.
+    /// Describes a set of locks that breaks a rule. Its owner holds only some of its locks, waits for only
+    /// some of them, or holds a lock while it waits.
     pub(super) fn wrong_set(&self, holds: impl Fn(Place) -> bool) -> Option<String> {
         let mut all = self.sets.iter();
         all.find_map(|(owner, keys)| {
@@ -165,7 +167,7 @@ impl Ledger {
         })
     }
 
-    /// Forgets the sets of the owners in these places: the owners have lost their sets.
+    /// Removes the set of locks of each owner in these places: the owner has lost it.
     pub(super) fn forgets_set(&mut self, places: &[Place]) {
         places.iter().for_each(|(_, owner)| drop(self.sets.remove(owner)));
     }
@@ -181,8 +183,8 @@ impl Ledger {
         gone.into_iter().for_each(|place| self.leaves(place));
     }
 
-    /// Removes a waiter from its queue. If it waited through a session, the server must still send the outcome to
-    /// that session.
+    /// Removes a waiter from its queue. If it waited through a session, the server must still send the
+    /// outcome to that session.
     pub(super) fn leaves(&mut self, place: Place) {
         let Some(InLine { via: Via::Session(session), .. }) = self.in_line.remove(&place) else {
             return;
@@ -192,8 +194,9 @@ impl Ledger {
         }
     }
 
-    /// Finds an earlier waiter that was skipped without a reason. One reason is that its session is away or
-    /// has ended. The other reason is that both waiters share and one of them waits for several locks.
+    /// Finds an earlier waiter that was skipped without a reason. One reason is that its session has lost its
+    /// connection or has ended. The other reason is that both waiters share and one of them waits for several
+    /// locks.
     pub(super) fn is_before(
         &self,
         (place, shared): (Place, bool),
@@ -215,7 +218,7 @@ impl Ledger {
         before.map(|(place, _)| *place)
     }
 
-    /// Whether that place's session is away.
+    /// Whether the waiter's session has lost its connection, or is unknown.
     pub(super) fn is_away(&self, place: Place) -> bool {
         let line = self.in_line.get(&place);
         let session = line.and_then(|line| line.via.session());
@@ -233,8 +236,8 @@ impl Ledger {
         session.alive = now.mono.0;
     }
 
-    /// Checks the reply to a reader: the next outcomes in order, each owed, or equal to an earlier sending.
-    /// A reply without outcomes means that none is owed.
+    /// Checks the reply to a reader. It must contain the next outcomes in order. Each is either owed, or was
+    /// sent before with the same contents. The reply may be empty only if no outcome is owed.
     pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Reply], now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let mut wrong = None;
@@ -300,7 +303,8 @@ impl Ledger {
         self.bound.insert((place.1, token));
     }
 
-    /// Records that an owner used its lock. If its session has ended, only the lease now ends the hold.
+    /// Records that an owner acquired or renewed a lock. If the lock's session has ended, the lock is no
+    /// longer bound to it.
     pub(super) fn relied_on(&mut self, place: Place, now: Now) {
         let over = |it: &Bond| self.sessions.get(&it.session).is_none_or(|it| it.is_over(now));
         if self.bonds.get(&place).is_some_and(over) {

@@ -1,4 +1,4 @@
-//! Start, end and promotion of a server.
+//! Start, end, promotion and demotion of a server.
 
 use super::Node;
 use super::ledger::Ledger;
@@ -32,7 +32,7 @@ impl Node {
             }
             Module::loaded(ctx);
         });
-        // The earlier parked clients no longer exist.
+        // The clients that were blocked before no longer exist.
         self.host.answers.clear();
         self.wind(sim);
         self.rounds += 1;
@@ -79,14 +79,14 @@ impl Node {
         self.synced = false;
         self.follows = None;
         let doubtful = self.primary && sim.plan.forgets;
-        // A server that starts later issues larger tokens. This includes a replaced primary that does not
-        // know its successor yet.
+        // The tokens of each later generation must be larger, even for a replaced primary that does not know
+        // its successor yet.
         self.generation = sim.next_generation();
         self.begins(sim, doubtful);
     }
 
-    /// Tokens of a new primary or a restarted server may be up to a minute ahead of its clock. If all its data
-    /// is lost, the clock alone does not give larger tokens. Nothing is promised for that case.
+    /// If the server has no token floor, its next tokens depend on its clock alone. If earlier tokens may be
+    /// ahead of that clock, ends the promise that tokens grow.
     fn forgets_tokens(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let ahead = judge.largest_token() >= self.at(sim).unix_us;

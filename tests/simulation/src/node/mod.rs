@@ -27,12 +27,12 @@ const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
-    /// Whether no request is executed now: a `WAIT` is not answered yet, the client is parked, or writes are
+    /// Whether no request is executed now: a `WAIT` is not answered yet, the client is blocked, or writes are
     /// paused.
     held_up: bool,
-    /// The request with which the client is parked.
+    /// The request that blocks the client, until it is answered.
     parked: Option<(CallId, Request)>,
-    /// Replication offset after the last executed request of the connection.
+    /// Replication offset after the last executed request that did not block.
     offset: u64,
     /// Whether the owner that last renewed a lock over this connection had renewed that lock before.
     renews_again: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     pub(crate) clock: ServerClock,
     pub(crate) up: bool,
     pub(crate) primary: bool,
-    /// Number of the last promotion or restart of this server, among those of all servers.
+    /// Number of this server's last promotion or restart. All servers share one count.
     pub(crate) generation: u64,
     host: Host,
     module: server::Server,
@@ -82,7 +82,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(id: ServerId, rate: Rate, ahead_us: i64) -> Self {
         let nobody = Ctx::of(None);
-        // The module needs some state, which is then swapped out.
+        // The module needs some state; `change_places` replaces it for each call.
         Module::load(&nobody);
         Self {
             id,
@@ -90,7 +90,7 @@ impl Node {
             up: true,
             primary: false,
             generation: 0,
-            // Names of sessions contain the server's number.
+            // Session names consist of these digits. Each server has its own range.
             host: Host { digits: id as u64 * 1_000_000_000, ..Host::default() },
             module: server::Server::new(&nobody),
             on_disk: Keyspace::new(),
@@ -121,7 +121,7 @@ impl Node {
         self.module.table.waiters()
     }
 
-    /// Whether sessions have received all their outcomes.
+    /// Whether the server has sent all outcomes that it owes to sessions.
     pub(crate) fn owes_nothing(&self, sim: &Sim) -> bool {
         self.ledger.owed(self.at(sim)) == 0
     }
@@ -130,8 +130,8 @@ impl Node {
         self.paused.is_some_and(|until| sim.now() < until)
     }
 
-    /// Calls the module for a client or without one, then replicates the writes. `of` are the locks, with the
-    /// owner, that the client asked about.
+    /// Calls the module for a client or without one, checks the changed keys, and replicates them. `of` are
+    /// the locks, with the owner, that the client's request names.
     fn call<R>(
         &mut self,
         sim: &Sim,

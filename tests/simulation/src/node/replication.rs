@@ -26,7 +26,7 @@ pub(crate) struct Follower {
     cut: bool,
 }
 
-/// A `WAIT` that not enough replicas have confirmed yet.
+/// A `WAIT` command that is not answered yet: too few replicas have the writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unconfirmed {
     pub(super) conn: ConnId,
@@ -68,7 +68,7 @@ impl Node {
         sim.at_server(next, to, move |node, sim| node.sync(sim, (from, link), offset, keys));
     }
 
-    /// Cuts the link to a replica. Unless `keeps_sent`, messages in flight are lost.
+    /// Cuts the link to a replica. With `keeps_sent`, messages in flight to the replica still arrive.
     pub(crate) fn cut_link(&mut self, sim: &Sim, replica: &mut Self, keeps_sent: bool) {
         if let Some(follower) = self.followers.get_mut(&replica.id) {
             follower.cut = true;

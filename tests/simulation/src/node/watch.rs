@@ -1,4 +1,4 @@
-//! Checks each change of a lock from outside, by what its key shows.
+//! Checks each change of a lock by the contents of its key.
 
 use super::Node;
 use crate::clock::MS;
@@ -10,7 +10,7 @@ use crate::sim::Sim;
 use crate::wire::{Owner, Place, is_result, key_name, key_of, result_name};
 use kvlock_core::{MODE_FIELD, Mode, Now, Share, TOKEN_FIELD, Token};
 
-/// Distance between tokens and a reserved floor when the safeguard `FloorsByClock` is off.
+/// Distance of a token floor from the largest token while the safeguard `FloorsByClock` is off.
 const AHEAD_US: u64 = 60_000 * MS;
 
 /// A lock, as any client can read it.
@@ -39,14 +39,14 @@ impl Seen {
     }
 }
 
-/// Whether an owner holds the lock by that grant.
+/// Whether an owner holds the lock with that token.
 pub(super) fn holds(keys: &Keyspace, (key, owner): Place, token: u64, now: Now) -> bool {
     let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
     seen.token == token && seen.holders.contains(&owner)
 }
 
 impl Node {
-    /// Whether no lock is held here.
+    /// Whether no lock is held on this server.
     pub(crate) fn is_free(&self, sim: &Sim) -> bool {
         let now = self.at(sim);
         self.host.keys.values().all(|entry| Seen::of(Some(entry), now).holders.is_empty())
@@ -150,7 +150,7 @@ impl Node {
         }
     }
 
-    /// Checks that each owner of a set holds all of its locks or none, and none while it waits.
+    /// Checks that each owner of a set of locks holds all of them or none, and none while it waits.
     pub(super) fn look_at_sets(&mut self, sim: &Sim) {
         let now = self.at(sim);
         let keys = &self.host.keys;

@@ -17,13 +17,13 @@ pub(crate) struct Host {
     /// Whether writes are paused.
     pub(crate) paused: bool,
     pub(crate) lacks_replicas: bool,
-    /// Whether each grant is on the disk before the server sends the reply.
+    /// Whether the server's settings ensure that each grant is on the disk before its reply.
     pub(crate) keeps_grants: bool,
     pub(crate) keys: Keyspace,
     /// Number of processes of Redisson that are subscribed to the channel of each lock. They hang: none
     /// acquires a lock.
     pub(crate) listeners: i32,
-    /// Replies to parked clients in this turn; `None` for clients unblocked without a reply.
+    /// Replies to blocked clients in this turn; `None` for clients unblocked without a reply.
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
     /// Time at which the timer fires, by the wall clock.
     pub(crate) timer: Option<u64>,

@@ -1,6 +1,6 @@
-//! Takes the place of `module/src/redis`: the same names, over a [`Host`] in memory instead of a server's API.
-//! Only the part for locks and sessions exists: there is one database, and messages on channels reach no
-//! client.
+//! Takes the place of `module/src/redis`: the same names, over a [`Host`] in memory instead of a server's
+//! API. It contains only what locks and sessions need. There is one database, and messages on channels reach
+//! no client.
 
 mod ctx;
 mod key;

@@ -1,11 +1,11 @@
-//! Parked clients, which wait for their replies.
+//! Blocked clients, which wait for their replies.
 
 use super::Reply;
 use super::ctx::{Ctx, here};
 use crate::waiting::Note;
 use std::mem::ManuallyDrop;
 
-/// Identifies a parked client by its number.
+/// Identifies a blocked client by the number of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(pub(crate) u64);
 

@@ -79,7 +79,7 @@ impl Naive {
     }
 
     /// Ends a session. Its waits leave and its unsent grants are taken back. Locks bound to it
-    /// become orphans, unless `forget` leaves them to their leases.
+    /// become orphans. With `forget`, they stay until their leases end instead.
     pub fn end(&mut self, number: usize, forget: bool) {
         let Some(session) = self.sessions[number].take() else { return };
         let gone = Some(session.generation);

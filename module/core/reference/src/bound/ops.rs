@@ -9,7 +9,7 @@ pub enum Op {
         session: usize,
         ttl: u64,
     },
-    /// Acquires, bound to a session or not.
+    /// Acquires the lock, and perhaps binds it to a session.
     Acquire {
         key: usize,
         owner: usize,
@@ -34,12 +34,12 @@ pub enum Op {
     Delete {
         key: usize,
     },
-    /// Writes the key with another client's command, as a different grant to the owner.
+    /// Overwrites the key with another client's commands: the owner holds it, with another token.
     Forge {
         key: usize,
         owner: usize,
     },
-    /// Reads the outcomes that exist, or blocks for at most the timeout.
+    /// Reads the outcomes. If there are none, blocks for up to the timeout, if one is given.
     Next {
         session: usize,
         timeout: Option<u64>,

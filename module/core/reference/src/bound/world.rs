@@ -15,7 +15,7 @@ use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 /// A lease that never ends in a walk.
 const LEASE: Millis = Millis(1_000_000_000);
 
-/// Time after a refusal in which no release is tried, in milliseconds.
+/// Time for which the table retries no release after the server refused one, in milliseconds.
 const REFUSED: u64 = 100;
 
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub struct World {
     names: Vec<Name>,
     model: Naive,
     refuses: bool,
-    /// Last token that a foreign write used.
+    /// Token that the last [`Op::Forge`] wrote.
     forged: u64,
-    /// Counts of rare cases: a lock bound again, an orphan that its owner used, a refused release,
-    /// and a binding whose grant no longer exists.
+    /// Counts of rare cases: a bound lock bound again, an orphan acquired again by its owner (see
+    /// [`Holder::is_orphan`]), a refused release, and a binding whose grant no longer exists.
     pub seen: [u64; 4],
 }
 
@@ -213,7 +213,7 @@ impl World {
         Ok(())
     }
 
-    /// Applies an operation of an owner to a lock.
+    /// Calls the table with a lock as an owner sees it, and applies the change to the key.
     fn ask(
         &mut self,
         key: usize,

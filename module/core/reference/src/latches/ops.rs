@@ -25,8 +25,8 @@ pub enum Op {
     Tell(usize),
     /// Sets the largest number of waiters, for this latch and in total.
     Limits(usize, usize),
-    /// Runs the timer: answers released waiters, then ends waits, then takes looks, and answers the
-    /// waiters that these looks released.
+    /// Runs the timer: answers released waiters, ends the waits whose timeout has passed, takes the
+    /// due looks, and answers the waiters that these looks released.
     Timer,
 }
 

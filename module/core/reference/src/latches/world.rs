@@ -42,7 +42,7 @@ struct Wait {
     client: u32,
     id: WaiterId,
     end: Option<u64>,
-    /// Number of the opening of the latch that released it.
+    /// Number of the latch's opening that released this waiter, counted from 1; 0 until then.
     opening: u64,
 }
 

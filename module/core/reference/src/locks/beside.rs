@@ -92,7 +92,7 @@ impl Naive {
         }
     }
 
-    /// Sets the time, and frees exactly the locks whose keys have expired by then.
+    /// Sets the time, and frees the locks whose keys have expired by then.
     pub fn pass(&mut self, now: Now) {
         self.now = now;
         let wall = self.wall();

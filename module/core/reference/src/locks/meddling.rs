@@ -1,4 +1,4 @@
-//! Changes of a key by other clients, without the module.
+//! Changes of a key by ordinary server commands of other clients.
 
 use kvlock_core::HOLDS_MAX;
 
@@ -15,13 +15,13 @@ pub enum Meddling {
     Persist,
     /// `PEXPIRE` of an existing key.
     Expire(u64),
-    /// Overwrites the key with a lock of a script that writes no token: owner, holds, lease.
+    /// Overwrites the key with a lock without a token, as a script may do: owner, holds, lease.
     Script(Owner, u64, u64),
-    /// `HDEL` of the owner's field.
+    /// `HDEL` of the holder's field.
     DropHolder,
     /// Replaces the holder's field by one hold of this owner. The token stays.
     SwapHolder(Owner),
-    /// Writes a valid token, this far ahead of the clock in microseconds.
+    /// Writes a valid token: the time plus this number of microseconds.
     TokenAhead(u64),
     /// Writes an invalid token.
     TokenSpoilt(&'static str),

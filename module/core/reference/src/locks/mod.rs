@@ -1,5 +1,5 @@
-//! Operations on a few locks, in any order. The sort of a world decides whether it takes regular
-//! looks.
+//! Operations on a few locks, in any order. In a world of an odd sort, the table looks regularly at
+//! each lock that has waiters.
 
 mod beside;
 mod drive;

@@ -28,7 +28,7 @@ pub enum Answer {
     No,
 }
 
-/// A reply to a waiting client, by number.
+/// A reply to a waiting client. Clients are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
     /// The client's owner was granted the lock: client, owner, token, and end of the lease.
@@ -46,11 +46,12 @@ pub enum What {
     Held {
         owner: Owner,
         holds: u64,
-        /// Number of shared holds that the owner has too.
+        /// Number of shared holds that the owner has besides.
         shared: u64,
         token: Option<u64>,
     },
-    /// Shared by the owners in [`Lock::shares`] whose leases have not ended. Contains the token.
+    /// Shared by the owners in [`Lock::shares`] whose leases have not ended. Contains the token, if
+    /// there is one.
     Shared(Option<u64>),
     Other,
 }
@@ -62,7 +63,7 @@ pub struct Turn {
     pub rounds: u64,
     pub since: u64,
     pub is_heard: bool,
-    /// Number of moments left.
+    /// Number of moments of this turn that have not begun.
     pub left: u64,
 }
 
@@ -96,7 +97,7 @@ pub struct Lock {
     pub put_off: bool,
     /// End of the moment in which the lock is left free for Redisson.
     pub moment: Option<u64>,
-    /// `None` until the first turn or announcement.
+    /// `None` until the first turn.
     pub turn: Option<Turn>,
 }
 
@@ -122,9 +123,9 @@ pub struct Naive {
     pub now: Now,
     /// Length of a quarantine, and the start of the current one.
     pub quarantine: (u64, Option<u64>),
-    /// Whether there are turns of Redisson, and the number of processes that listen.
+    /// Whether there are turns of Redisson, and the number of its processes that listen.
     pub turns: (bool, u64),
-    /// The end of each period in which a lock was left free for Redisson, used or not.
+    /// End of each moment. It stays in the list until that time, even if a client took the lock.
     pub moments: Vec<u64>,
     /// The results that exist, each in its database.
     pub results: BTreeSet<(i32, ResultKey)>,
@@ -133,8 +134,8 @@ pub struct Naive {
     /// Number of places ever taken.
     pub places: usize,
     last_token: u64,
-    /// While a set is acquired: the largest token of its keys, and the token of the set once it was
-    /// issued.
+    /// While a set of locks is acquired: the largest token that its keys have, and the new token of the
+    /// set once it is issued.
     pub of_set: Option<(Option<u64>, Option<u64>)>,
 }
 
@@ -190,7 +191,7 @@ impl Naive {
         self.last_token
     }
 
-    /// Returns the token of a new grant. All grants of a set have the same one.
+    /// Returns the token of a new grant. All locks of a set are granted with the same one.
     pub fn token_of_grant(&mut self, stored: Option<u64>) -> u64 {
         let Some((of_keys, issued)) = self.of_set else { return self.next_token(stored) };
         let token = issued.unwrap_or_else(|| self.next_token(of_keys));

@@ -16,8 +16,8 @@ pub enum Op {
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     Acquire(Request),
-    /// Acquires a set: this lock, and each of the two others in its role. With `true`, only if the
-    /// owner holds all of them already.
+    /// Acquires a set of locks: this one, and each of the two others in its role. With `true`, only
+    /// if the owner holds all of them already.
     AcquireSet(Request, [Role; 2], bool),
     /// Waits, with a timeout or without.
     Wait(Request, Option<u64>),
@@ -66,16 +66,16 @@ pub enum Event {
     /// the waits whose timeout has passed, checks groups of waiters for results, and takes due
     /// looks.
     Timer,
-    /// Takes looks, but ends no wait.
+    /// Takes the due looks, but ends no wait.
     Looks,
-    /// Serves the first waiter, if it must be served, as before a command.
+    /// Grants the lock to the first waiter if it is owed, as the module does before a command.
     Serve(Key),
     Limits(usize, usize),
     Drain(bool),
     /// Dismisses all waiters of a key.
     Dismiss(Key),
-    /// Sets the largest token that another server may have issued, relative to the clock, or makes
-    /// it unknown.
+    /// Sets the largest token that another server may have issued: the time plus this number of
+    /// microseconds, or unknown.
     Floor(Option<u64>),
     /// Begins a quarantine, unless the length of quarantines is zero.
     Begin,
@@ -87,7 +87,8 @@ pub enum Event {
     Turns(bool, u64),
     /// Another client stores a result in the database of a key, or deletes it.
     Result(Key, ResultKey, bool),
-    /// Checks one group of waiters for a result, if their lock became free.
+    /// After a lock became free: checks whether a result exists that some of its waiters accept, and
+    /// answers those waiters if it does.
     Group,
 }
 

@@ -24,7 +24,7 @@ impl Ask {
 }
 
 impl World {
-    /// Returns whether a request was answered `ready`.
+    /// Answers a request `ready` if the result that it accepts exists. Returns whether it does.
     pub fn is_ready(&mut self, key: Key, ask: &Ask) -> Result<bool, TestCaseError> {
         let Some((owner, result)) = ask.wants_result() else { return Ok(false) };
         let there = self.space.results(KEYS[key].0).exists(RESULTS[result].as_bytes());
@@ -36,13 +36,14 @@ impl World {
         Ok(there)
     }
 
-    /// Stores or deletes a result, as another client. Waiters are informed when the lock becomes free.
+    /// Stores or deletes a result, as another client. This alone answers no waiter.
     pub fn change_result(&mut self, key: Key, result: ResultKey, there: bool) {
         self.space.set_result(KEYS[key].0, RESULTS[result], there);
         self.model.set_result(key, result, there);
     }
 
-    /// Checks one group of waiters whose lock became free. Returns `false` if there was no group.
+    /// Checks one group: waiters that accept the same result, and whose lock became free. Answers them
+    /// if the result exists. Returns `false` if there was no group.
     pub fn look_at_group(&mut self) -> Result<bool, TestCaseError> {
         let Some(group) = self.table.next_group() else { return Ok(false) };
         let exists = self.space.results(group.key.db).exists(&group.ready_key);
@@ -137,8 +138,8 @@ impl Naive {
         self.locks.iter().flat_map(|lock| &lock.queue).any(|wait| wait.looks_for_result)
     }
 
-    /// Grants a free lock to the first waiter whose result does not exist, or to several that share
-    /// it. Returns `None` if no waiter is left.
+    /// Grants a lock to the first waiter whose result does not exist, or to several that share it.
+    /// Returns `None` if no waiter is left.
     pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Told>> {
         self.begin_round(key);
         if !self.tell_ready_in_front(key) {

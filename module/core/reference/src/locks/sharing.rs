@@ -23,7 +23,7 @@ impl Naive {
         Some(lock.until.map_or(last, |until| until.min(last)))
     }
 
-    /// Grants a free lock to a request.
+    /// Grants a lock that has no unexpired holder to a request.
     pub fn take(&mut self, key: Key, request: &Request, stored: Option<u64>) -> Answer {
         let (owner, lease) = (request.owner, request.lease);
         if !request.shared {
@@ -114,7 +114,7 @@ impl Naive {
     }
 
     /// Sets the number of holds of one mode that an owner keeps after a release. Returns the
-    /// replies to waiters.
+    /// grants to waiters.
     pub fn leave_with(&mut self, key: Key, by: Owner, of_shared: bool, left: u64) -> Vec<Told> {
         match self.locks[key].what {
             What::Held { owner, holds, token, .. } if of_shared => {

@@ -9,7 +9,7 @@ use super::names::Key;
 /// Highest number of moments in a turn, and of rounds between two turns.
 const MOST: u64 = 64;
 
-/// Time after which a turn is due at the next full round.
+/// Time since the last turn after which one round of releases is enough for the next turn.
 const RETRY_MS: u64 = 1_000;
 
 /// Time after which a lock without a listener is announced again.
@@ -31,7 +31,8 @@ impl Naive {
         self.pass_on(key, stored)
     }
 
-    /// Begins a turn, if one is due, because a lock without waiters became free and this was announced.
+    /// Begins a turn after a lock became free, if one is due, the lock has no waiters, and processes of
+    /// Redisson listen.
     pub fn was_left_free(&mut self, key: Key) {
         if self.turns.1 > 0 && self.locks[key].queue.is_empty() && self.is_turn_due(key) {
             self.begin_turn(key);

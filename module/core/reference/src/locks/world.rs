@@ -29,20 +29,20 @@ pub struct World {
     pub places: Vec<WaiterId>,
     /// Identifiers of grants that the model does not know yet.
     named: Vec<GrantId>,
-    /// The largest token of each lock. Lower if another client has written a smaller one.
+    /// For each lock, the token that the next one must exceed.
     pub last_tokens: Vec<u64>,
 }
 
-/// Offset of the wall clock at the start, in milliseconds. A walk sets the clock back by less than this.
+/// Offset of the wall clock at the start, in milliseconds. A walk of a test sets the clock back by less
+/// than this, so the clock stays after 1970.
 const DATE_MS: i64 = 100_000_000;
 
 impl World {
-    /// Returns an empty world. Its table looks at each lock with waiters at least every `look_every`
-    /// milliseconds.
+    /// Returns an empty world. With `look_every`, its table looks at each lock with waiters at least
+    /// once in that number of milliseconds.
     pub fn new(look_every: Option<u64>) -> Self {
         let limits = Limits { waiters: 100, waiters_per_key: 100, ..Limits::UNLIMITED };
         let (mut clock, mut table) = (Clock::new(), Table::new(limits));
-        // The wall clock stays after 1970, however often it is set back.
         clock.pass(0, DATE_MS, &mut table);
         table.look_every = look_every.map(Millis);
         Self {

@@ -37,7 +37,7 @@ pub enum Op {
     /// Deletes a holder's field with another client's command.
     TakeOut(Owner),
     Pass(u64),
-    /// The client of a grant in flight has disconnected.
+    /// The client of a grant has disconnected before the reply was written.
     Lost(usize),
     Delivered(usize),
     /// Begins a quarantine of this length.

@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 
 use super::world::{Flight, KEY, Key, World};
 
-/// Number of waiters served in one batch.
+/// Largest number of grants in one batch.
 const BATCH: u64 = 2;
 
 impl World {

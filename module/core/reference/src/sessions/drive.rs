@@ -188,8 +188,8 @@ impl World {
         Ok(())
     }
 
-    /// Answers the readers that have outcomes to read or whose time is over. With `lost`, they have
-    /// disconnected.
+    /// Answers the readers that have outcomes to read or whose time is over. With `lost`, the
+    /// answers do not arrive, because the readers have disconnected.
     fn answer(&mut self, lost: bool) -> TestCaseResult {
         let now = self.clock.now();
         while let Some((reading, Client(client))) = self.table.next_reader(now) {

@@ -1,6 +1,6 @@
-//! Sessions. Each place of a session in a queue has one outcome, kept until it is acknowledged. The
-//! waiters of a session that is away are passed over and keep their places. When a session ends,
-//! its grants that were never sent are taken back.
+//! Sessions. Each place of a session in a queue has one outcome, kept until it is acknowledged.
+//! While the reader of a session is disconnected (the session is *away*), its waiters are passed
+//! over and keep their places. When a session ends, its grants that were never sent are taken back.
 
 mod drive;
 mod naive;

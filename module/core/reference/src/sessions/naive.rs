@@ -57,7 +57,7 @@ pub struct Naive {
     /// Holder of each lock.
     pub holders: [Option<usize>; KEYS],
     pub queues: [Vec<Wait>; KEYS],
-    /// Number of the first place of each queue since it was last empty.
+    /// For each queue, the number of the place that was taken when the queue was last empty.
     pub waited_for_since: [u64; KEYS],
     pub sessions: [Option<Session>; SESSIONS],
     pub generations: u64,
@@ -67,7 +67,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// Returns the session, unless it has ended.
+    /// Returns the session of a wait. `None` if it has ended, or if a client waits without one.
     pub fn find(&mut self, whom: Whom) -> Option<&mut Session> {
         let Whom::Session(number, generation) = whom else { return None };
         self.sessions[number].as_mut().filter(|session| session.generation == generation)

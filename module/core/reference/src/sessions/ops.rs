@@ -52,8 +52,8 @@ pub enum Op {
         ack: isize,
         timeout: Option<u64>,
     },
-    /// Answers the readers that have outcomes to read or whose time is over. With `lost`, they
-    /// have disconnected.
+    /// Answers the readers that have outcomes to read or whose time is over. With `lost`, the
+    /// answers do not arrive, because the readers have disconnected.
     Answer {
         lost: bool,
     },

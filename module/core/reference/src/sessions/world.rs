@@ -32,8 +32,9 @@ pub struct World {
     pub blocked: BTreeMap<u64, WaiterId>,
     /// The call of each blocked reader.
     pub reading: BTreeMap<u64, Reading>,
-    /// Counts of rare cases, in order: read without a session of the user, refused acknowledgement,
-    /// return of an away session, outcomes left unread, lost reply, closed connection.
+    /// Counts of rare cases, in order: a user reads a session that it does not have, a refused
+    /// acknowledgement, a session read again after it was away, outcomes left unread, a lost reply,
+    /// a closed connection.
     pub seen: [u64; 6],
 }
 

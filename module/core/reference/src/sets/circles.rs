@@ -36,8 +36,8 @@ impl Naive {
     }
 
     /// Returns the owners that keep a waiter from a lock that it does not hold, and whether each of
-    /// them holds the lock. The other owners have an earlier place in the queue of the lock, for a
-    /// set.
+    /// them holds the lock. Those that do not hold it wait for a set of locks, and are earlier in
+    /// the queue of this lock.
     fn in_the_way(&self, of: Owner, key: Key, shared: bool, before: usize) -> Vec<(Owner, bool)> {
         let mut owners: Vec<_> = match &self.locks[key].held {
             Held::Free => Vec::new(),

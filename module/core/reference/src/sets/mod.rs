@@ -41,7 +41,7 @@ pub fn do_late(ops: &[Op]) -> TestCaseResult {
     ops.iter().try_for_each(|op| world.step_late(op))
 }
 
-/// Runs every walk of this number of steps from a small alphabet. Returns the number of walks.
+/// Runs every walk of this number of operations of [`alphabet`]. Returns the number of walks.
 pub fn exhaust(steps: usize) -> usize {
     let alphabet = alphabet();
     let (mut walk, mut count) = (vec![0; steps], 0);

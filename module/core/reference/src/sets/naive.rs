@@ -1,6 +1,6 @@
-//! The simplest model of sets: locks with holders, and one list of all waits in order of arrival. A
-//! wait is granted if all its locks can be granted and no earlier wait conflicts with it in any of
-//! them.
+//! The simplest model of sets of locks: locks with holders, and one list of all waits in order of
+//! arrival. A wait is granted if all its locks can be granted and no earlier wait conflicts with it
+//! in any of them.
 
 use std::collections::BTreeMap;
 
@@ -214,8 +214,8 @@ impl Naive {
         };
         let same = self.waits.iter().position(is_same);
         let first = wait.set.wants().next().unwrap();
-        // A wait that is in line for a set is granted only at its place. A repeated request for it
-        // can still fail.
+        // A queued wait for a set is granted only in its turn, not when its request is repeated. The
+        // repeated request can still be refused with an error.
         let is_set = wait.set.keys.len() > 1;
         let keeps_place = same.is_some() && is_set;
         let aside = !is_set

@@ -8,7 +8,7 @@ pub const KEYS: [&str; 3] = ["a", "b", "top"];
 pub type Owner = &'static str;
 const OWNERS: [Owner; 4] = ["ann", "bob", "carol", "dave"];
 
-/// A limit above the number of pieces of work that are ever due.
+/// A limit above the number of pieces of work that are ever due at one time.
 pub const ALL: usize = 2_000;
 
 /// The locks of a request. The flag of each marks a lock of `UNDER`. `shared` is the mode of the others.

@@ -361,7 +361,7 @@ impl World {
         self.names.iter().position(|it| key_ref(it) == name).expect("a key of ours")
     }
 
-    /// Serves the sets whose turn may have come, as a command does.
+    /// Serves the waits for sets whose turn may have come, as the module does after a command.
     fn serve_sets(&mut self) -> TestCaseResult {
         while let Some(waiter) = self.table.next_set(Some(0)) {
             self.serve_set(waiter)?;
