@@ -27,7 +27,7 @@ mod sync;
 
 pub use guard::QuorumGuard;
 /// Types of the crate `kvlock` that this crate's interface uses.
-pub use kvlock::{Address, Client, Error, Token};
+pub use kvlock::{Address, Client, Error, Loss, Token};
 pub use lock::QuorumLock;
 
 use futures_util::future::join_all;
