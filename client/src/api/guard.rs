@@ -223,7 +223,7 @@ impl Guard {
         let outcome = outcome.await.map(drop);
         if outcome.as_ref().is_err_and(|trouble| !trouble.leaves_outcome_unknown()) {
             if let Some(before) = undo {
-                lease.change_back(self.share, inner.now(), before);
+                lease.change_back(before, inner.now());
             }
             if let (Some(token), Some(before)) = (token, before) {
                 lease.lower(token, before);

@@ -123,7 +123,7 @@ impl Phase {
 
 /// The hold of one guard.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+pub(crate) struct Share {
     id: ShareId,
     term: LeaseSpec,
     /// End of a fixed lease.
@@ -510,9 +510,9 @@ impl State {
         id
     }
 
-    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<LeaseSpec> {
+    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<Share> {
         let share = self.shares.iter_mut().find(|other| other.id == share)?;
-        let before = share.term;
+        let before = *share;
         share.term.length = length;
         share.ends = sent.after(length);
         self.longest_ever = self.longest_ever.max(length);

@@ -1,6 +1,6 @@
 //! Planning of renewals, and their outcomes.
 
-use super::{Lease, LeaseSpec, ShareId, State};
+use super::{Lease, Share, ShareId, State};
 use crate::engine::clock::Moment;
 use crate::engine::lease::late::RenewalId;
 use crate::sync::Ordering;
@@ -163,13 +163,13 @@ impl Lease {
     }
 
     /// Sets the lease of a share to `length`, counted from `sent`. Returns the length to request, and the
-    /// lease that the share requested before.
+    /// share as it was before.
     pub(crate) fn change(
         &self,
         share: ShareId,
         sent: Moment,
         length: Duration,
-    ) -> (Duration, Option<LeaseSpec>) {
+    ) -> (Duration, Option<Share>) {
         let mut state = self.state();
         let before = state.set_length(share, sent, length);
         let longest = state.longest(sent).unwrap_or(length);
@@ -180,11 +180,13 @@ impl Lease {
     }
 
     /// Undoes a change that the server refused.
-    pub(crate) fn change_back(&self, share: ShareId, sent: Moment, before: LeaseSpec) {
+    pub(crate) fn change_back(&self, before: Share, now: Moment) {
         let mut state = self.state();
-        state.set_length(share, sent, before.length);
+        if let Some(share) = state.shares.iter_mut().find(|share| share.id == before.id) {
+            (share.term.length, share.ends) = (before.term.length, before.ends);
+        }
         // The server still has the previous lease: renew it at once.
-        state.renew_at = sent;
+        state.renew_at = now;
     }
 }
 
@@ -192,7 +194,7 @@ impl State {
     /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if
     /// no guard requests renewals and the lease needs no check. (I4)
     fn renewal(&self, now: Moment) -> Option<Duration> {
-        let watched = |share: &super::Share| share.term.watched && !share.abandoned;
+        let watched = |share: &Share| share.term.watched && !share.abandoned;
         if self.check || self.shares.iter().any(watched) { self.longest(now) } else { None }
     }
 

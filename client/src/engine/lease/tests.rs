@@ -166,7 +166,7 @@ fn a_late_reply_does_not_revive_a_lost_lease() {
 fn a_shorter_renewal_counts_from_the_time_it_is_sent() {
     let stage = granted(fixed(100_000));
     let (length, before) = stage.lease.change(stage.share, at(10_000), millis(1_000));
-    assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
+    assert_eq!((length, before.map(|share| share.term)), (millis(1_000), Some(fixed(100_000))));
     stage.lease.renewing(at(10_000), length, 1);
     // The answer may never arrive.
     assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
@@ -344,9 +344,20 @@ fn a_change_that_the_server_refuses_is_forgotten() {
     let stage = granted(watched(30_000));
     let (length, before) = stage.lease.change(stage.share, at(12_000), millis(90_000));
     stage.lease.renewing(at(12_000), length, 1);
-    stage.lease.change_back(stage.share, at(12_000), before.expect("it had a term"));
+    stage.lease.change_back(before.expect("it had a term"), at(12_000));
     assert_eq!(stage.lease.left(), millis(29_198));
     assert_eq!(stage.lease.action(at(12_000)), WatchdogAction::Renew(millis(30_000)));
+}
+
+#[test]
+fn a_fixed_lease_ends_when_it_would_have_without_a_refused_change() {
+    let stage = granted(fixed(30_000));
+    stage.time_is(20_000);
+    let (_, before) = stage.lease.change(stage.share, at(20_000), millis(90_000));
+    stage.lease.change_back(before.expect("it had a term"), at(20_000));
+    // A check asks for the rest of the lease.
+    stage.lease.suspect(Loss::Forced, at(20_000));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(20_000)));
 }
 
 #[test]
