@@ -46,7 +46,7 @@ pub(crate) struct Contender {
     pub(crate) settle: f64,
     /// Number of tasks that start to wait in one second.
     pub(crate) in_line_per_s: f64,
-    /// Whether all tasks share one client, and so one session, in every scenario.
+    /// `true` if all tasks share one client, and so one session, in every scenario.
     pub(crate) is_one_client: bool,
 }
 

@@ -49,10 +49,10 @@ pub(crate) struct Plan {
     pub(crate) lease_ms: u64,
     /// Number of commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
-    /// Whether a task waits after its release until another task of its process has the lock, and only then
-    /// makes its next request.
+    /// `true` if a task waits after its release until another task of its process has the lock, and only then makes
+    /// its next request.
     pub(crate) yields: bool,
-    /// Whether locks are released; otherwise their leases end.
+    /// `true` if locks are released; otherwise their leases end.
     pub(crate) releases: bool,
     pub(crate) setting: Setting,
     /// Time at the start that is not counted, in seconds: compilers warm up and queues fill.

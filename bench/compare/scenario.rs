@@ -23,7 +23,7 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     pub(crate) contender: &'static Contender,
     pub(crate) measure: Box<dyn Fn() -> Measured>,
-    /// Whether the cell is measured in the first round only, because it takes long.
+    /// `true` if the cell is measured in the first round only, because it takes long.
     pub(crate) once: bool,
 }
 

@@ -43,7 +43,7 @@ impl Snapshot {
         self.used.since(&before.used)
     }
 
-    /// Whether the server is Redis, which reports more counters.
+    /// Returns whether the server is Redis, which reports more counters.
     pub(crate) fn is_redis(&self) -> bool {
         !self.info.is_empty()
     }

@@ -9,7 +9,7 @@ pub(crate) struct Native {
     task: usize,
     acquired: u64,
     lease_ms: String,
-    /// Whether the task acquires shared locks.
+    /// `true` if the task acquires shared locks.
     shares: bool,
 }
 

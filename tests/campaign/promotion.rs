@@ -143,7 +143,7 @@ fn kill<'a>(
     report.took(LATER, first.saturating_sub(known));
 }
 
-/// Whether the server accepts a plain write now.
+/// Returns whether the server accepts a plain write now.
 fn writes(server: &Server, tag: &str) -> bool {
     let Ok(mut connection) = Connection::open(server.port()) else { return false };
     connection.send(cmd!["SET", format!("{{{tag}}}plain"), "x"]);

@@ -95,7 +95,7 @@ pub(crate) struct Pace {
     pub(crate) round: Duration,
     /// Largest number of faults in a round.
     pub(crate) faults: usize,
-    /// Whether the next fault waits until the servers have recovered and each task has made progress.
+    /// `true` if the next fault waits until the servers have recovered and each task has made progress.
     pub(crate) settles: bool,
     /// Longest pause between two faults.
     pub(crate) rest: Duration,

@@ -229,12 +229,12 @@ impl Cluster {
     }
 }
 
-/// Whether the node reports that it is a master.
+/// Returns whether the node reports that it is a master.
 pub fn is_master(node: &Server) -> bool {
     observe::info_field(&mut node.connect(), "role").as_deref() == Some("master")
 }
 
-/// Whether a reply is the redirection of the given kind, `MOVED` or `ASK`.
+/// Returns whether a reply is the redirection of the given kind, `MOVED` or `ASK`.
 pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
 }

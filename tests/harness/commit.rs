@@ -26,12 +26,12 @@ fn look() -> String {
     format!("{commit}{}", if changed { " with changes" } else { "" })
 }
 
-/// Whether the project has that commit.
+/// Returns whether the project has that commit.
 pub fn exists(commit: &str) -> bool {
     git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some()
 }
 
-/// Whether the checked out commit is the given commit, or one of its descendants.
+/// Returns whether the checked out commit is the given commit, or one of its descendants.
 pub fn is_ancestor(commit: &str) -> bool {
     git(&["merge-base", "--is-ancestor", commit, "HEAD"]).is_some()
 }

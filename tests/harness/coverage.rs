@@ -24,7 +24,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether the two spans have a moment in common.
+    /// Returns whether the two spans have a moment in common.
     pub fn meets(self, other: Self) -> bool {
         self.from <= other.to && other.from <= self.to
     }
@@ -146,7 +146,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
     calls.iter().filter_map(|call| expiry(call)).collect()
 }
 
-/// Whether this call may end the wait of another client: a release, a countdown or a break.
+/// Returns whether this call may end the wait of another client: a release, a countdown or a break.
 fn frees(call: &Call) -> bool {
     call.request == Request::Break || gives_back(&call.request)
 }

@@ -22,9 +22,9 @@ pub struct Argument {
     pub kind: String,
     /// The keyword: before the value, or in place of it.
     pub token: Option<String>,
-    /// Whether it may be left out.
+    /// `true` if it may be left out.
     pub optional: bool,
-    /// Whether it may be given more than once.
+    /// `true` if it may be given more than once.
     pub multiple: bool,
     /// Its parts or alternatives.
     pub parts: Vec<Self>,
@@ -47,7 +47,7 @@ pub fn ours(connection: &mut Connection) -> Vec<Command> {
     ours
 }
 
-/// Whether the name begins like the names of the module's commands.
+/// Returns whether the name begins like the names of the module's commands.
 pub fn is_ours(name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
     [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))

@@ -34,7 +34,7 @@ pub struct Record {
     pub again: String,
     /// Duration in seconds.
     pub wall_s: u64,
-    /// Whether the run had to include the faults that its suite requires: it was started without `--some` and
+    /// `true` if the run had to include the faults that its suite requires: it was started without `--some` and
     /// `--fault`.
     pub complete: bool,
     /// Text for the column `figure` of the suite's row.

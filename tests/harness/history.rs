@@ -98,7 +98,7 @@ impl Request {
         }
     }
 
-    /// Whether the request asks for a lock, exclusive or shared, or for permits.
+    /// Returns whether the request asks for a lock, exclusive or shared, or for permits.
     pub fn asks(&self) -> bool {
         self.lease().is_some() && !matches!(self, Self::Renew { .. })
     }

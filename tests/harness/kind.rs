@@ -38,7 +38,7 @@ impl Kind {
         &self.name
     }
 
-    /// Whether this is Redis 7.0, which lacks much of the newer module API.
+    /// Returns whether this is Redis 7.0, which lacks much of the newer module API.
     pub fn is_redis_7_0(&self) -> bool {
         self.name == EACH[0]
     }

@@ -42,7 +42,7 @@ pub fn client_flags(connection: &mut Connection, id: i64) -> Option<String> {
     line.split(' ').find_map(|word| word.strip_prefix("flags=").map(str::to_owned))
 }
 
-/// Whether the given client is blocked in a command.
+/// Returns whether the given client is blocked in a command.
 pub fn is_blocked(connection: &mut Connection, id: i64) -> bool {
     client_flags(connection, id).is_some_and(|flags| flags.contains('b'))
 }

@@ -75,7 +75,7 @@ struct Way {
     /// The port that the client has announced as a replica, if it has.
     replica: Option<u16>,
     reset: Option<Moment>,
-    /// Whether the proxy drops all data that arrive.
+    /// `true` if the proxy drops all data that arrive.
     cut: bool,
 }
 
@@ -190,7 +190,7 @@ impl Proxy {
         lock(&self.ways).resets.push((command, passed, moment));
     }
 
-    /// Whether all planned resets have been triggered.
+    /// Returns whether all planned resets have been triggered.
     pub fn has_reset(&self) -> bool {
         lock(&self.ways).resets.is_empty()
     }

@@ -188,12 +188,12 @@ impl Server {
         }
     }
 
-    /// Whether the process has not ended; it may still be stuck or stopped.
+    /// Returns whether the process has not ended; it may still be stuck or stopped.
     pub fn is_running(&self) -> bool {
         matches!(self.child.lock().unwrap().try_wait(), Ok(None))
     }
 
-    /// Whether it runs and answers commands on a new connection, each within five seconds.
+    /// Returns whether it runs and answers commands on a new connection, each within five seconds.
     pub fn is_alive(&self) -> bool {
         self.is_running() && answers(self.port, self.pid()).is_ok()
     }

@@ -49,12 +49,12 @@ impl Args {
         task / self.number::<usize>("keys") % self.number::<usize>("clients")
     }
 
-    /// Whether the value is `yes`.
+    /// Returns whether the value is `yes`.
     pub fn is_yes(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| value == "yes")
     }
 
-    /// Whether the value is `no`.
+    /// Returns whether the value is `no`.
     pub fn is_no(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| value == "no")
     }

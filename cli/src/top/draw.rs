@@ -81,8 +81,8 @@ fn summary<'a>(screen: &'a Screen, now: &'a Snapshot) -> Vec<Line<'a>> {
     vec![first.into(), rates.into(), waiting.into(), times.into(), trouble]
 }
 
-/// Formats percentiles of the durations since the previous snapshot, or since the module was loaded if there
-/// is no previous snapshot.
+/// Formats percentiles of the durations that were recorded after the previous snapshot, or of all recorded
+/// durations if there is no previous snapshot.
 fn percentiles(before: Option<&Snapshot>, now: &Snapshot, name: &str) -> String {
     let Some(all) = now.figures.histogram(name) else { return "unknown".to_owned() };
     let before = before.and_then(|before| before.figures.histogram(name)).unwrap_or_default();

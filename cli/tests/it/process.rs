@@ -78,7 +78,7 @@ impl Started {
         });
     }
 
-    /// Whether a signal set in the status of the process contains that signal.
+    /// Returns whether a signal set in the status of the process contains that signal.
     fn has_in_set(&self, set: &str, signal: Signal) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let mut lines = status.lines().filter_map(|line| line.split_once(":\t"));
@@ -161,7 +161,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Whether the process is neither a zombie nor dead.
+    /// Returns whether the process is neither a zombie nor dead.
     fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }

@@ -37,8 +37,8 @@ pub enum Change<P> {
     /// that the lock is free. Then call [`Table::was_left_free`](crate::Table::was_left_free) with
     /// the number of processes that the message reached.
     Free,
-    /// A turn of Redisson is due: announce that the lock is free. If the message reaches a process,
-    /// delete the key and call [`Table::has_given_way`](crate::Table::has_given_way). Otherwise
+    /// It is the turn of Redisson's clients: announce to them that the lock is free. If the message
+    /// reaches a process, delete the key and call [`Table::has_given_way`](crate::Table::has_given_way). Otherwise
     /// call [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn), and carry
     /// out the change that it returns.
     GiveWay,

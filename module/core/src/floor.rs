@@ -110,14 +110,14 @@ impl Floor {
     }
 }
 
-/// Returns the number that tokens must be larger than after a reservation `found` of another
-/// server.
+/// Returns the number that tokens must be larger than. `found` is the reservation of another
+/// server; 0 if there is none.
 ///
 /// The reservation alone is not enough. Suppose two servers are promoted one after the other, and
 /// the second has not heard of the first. Both find the same reservation and could start at the
 /// same token. So each issues only tokens at least [`AHEAD_US`] above the time of its own
-/// promotion. The later one starts higher, as long as their clocks agree. Reservations do not add
-/// up this way, however many servers are promoted in turn.
+/// promotion. The later one starts higher, as long as their clocks agree. This distance does not
+/// grow, however many servers are promoted in turn.
 ///
 /// The time of the promotion counts, not the time of the first grant. A server may grant for the
 /// first time after it was deposed, and after its successor has granted. A promoted server keeps this

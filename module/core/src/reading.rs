@@ -153,7 +153,7 @@ impl<P> Table<P> {
         std::iter::from_fn(|| self.next_reader(now)).take(READERS).collect()
     }
 
-    /// Returns whether there are blocked readers to answer.
+    /// Returns whether there may be blocked readers to answer.
     #[must_use]
     pub fn has_readers_to_tell(&self) -> bool {
         !self.sessions.ready.is_empty()
@@ -173,8 +173,8 @@ impl<P> Table<P> {
         client
     }
 
-    /// Marks sessions away that were last read over this closed connection. If there are many, the
-    /// others follow in small steps.
+    /// Marks the sessions as away that were last read over this closed connection: up to
+    /// [`AWAY_AT_ONCE`] of them now, the others later in small steps.
     pub fn connection_closed(&mut self, connection: u64, now: Now) {
         for _ in 0..AWAY_AT_ONCE {
             if !self.one_is_away(connection, now) {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::free::Free as _;
 use crate::ids::{QueueId, WaiterId};
 
-/// The further places of a waiter for a set. The flag marks a key of `UNDER`.
+/// The places of a waiter for a set of locks, except the place for the first key. The flag is
+/// `true` for a key of `UNDER`.
 pub(crate) type Further = Box<[(WaiterId, bool)]>;
 
 /// A wait for a set.

@@ -3,7 +3,7 @@
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
-/// Type byte of a hash that consists of pairs of a field and a value.
+/// Type byte of a hash that is written as a plain list of fields and values.
 const HASH: u8 = 4;
 
 /// Version of the format. Old enough for all supported servers.

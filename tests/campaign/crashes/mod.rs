@@ -38,11 +38,11 @@ const TOKENS_BACK: &str = "tokens back";
 /// A way to persist grants, and the way in which the server dies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durability {
-    /// Whether a loss of power ends the server, which loses all unsynced data. Otherwise `kill -9` ends it.
+    /// `true` if a loss of power ends the server, which loses all unsynced data. Otherwise `kill -9` ends it.
     power: bool,
     /// The `appendfsync` policy, if the server has an append-only file.
     fsync: Option<&'static str>,
-    /// Whether the server starts with a quarantine that is as long as the leases.
+    /// `true` if the server starts with a quarantine that is as long as the leases.
     quarantine: bool,
 }
 
@@ -98,12 +98,12 @@ impl Durability {
         Duration::from_millis(if self.fsync == Some(EVERY_SECOND) { 1500 } else { 10 })
     }
 
-    /// Whether no crash may lose a grant.
+    /// Returns whether no crash may lose a grant.
     fn is_safe(self) -> bool {
         self.fsync == Some(ALWAYS)
     }
 
-    /// Whether no lock may be granted to a second owner while the first one can rely on its grant.
+    /// Returns whether no lock may be granted to a second owner while the first one can rely on its grant.
     fn grants_once(self) -> bool {
         self.is_safe() || self.quarantine
     }

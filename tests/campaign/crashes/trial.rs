@@ -22,7 +22,7 @@ pub(super) struct Trial<'a> {
     durability: Durability,
     server: Server,
     disk: Disk,
-    /// Whether the disk was already slow when the server last started.
+    /// `true` if the disk was already slow when the server last started.
     slow: bool,
     random: Random,
     /// The history of all lives.

@@ -16,7 +16,7 @@ pub(crate) type Act<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// A fault that can overlap with any other on its topology.
 pub(crate) struct Beside {
     pub(crate) name: &'static str,
-    /// Whether the fault can happen on a topology.
+    /// `true` if the fault can happen on a topology.
     pub(crate) on: On,
     /// Chooses the server, and returns the action that causes and repairs the fault.
     pub(crate) prepare: for<'a> fn(&'a dyn Topology, &mut Random) -> Act<'a>,

@@ -58,7 +58,7 @@ pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// Relative frequency.
     pub(crate) weight: u64,
-    /// Whether the fault can happen on a topology.
+    /// `true` if the fault can happen on a topology.
     pub(crate) on: On,
     pub(crate) class: Class,
     /// Number of failovers that are counted for the fault.
@@ -135,12 +135,12 @@ impl Fault {
     }
 }
 
-/// Whether the topology is of type `T`.
+/// Returns whether the topology is of type `T`.
 fn on<T: Topology>(at: &dyn Topology) -> bool {
     cast::<T>(at).is_some()
 }
 
-/// Whether faults may send commands to the servers of the topology. The server that receives random commands
+/// Returns whether faults may send commands to the servers of the topology. The server that receives random commands
 /// is the only exception.
 fn anywhere(at: &dyn Topology) -> bool {
     !on::<Target>(at)

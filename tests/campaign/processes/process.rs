@@ -26,7 +26,7 @@ pub(super) struct Heard {
     pub(super) tenures: BTreeMap<u64, Tenure>,
     pub(super) counts: BTreeMap<String, u64>,
     pub(super) violations: Vec<String>,
-    /// Whether the output of the process has ended.
+    /// `true` if the output of the process has ended.
     over: bool,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Role {
     pub(super) store: Option<u16>,
     /// Number of writes after each loss of a renewed lock, without a check of the guard.
     pub(super) careless: u64,
-    /// Whether the client measures leases with a clock that is much too slow.
+    /// `true` if the client measures leases with a clock that is much too slow.
     pub(super) wrong_clock: bool,
     /// The seed of all random choices of the process.
     pub(super) seed: u64,
@@ -77,7 +77,7 @@ pub(super) struct Tenure {
     pub(super) number: u64,
     pub(super) key: String,
     pub(super) token: u64,
-    /// Whether its lease is renewed.
+    /// `true` if its lease is renewed.
     pub(super) watched: bool,
     /// Start of the time in which the process believes that it holds the lock.
     pub(super) from: Duration,
@@ -101,7 +101,7 @@ impl Tenure {
         self.released.or(self.lost).unwrap_or(killed).min(self.until)
     }
 
-    /// Whether its process can have acted on the grant: a guard may be lost before its process resumes.
+    /// Returns whether its process can have acted on the grant: a guard may be lost before its process resumes.
     pub(super) fn is_of_use(&self, killed: Duration) -> bool {
         self.from < self.ended(killed)
     }

@@ -108,7 +108,7 @@ pub(crate) const ALL: [Script; 7] = [
 /// Result of one try.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Whether two clients believed at the same time that they held the same lock.
+    /// `true` if two clients believed at the same time that they held the same lock.
     doubled: bool,
     /// Number of locks that the old primary granted.
     granted: u64,

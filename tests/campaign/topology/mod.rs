@@ -53,12 +53,12 @@ pub(crate) trait Topology: Any + Sync {
         Vec::new()
     }
 
-    /// Whether a killed server still has all acknowledged grants after a restart.
+    /// Returns whether a killed server still has all acknowledged grants after a restart.
     fn keeps_data(&self) -> bool {
         false
     }
 
-    /// Whether clients on the given way follow a change of the primary.
+    /// Returns whether clients on the given way follow a change of the primary.
     fn follows(&self, _way: usize) -> bool {
         true
     }

@@ -64,7 +64,7 @@ impl Two {
         None
     }
 
-    /// Whether both server processes run. Sends no command, because strangers may kill the connection.
+    /// Returns whether both server processes run. Sends no command, because strangers may kill the connection.
     pub(crate) fn is_up(&self) -> bool {
         self.0.iter().all(Server::is_running)
     }

@@ -181,7 +181,7 @@ impl Task<'_> {
         }
     }
 
-    /// Whether the client reports that the lock is held now. Records this belief, and any renewal.
+    /// Returns whether the client reports that the lock is held now. Records this belief, and any renewal.
     fn still_holds(&self, held: &Held, tenure: &mut Tenure<'_>) -> bool {
         let now = self.round.recorder.now();
         let left = held.lease_left();

@@ -161,7 +161,7 @@ const PERMITS: u32 = 3;
 pub(crate) const BOUND_LEASE: Duration = Duration::from_secs(60);
 
 impl Sort {
-    /// Whether the hold excludes all others.
+    /// Returns whether the hold excludes all others.
     fn is_alone(self) -> bool {
         matches!(self, Self::Alone | Self::Bound | Self::Leader)
     }
@@ -176,7 +176,7 @@ impl Sort {
         (self == Self::Bound).then_some(BOUND_LEASE)
     }
 
-    /// Whether holds of this kind are always renewed or kept by heartbeats.
+    /// Returns whether holds of this kind are always renewed or kept by heartbeats.
     fn is_watched(self) -> bool {
         matches!(self, Self::Bound | Self::Leader)
     }
@@ -215,7 +215,7 @@ pub(crate) enum Held {
 pub(crate) struct Term {
     pub(crate) sort: Sort,
     pub(crate) lease: Duration,
-    /// Whether the watchdog renews the lease.
+    /// `true` if the watchdog renews the lease.
     pub(crate) watched: bool,
 }
 

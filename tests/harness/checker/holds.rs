@@ -21,10 +21,10 @@ pub(super) const WHOLE: u64 = 1 << 32;
 pub(super) struct Hold<'a> {
     pub token: u64,
     pub owner: &'a str,
-    /// Whether other owners may hold the lock at the same time, with the same token.
+    /// `true` if other owners may hold the lock at the same time, with the same token.
     pub shared: bool,
-    /// Whether the owner may have had the lock already when it was granted this hold. A sharer may have held
-    /// the lock exclusively, and an owner of permits may have had permits.
+    /// `true` if the owner may have had the lock already when it was granted this hold. A sharer may have held the
+    /// lock exclusively, and an owner of permits may have had permits.
     pub goes_on: bool,
     /// The first call that was granted this hold.
     pub grant: &'a Call,
@@ -48,7 +48,7 @@ pub(super) struct Hold<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch<'a> {
     pub call: &'a Call,
-    /// Whether the call certainly was executed and changed this hold.
+    /// `true` if the call certainly was executed and changed this hold.
     pub sure: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn answered(call: &Call) -> Duration {
     call.answer.map_or(Duration::MAX, |(at, _)| at)
 }
 
-/// Whether it is unknown if the call took effect.
+/// Returns whether it is unknown if the call took effect.
 pub(super) fn is_unknown(call: &Call) -> bool {
     matches!(call.answer, None | Some((_, Outcome::Unknown)))
 }
@@ -110,7 +110,7 @@ fn is_of_permits(call: &Call) -> bool {
     matches!(call.request, Request::Permits { .. } | Request::ReleasePermits)
 }
 
-/// Whether the session of the wait may have been away, and the wait skipped, between `from` and `to`.
+/// Returns whether the session of the wait may have been away, and the wait skipped, between `from` and `to`.
 pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
     call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
@@ -209,10 +209,10 @@ struct Owner<'a> {
     /// The owner's number of holds of a lock. `None` before the first grant, and after a release that ended
     /// the hold or may have.
     count: Option<u64>,
-    /// Whether an acquire had an unknown outcome. Then later calls may apply to a hold that no reply has
-    /// shown, and are checked less. So a client should continue under the name of another owner.
+    /// `true` if an acquire had an unknown outcome. Then later calls may apply to a hold that no reply has shown, and
+    /// are checked less. So a client should continue under the name of another owner.
     unsure: bool,
-    /// Whether the owner shares a lock that it also holds exclusively. Then only the exclusive hold counts.
+    /// `true` if the owner shares a lock that it also holds exclusively. Then only the exclusive hold counts.
     beside: bool,
 }
 

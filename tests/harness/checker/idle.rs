@@ -118,7 +118,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     }
 }
 
-/// Whether the call requests a lock or permits, and does not wait. Requests of clients that do not use the
+/// Returns whether the call requests a lock or permits, and does not wait. Requests of clients that do not use the
 /// queue do not count.
 fn is_try(call: &Call) -> bool {
     let foreign = matches!(call.request, Request::Foreign { .. });

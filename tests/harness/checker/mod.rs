@@ -75,8 +75,8 @@ impl fmt::Display for Violation {
 /// Tolerance for clocks, and the required speed of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Tolerance for the ends of leases and timeouts: the server counts whole milliseconds of a clock that it
-    /// reads once per turn of its event loop.
+    /// Tolerance for the ends of leases and timeouts: the server counts them in whole milliseconds, and some
+    /// servers read the clock only once per millisecond.
     pub slack: Duration,
     /// Longest delay of a reply after a lock became free, a latch opened or a timeout passed.
     pub prompt: Duration,

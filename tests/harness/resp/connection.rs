@@ -151,7 +151,7 @@ impl Connection {
         self.run("CLIENT ID").integer()
     }
 
-    /// Whether bytes have arrived that no call has returned yet.
+    /// Returns whether bytes have arrived that no call has returned yet.
     pub fn has_unread(&mut self) -> bool {
         !self.received.is_empty() || self.peek().is_ok_and(|length| length > 0)
     }

@@ -45,12 +45,12 @@ impl Value {
         Self::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// Whether it is a null.
+    /// Returns whether it is a null.
     pub fn is_nil(&self) -> bool {
         *self == Self::Nil
     }
 
-    /// Whether it is an error.
+    /// Returns whether it is an error.
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Error { .. })
     }

@@ -87,7 +87,7 @@ impl Transcript {
         Ok(scene)
     }
 
-    /// Whether the transcript has that directive, such as `replica` or `clock`.
+    /// Returns whether the transcript has that directive, such as `replica` or `clock`.
     pub(super) fn has(&self, word: &str) -> bool {
         self.with.contains(word) || self.steps.iter().any(|step| step.word == word)
     }
@@ -285,7 +285,7 @@ impl Transcript {
     }
 }
 
-/// Replaces each `$NAME` in a line, and then in the inserted values. The last value of a name counts.
+/// Replaces each `$NAME` in a line, and then in the inserted values. If a name has several values, the last one is used.
 fn put_in(line: &str, known: &Row) -> String {
     static NAMES: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$([A-Z_]+)").expect("it is one"));

@@ -13,7 +13,7 @@ pub(super) type Names = HashMap<String, String>;
 /// Marks a grant that has ended by the time its reply is read.
 pub(super) const NO_MORE: &str = " (no more)";
 
-/// Whether a reply is the expected one, in one line or as redis-cli prints it. In one line, `||` separates
+/// Returns whether a reply is the expected one, in one line or as redis-cli prints it. In one line, `||` separates
 /// alternatives, and `_` is any reply except an error. If the reply fits, binds the names.
 pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool {
     let line = in_one_line(expected);
@@ -33,7 +33,7 @@ pub(super) fn in_one_line(expected: &[String]) -> String {
     expected.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
-/// Whether a text is the expected one. Names are bound only if the whole text fits.
+/// Returns whether a text is the expected one. Names are bound only if the whole text fits.
 fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
     if !expected.contains('{') {
         return expected == seen;
@@ -73,7 +73,7 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
     fit
 }
 
-/// Whether braces are a placeholder. In the middle of a word they belong to the word, except `{...}`, and
+/// Returns whether braces are a placeholder. In the middle of a word they belong to the word, except `{...}`, and
 /// except after the `t` of a stored token.
 fn is_placeholder(before: &str, inside: &str) -> bool {
     let in_a_word = before.ends_with(|c: char| c.is_alphanumeric() || c == ':');

@@ -306,7 +306,7 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a name is a module of the client's tests, or a prefix of their names. These tests are in another
+/// Returns whether a name is a module of the client's tests, or a prefix of their names. These tests are in another
 /// binary, so this function reads their source.
 fn is_of_the_client(name: &str) -> bool {
     let Some(name) = name.strip_prefix("client::") else { return false };

@@ -44,7 +44,7 @@ pub(crate) struct Call {
     pub(crate) asks: Asks,
     /// The tick at which it was sent.
     pub(crate) sent: u8,
-    /// Whether the request had to wait at the server.
+    /// `true` if the request had to wait at the server.
     pub(crate) waited: bool,
     pub(crate) stage: Stage,
 }
@@ -90,9 +90,9 @@ pub(crate) struct Guard {
     pub(crate) shared: bool,
     /// The sessions to which the lock is or may be bound.
     to: Vec<u8>,
-    /// Whether the server has confirmed the binding to the last of these sessions.
+    /// `true` if the server has confirmed the binding to the last of these sessions.
     settled: bool,
-    /// Whether the program has the guard.
+    /// `true` if the program has the guard.
     shown: bool,
 }
 
@@ -124,7 +124,7 @@ impl Client {
         self.hearts.last().filter(|heart| !heart.over).map(|heart| heart.number)
     }
 
-    /// Whether the client has the lock as far as it knows: until the lease ends, or until one of the sessions
+    /// Returns whether the client has the lock as far as it knows: until the lease ends, or until one of the sessions
     /// ends to which the lock is or may be bound.
     pub(crate) fn has_it(&self, now: u8) -> bool {
         self.guard.as_ref().is_some_and(|guard| {
@@ -133,7 +133,7 @@ impl Client {
         })
     }
 
-    /// Whether the program relies on the lock.
+    /// Returns whether the program relies on the lock.
     pub(crate) fn believes(&self, now: u8) -> bool {
         self.has_it(now) && self.guard.as_ref().is_some_and(|guard| guard.shown)
     }
@@ -155,8 +155,8 @@ impl Client {
         (0..self.late.len()).filter(first)
     }
 
-    /// Whether an abandoned renewal on the client's connection has not arrived yet. The client's
-    /// requests arrive only after it.
+    /// Returns whether an abandoned renewal on the client's connection has not arrived yet. The client's requests
+    /// arrive only after it.
     pub(crate) fn is_behind(&self) -> bool {
         self.late.iter().any(|late| late.connection == Some(self.connection))
     }

@@ -9,9 +9,9 @@ use crate::world::{Rule, World};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) server: Server,
-    /// Whether the server runs.
+    /// `true` if the server runs.
     pub(crate) alive: bool,
-    /// Whether the server acts as the primary.
+    /// `true` if the server acts as the primary.
     pub(crate) primary: bool,
     /// Copies in flight to the server.
     pub(crate) pending: Vec<(Option<Lock>, Option<Stored>)>,
@@ -20,8 +20,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether the server refuses to write, because it is not a primary or, with `min_replicas`, because it has
-    /// lost its replicas.
+    /// Returns whether the server refuses to write, because it is not a primary or, with `min_replicas`, because it
+    /// has lost its replicas.
     pub(crate) fn refuses(&self, world: &World, now: u8) -> bool {
         !self.primary || world.min_replicas && self.replaced_at.is_some_and(|at| now > at + 1)
     }

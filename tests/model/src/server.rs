@@ -171,13 +171,13 @@ impl Server {
         (reply, told)
     }
 
-    /// Whether work for sessions is due.
+    /// Returns whether work for sessions is due.
     pub(crate) fn has_work(&self, now: u8) -> bool {
         let due = self.sessions.iter().any(|session| session.due <= now);
         due || self.bindings.iter().any(|binding| self.orphaned(binding.owner))
     }
 
-    /// Whether the server still has a lock whose session has ended, and no binding by which to release it.
+    /// Returns whether the server still has a lock whose session has ended, and no binding by which to release it.
     pub(crate) fn outlives_its_session(&self, now: u8) -> bool {
         let Some(lock) = self.seen(now) else { return false };
         lock.goes_with.is_some_and(|number| !self.is_open(number)) && !self.orphaned(lock.owner)
@@ -218,7 +218,7 @@ impl Server {
     }
 }
 
-/// Whether a key exists: the only key that is asked for is the result, which exists.
+/// Returns whether a key exists: the only key that is asked for is the result, which exists.
 fn any_key(_: &[u8]) -> bool {
     true
 }

@@ -94,13 +94,13 @@ impl State {
         (0..self.clients.len()).filter(|at| self.clients[*at].believes(self.now))
     }
 
-    /// Whether a client believes that it holds the lock although the result `kept` has not expired.
+    /// Returns whether a client believes that it holds the lock although the result `kept` has not expired.
     pub(crate) fn works_beside_result(&self) -> bool {
         let kept = self.kept.is_some_and(|kept| kept.until >= self.now);
         kept && self.believers().next().is_some()
     }
 
-    /// Whether the latest primary has the lock for each client that believes in it, and for at least as long.
+    /// Returns whether the latest primary has the lock for each client that believes in it, and for at least as long.
     pub(crate) fn believed_is_held(&self) -> bool {
         let lock = self.nodes[self.latest].server.lock;
         self.believers().all(|at| {
@@ -110,7 +110,7 @@ impl State {
         })
     }
 
-    /// Whether a server still has a lock whose session has ended, and no binding by which to release it.
+    /// Returns whether a server still has a lock whose session has ended, and no binding by which to release it.
     pub(crate) fn outlives_its_session(&self) -> bool {
         self.nodes.iter().any(|node| node.server.outlives_its_session(self.now))
     }

@@ -8,13 +8,13 @@ pub(crate) const TTL: u8 = 2;
 pub struct Plan {
     /// Length of the client's leases, in ticks.
     pub lease: u8,
-    /// Whether the client binds its lock to a session, and believes in the lock only after that.
+    /// `true` if the client binds its lock to a session, and believes in the lock only after that.
     pub bound: bool,
     /// Number of requests for the lock.
     pub asks: u8,
     /// Number of renewals.
     pub renews: u8,
-    /// Whether renewals may be for one tick only, and may arrive after the client has given them up.
+    /// `true` if renewals may be for one tick only, and may arrive after the client has given them up.
     pub shortens: bool,
     /// Number of writes to the resource.
     pub writes: u8,
@@ -114,20 +114,18 @@ pub struct World {
     pub failovers: u8,
     /// Number of restarts of the primary, with its keyspace.
     pub restarts: u8,
-    /// Whether a primary is replaced only when it is dead. Otherwise a primary that is cut off is replaced
-    /// too.
+    /// `true` if a primary is replaced only when it is dead. Otherwise a primary that is cut off is replaced too.
     pub only_when_dead: bool,
     /// Number of replicas that must confirm a grant before it counts. Unconfirmed grants may be lost with the
     /// primary.
     pub confirmed: usize,
-    /// Whether only the replica that has received the most copies is promoted. Otherwise a replica that has
-    /// not confirmed grants may be promoted.
+    /// `true` if only the replica that has received the most copies is promoted. Otherwise a replica that has not
+    /// confirmed grants may be promoted.
     pub freshest: bool,
-    /// Whether a promoted replica grants nothing for longer than the longest lease, because it may lack
-    /// grants.
+    /// `true` if a promoted replica grants nothing for longer than the longest lease, because it may lack grants.
     pub quarantine: bool,
-    /// Whether a primary that was replaced refuses writes from the second tick after that, because it has
-    /// lost its replicas. Otherwise a primary that is cut off continues to grant.
+    /// `true` if a primary that was replaced refuses writes from the second tick after that, because it has lost its
+    /// replicas. Otherwise a primary that is cut off continues to grant.
     pub min_replicas: bool,
     /// The rules that are broken.
     pub breaks: &'static [Rule],
@@ -149,7 +147,7 @@ impl World {
         breaks: &[],
     };
 
-    /// Whether clients want a result.
+    /// Returns whether clients want a result.
     pub(crate) fn has_results(&self) -> bool {
         self.clients.iter().any(|plan| plan.keeps > 0)
     }
@@ -158,9 +156,8 @@ impl World {
         !self.breaks.contains(&rule)
     }
 
-    /// Whether clients use sessions. Such worlds are kept small. A request for the lock is answered at once,
-    /// which gives the longest belief. No client releases the lock. Clients give up only bindings and
-    /// heartbeats.
+    /// Returns whether clients use sessions. Such worlds are kept small. A request for the lock is answered at once,
+    /// which gives the longest belief. No client releases the lock. Clients give up only bindings and heartbeats.
     pub(crate) fn has_sessions(&self) -> bool {
         self.clients.iter().any(|plan| plan.opens > 0)
     }

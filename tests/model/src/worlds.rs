@@ -191,12 +191,12 @@ pub const LARGE: &[Row] = &[
 ];
 
 impl Row {
-    /// Whether no bad state may be reachable there.
+    /// Returns whether no bad state may be reachable there.
     pub fn is_safe(&self) -> bool {
         self.hole.is_none()
     }
 
-    /// Whether clients open sessions there.
+    /// Returns whether clients open sessions there.
     pub fn has_sessions(&self) -> bool {
         self.world.has_sessions()
     }

@@ -273,7 +273,7 @@ impl Sim {
         self.later(back + 1_500 * MS, |sim| sim.settles());
     }
 
-    /// Whether a primary that is cut off must be without a replica.
+    /// Returns whether a primary that is cut off must be without a replica.
     fn none_goes_along(&self) -> bool {
         self.plan.keeping == Keeping::Quarantine && self.has(Safeguard::NoReplicaAlong)
     }

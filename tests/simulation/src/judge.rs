@@ -18,7 +18,7 @@ pub enum Rule {
     Waiters,
     /// L2: a later waiter was served first.
     Order,
-    /// An owner has another number of holds, or another token, than it assumes.
+    /// An owner's number of holds, or its token, differs from what the owner assumes.
     Holds,
     /// The resource accepted a write of an earlier grant after a write of a later grant.
     Stale,
@@ -60,7 +60,7 @@ impl fmt::Display for Violation {
 
 macro_rules! counts {
     ($($name:ident)*) => {
-        /// Counts of events. A run in which nothing happens proves nothing.
+        /// Counts of events, so that tests can require that these events have happened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[expect(missing_docs, reason = "each is a number of what it is called")]
         pub struct Counts {

@@ -226,7 +226,7 @@ async fn come_to_rest(sim: &Rc<Sim>) {
     judge.fail(Rule::Left, text);
 }
 
-/// Whether no user is busy, no client waits, no lock is held, and sessions have received all their outcomes.
+/// Returns whether no user is busy, no client waits, no lock is held, and sessions have received all their outcomes.
 fn is_at_rest(sim: &Sim) -> bool {
     let free = sim.servers.borrow().iter().all(|server| !server.primary || server.is_free(sim));
     let told = sim.servers.borrow().iter().all(|server| server.owes_nothing(sim));

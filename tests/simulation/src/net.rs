@@ -65,18 +65,19 @@ impl Network {
         }
     }
 
-    /// Whether a request that arrives now is accepted.
+    /// Returns whether a request that arrives now is accepted.
     pub(crate) fn lets_in(&self, conn: ConnId, now: u64) -> bool {
         let conn = &self.conns[conn];
         conn.server_open && now <= conn.lost_after
     }
 
-    /// Whether all requests on the connection are answered.
+    /// Returns whether all requests on the connection are answered.
     pub(crate) fn is_idle(&self, conn: ConnId) -> bool {
         self.conns[conn].unanswered.is_empty()
     }
 
-    /// Whether the client awaits the reply to an acquire or a renewal, on a connection that it has not closed.
+    /// Returns whether the client awaits the reply to an acquire or a renewal, on a connection that it has not
+    /// closed.
     pub(crate) fn awaits_lease(&self, client: ClientId) -> bool {
         self.conns.iter().any(|conn| conn.client == client && !conn.leases.is_empty())
     }

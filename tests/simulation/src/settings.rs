@@ -29,7 +29,7 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// Whether there is a primary with replicas.
+    /// Returns whether there is a primary with replicas.
     pub(crate) fn is_replicated(self) -> bool {
         matches!(self, Self::Failovers | Self::Sets)
     }
@@ -119,7 +119,7 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) servers: usize,
     pub(crate) keys: usize,
-    /// Whether users of single locks share some of them.
+    /// `true` if users of single locks share some of them.
     pub(crate) shared: bool,
     /// The longest lease.
     pub(crate) lease_ms: u64,
@@ -132,24 +132,24 @@ pub(crate) struct Plan {
     pub(crate) min_replicas: usize,
     /// Number of replicas whose confirmation clients require.
     pub(crate) replicas: u32,
-    /// Whether a waiter always confirms its grant by setting the full lease first.
+    /// `true` if a waiter always confirms its grant by setting the full lease first.
     pub(crate) confirm: bool,
     /// Longest wait of clients for a reply.
     pub(crate) reply_timeout: Duration,
     /// Range of the ttl of sessions.
     pub(crate) session_ms: (u64, u64),
-    /// Whether clients also die just before a reply reaches them. The server may then revoke the grants in
-    /// that reply.
+    /// `true` if clients also die just before a reply reaches them. The server may then revoke the grants in that
+    /// reply.
     pub(crate) dies_unnoticed: bool,
     /// Number of Redisson processes that listen for each lock, and hang.
     pub(crate) listeners: i32,
-    /// Whether a server may lose all its data.
+    /// `true` if a server may lose all its data.
     pub(crate) forgets: bool,
-    /// Whether it is promised that no two owners believe that they hold the same lock, except sharers.
+    /// `true` if it is promised that no two owners believe that they hold the same lock, except sharers.
     pub(crate) promises_belief: bool,
-    /// Whether it is promised that tokens grow.
+    /// `true` if it is promised that tokens grow.
     pub(crate) promises_tokens: bool,
-    /// Whether it is promised that no lease is lost.
+    /// `true` if it is promised that no lease is lost.
     pub(crate) promises_leases: bool,
 }
 
@@ -158,7 +158,7 @@ impl Plan {
         self.off != Some(safeguard)
     }
 
-    /// Whether some leases are much shorter than others.
+    /// Returns whether some leases are much shorter than others.
     pub(crate) fn has_short_leases(&self) -> bool {
         !matches!(self.scene, Scene::Failovers | Scene::Sets | Scene::Stalls)
     }

@@ -41,7 +41,7 @@ pub(crate) struct Sim {
     pub(crate) latest: Cell<ServerId>,
     /// Number of promotions and restarts.
     pub(crate) generations: Cell<u64>,
-    /// Whether faults have ended, and users finish their work.
+    /// `true` if faults have ended, and users finish their work.
     pub(crate) calm: Cell<bool>,
     /// Time at which a fault last tried to restart or promote a server.
     pub(crate) began: Cell<u64>,

@@ -55,7 +55,7 @@ pub(crate) fn result_name(key: Key) -> String {
     format!("result{key}")
 }
 
-/// Whether a key holds a result.
+/// Returns whether a key holds a result.
 pub(crate) fn is_result(name: &[u8]) -> bool {
     name.starts_with(b"result")
 }
@@ -99,12 +99,12 @@ impl Request {
         &self.words[0]
     }
 
-    /// Whether the server treats the command as a write.
+    /// Returns whether the server treats the command as a write.
     pub(crate) fn writes(&self) -> bool {
         self.name().starts_with(b"LOCK.")
     }
 
-    /// Whether the command is an acquire or a renewal. Their leases count from before they were sent.
+    /// Returns whether the command is an acquire or a renewal. Their leases count from before they were sent.
     pub(crate) fn sets_lease(&self) -> bool {
         [&b"LOCK.ACQUIRE"[..], b"LOCK.RENEW"].contains(&self.name())
     }
@@ -115,7 +115,7 @@ impl Request {
         Some((key_of(&self.words[1])?, owner))
     }
 
-    /// Whether the command names several locks.
+    /// Returns whether the command names several locks.
     pub(crate) fn is_of_set(&self) -> bool {
         ["WITH", "UNDER"].iter().any(|word| self.option_at(word).is_some())
     }

@@ -137,9 +137,9 @@ pub(crate) struct Hand {
     payloads: Vec<Vec<u8>>,
     /// Options that this server has, with the values to set and the initial value.
     options: Vec<(&'static str, &'static str, String)>,
-    /// Whether this round pauses clients; otherwise it unblocks them. All supported servers crash, also
-    /// without modules, on `CLIENT UNBLOCK` of a client that a pause delays. Redis 8 with kvlock can also
-    /// crash on `CLIENT UNBLOCK` while a client waits for the end of a flush.
+    /// `true` if this round pauses clients; otherwise it unblocks them. All supported servers crash, also without
+    /// modules, on `CLIENT UNBLOCK` of a client that a pause delays. Redis 8 with kvlock can also crash on `CLIENT
+    /// UNBLOCK` while a client waits for the end of a flush.
     pub(super) pauses: AtomicBool,
     /// Approximate number of clients that the server has had.
     pub(super) clients: AtomicU64,

@@ -69,7 +69,7 @@ struct Client<'a> {
     connection: Connection,
     random: Random,
     is_resp2: bool,
-    /// Whether invalid RESP was sent, so that malformed replies are no longer reported.
+    /// `true` if invalid RESP was sent, so that malformed replies are no longer reported.
     is_garbled: bool,
     sent: u64,
     received: u64,

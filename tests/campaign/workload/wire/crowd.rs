@@ -63,7 +63,7 @@ type Command = Vec<Vec<u8>>;
 struct Place {
     key: String,
     owner: String,
-    /// Whether the lock is in the history.
+    /// `true` if the lock is in the history.
     is_recorded: bool,
     call: Option<CallId>,
     in_line: bool,

@@ -54,7 +54,7 @@ pub(super) struct Worker<'a> {
     pub(super) key: String,
     pub(super) owner: String,
     pub(super) kind: KeyKind,
-    /// Whether the worker requests the lock in shared mode.
+    /// `true` if the worker requests the lock in shared mode.
     pub(super) shared: bool,
     /// Percentage of waits that go through a session, if one is open.
     pub(super) through_sessions: u64,

@@ -187,7 +187,7 @@ impl Scene<'_> {
         self.round.is_over()
     }
 
-    /// Whether the round is over, and all threads whose clients may wait have ended.
+    /// Returns whether the round is over, and all threads whose clients may wait have ended.
     fn is_done(&self) -> bool {
         self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }

@@ -117,11 +117,11 @@ struct Reader<'a> {
     /// Time just before the last answered call was sent. The session existed at that time, unless the call
     /// opened it.
     there: Duration,
-    /// Whether the session may have been away since `there`.
+    /// `true` if the session may have been away since `there`.
     may_be_away: bool,
     /// Number of calls of `SESSION.NEXT` in flight.
     asking: u32,
-    /// Whether a lost reply may have contained outcomes that the reader does not know yet.
+    /// `true` if a lost reply may have contained outcomes that the reader does not know yet.
     may_have_told: bool,
     /// Time at which the server had noticed the disconnect of the session's reader; `None` if it is
     /// unknown, or if a reader may have returned.

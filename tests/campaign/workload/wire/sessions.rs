@@ -130,7 +130,7 @@ impl Mailbox {
         Some((Place(self, arrival), name))
     }
 
-    /// Whether there is a session.
+    /// Returns whether there is a session.
     pub(super) fn is_open(&self) -> bool {
         self.now().name.is_some()
     }

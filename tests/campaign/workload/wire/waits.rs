@@ -12,17 +12,17 @@ pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) command: Vec<Vec<u8>>,
     pub(super) timeout: u64,
-    /// Whether the client may break off the wait. False for a long lease: with an unknown outcome, the checker
+    /// `true` if the client may break off the wait. False for a long lease: with an unknown outcome, the checker
     /// would overlook violations until that lease can have ended.
     pub(super) may_be_lost: bool,
-    /// Whether the request may be sent again during the wait.
+    /// `true` if the request may be sent again during the wait.
     pub(super) may_be_repeated: bool,
 }
 
 /// A wait that was begun.
 pub(super) struct Waiting<'a> {
     pub(super) call: CallId,
-    /// Whether it was sent through the second connection.
+    /// `true` if it was sent through the second connection.
     beside: bool,
     pub(super) how: How<'a>,
 }
@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
         ending
     }
 
-    /// Whether the owner is queued.
+    /// Returns whether the owner is queued.
     fn look_for_place(&mut self) -> bool {
         self.line().contains(&self.owner)
     }

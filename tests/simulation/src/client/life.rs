@@ -14,10 +14,9 @@ use tokio::time::{sleep, timeout};
 pub(super) struct Held<G> {
     guard: RefCell<Option<G>>,
     is_lost: fn(&G) -> bool,
-    /// Whether the user checks the guard. Otherwise the user believes in the lock until it is notified of a
-    /// loss.
+    /// `true` if the user checks the guard. Otherwise the user believes in the lock until it is notified of a loss.
     looks: bool,
-    /// Whether the user has been notified of a loss.
+    /// `true` if the user has been notified of a loss.
     told: Cell<bool>,
 }
 

@@ -218,7 +218,7 @@ impl Ledger {
         before.map(|(place, _)| *place)
     }
 
-    /// Whether the waiter's session has lost its connection, or is unknown.
+    /// Returns whether the waiter's session has lost its connection, or is unknown.
     pub(super) fn is_away(&self, place: Place) -> bool {
         let line = self.in_line.get(&place);
         let session = line.and_then(|line| line.via.session());

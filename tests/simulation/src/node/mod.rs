@@ -27,14 +27,14 @@ const NOBODY: (Option<ConnId>, &[Place]) = (None, &[]);
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
-    /// Whether no request is executed now: a `WAIT` is not answered yet, the client is blocked, or writes are
+    /// `true` if no request is executed now: a `WAIT` is not answered yet, the client is blocked, or writes are
     /// paused.
     held_up: bool,
     /// The request that blocks the client, until it is answered.
     parked: Option<(CallId, Request)>,
     /// Replication offset after the last executed request that did not block.
     offset: u64,
-    /// Whether the owner that last renewed a lock over this connection had renewed that lock before.
+    /// `true` if the owner that last renewed a lock over this connection had renewed that lock before.
     renews_again: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Node {
     good: usize,
     /// If this server is a replica: its primary, and the number of the link to it.
     pub(crate) follows: Option<(ServerId, u64)>,
-    /// Whether this server has completed a full synchronisation as a replica since it last started.
+    /// `true` if this server has completed a full synchronisation as a replica since it last started.
     pub(crate) synced: bool,
     /// The primary's offset up to which this replica has all changes.
     copied: u64,
@@ -121,7 +121,7 @@ impl Node {
         self.module.table.waiters()
     }
 
-    /// Whether the server has sent all outcomes that it owes to sessions.
+    /// Returns whether the server has sent all outcomes that it owes to sessions.
     pub(crate) fn owes_nothing(&self, sim: &Sim) -> bool {
         self.ledger.owed(self.at(sim)) == 0
     }
@@ -320,7 +320,7 @@ impl Node {
     }
 }
 
-/// Whether the owner is queued in the module's table.
+/// Returns whether the owner is queued in the module's table.
 fn waits(module: &server::Server, (key, owner): Place) -> bool {
     module.table.waits_for(KeyRef::lock(0, key_name(key).as_bytes()), &owner.text())
 }

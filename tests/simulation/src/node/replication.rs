@@ -16,13 +16,13 @@ pub(crate) struct Follower {
     link: u64,
     /// Arrival time of the last sent message.
     next: u64,
-    /// Whether the replica has completed its synchronisation.
+    /// `true` if the replica has completed its synchronisation.
     online: bool,
     /// Offset that the replica has acknowledged.
     has: u64,
     /// Time of its last acknowledgement, in seconds.
     said_at_s: u64,
-    /// Whether the link is cut.
+    /// `true` if the link is cut.
     cut: bool,
 }
 
@@ -183,17 +183,17 @@ impl Node {
         self.good = all.filter(|follower| !lags(follower)).count();
     }
 
-    /// Whether the server refuses writes with `NOREPLICAS`.
+    /// Returns whether the server refuses writes with `NOREPLICAS`.
     pub(super) fn lacks_replicas(&self, sim: &Sim) -> bool {
         self.good < sim.plan.min_replicas
     }
 
-    /// Whether a replica has acknowledged all writes, over a link that works.
+    /// Returns whether a replica has acknowledged all writes, over a link that works.
     pub(crate) fn is_followed_up_to_date(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| it.has == self.offset && !it.cut)
     }
 
-    /// Whether the replica follows this server over a working link.
+    /// Returns whether the replica follows this server over a working link.
     pub(crate) fn is_linked_to(&self, replica: ServerId) -> bool {
         self.followers.get(&replica).is_some_and(|it| !it.cut)
     }

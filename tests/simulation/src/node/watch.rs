@@ -39,14 +39,14 @@ impl Seen {
     }
 }
 
-/// Whether an owner holds the lock with that token.
+/// Returns whether an owner holds the lock with that token.
 pub(super) fn holds(keys: &Keyspace, (key, owner): Place, token: u64, now: Now) -> bool {
     let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
     seen.token == token && seen.holders.contains(&owner)
 }
 
 impl Node {
-    /// Whether no lock is held on this server.
+    /// Returns whether no lock is held on this server.
     pub(crate) fn is_free(&self, sim: &Sim) -> bool {
         let now = self.at(sim);
         self.host.keys.values().all(|entry| Seen::of(Some(entry), now).holders.is_empty())

@@ -14,10 +14,10 @@ use std::time::Duration;
 pub(crate) struct Host {
     pub(crate) now: Now,
     pub(crate) primary: bool,
-    /// Whether writes are paused.
+    /// `true` if writes are paused.
     pub(crate) paused: bool,
     pub(crate) lacks_replicas: bool,
-    /// Whether the server's settings ensure that each grant is on the disk before its reply.
+    /// `true` if the server's settings ensure that each grant is on the disk before its reply.
     pub(crate) keeps_grants: bool,
     pub(crate) keys: Keyspace,
     /// Number of processes of Redisson that are subscribed to the channel of each lock. They hang: none
