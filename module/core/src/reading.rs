@@ -174,7 +174,7 @@ impl<P> Table<P> {
     }
 
     /// Marks the sessions as away that were last read over this closed connection: up to
-    /// [`AWAY_AT_ONCE`] of them now, the others later in small steps.
+    /// `AWAY_AT_ONCE` of them now, the others later in small steps.
     pub fn connection_closed(&mut self, connection: u64, now: Now) {
         for _ in 0..AWAY_AT_ONCE {
             if !self.one_is_away(connection, now) {

@@ -29,7 +29,7 @@ pub struct World {
     /// Token that the last [`Op::Forge`] wrote.
     forged: u64,
     /// Counts of rare cases: a bound lock bound again, an orphan acquired again by its owner (see
-    /// [`Holder::is_orphan`]), a refused release, and a binding whose grant no longer exists.
+    /// `Holder::is_orphan`), a refused release, and a binding whose grant no longer exists.
     pub seen: [u64; 4],
 }
 
