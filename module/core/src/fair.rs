@@ -163,4 +163,36 @@ mod tests {
         fair.remove(None, (9, 9));
         assert_eq!((fair.next(100), fair.first(100), fair.len()), (None, None, 0));
     }
+
+    #[test]
+    fn a_due_account_is_first_until_it_is_found_to_have_no_due_entry() {
+        let mut fair = Fair::default();
+        fair.insert(CROWD, (3, 0));
+        fair.insert(CROWD, (9, 0));
+        assert_eq!(fair.first(5), Some(3));
+        assert_eq!(fair.next(5), Some(0));
+        assert_eq!(fair.first(5), Some(5), "the account is in the ring");
+        fair.remove(CROWD, (3, 0));
+        assert_eq!((fair.next(5), fair.first(5)), (None, Some(9)));
+    }
+
+    #[test]
+    fn all_parts_are_freed() {
+        let mut fair = Fair::default();
+        for account in 0..100 {
+            fair.insert(Some(SessionId(account)), (account, 0));
+            fair.insert(Some(SessionId(account)), (account, 1));
+        }
+        while fair.ring.len() < 10 {
+            fair.next(50);
+        }
+        let mut steps = 0;
+        while fair.free_one() {
+            steps += 1;
+            assert!(steps < 1_000, "it ends");
+        }
+        let empty = [fair.accounts.len(), fair.firsts.len(), fair.ring.len(), fair.in_ring.len()];
+        assert_eq!(empty, [0; 4]);
+        assert!(steps > 200, "one entry at a time: {steps}");
+    }
 }

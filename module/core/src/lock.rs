@@ -170,6 +170,8 @@ mod tests {
     #[test]
     fn holds_are_limited_but_a_repeat_at_the_limit_succeeds() {
         let now = UnixMillis(0);
+        let last = held(HOLDS_MAX - 1, Some(9)).reenter(&again(1, None), now);
+        assert_eq!(last, Ok((HOLDS_MAX, None)));
         let full = held(HOLDS_MAX, Some(9));
         assert_eq!(full.reenter(&again(1, None), now), Err(AcquireReply::TooManyHolds));
         let repeat = full.reenter(&again(1, Some(HOLDS_MAX)), now);
