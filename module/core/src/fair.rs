@@ -193,6 +193,6 @@ mod tests {
         }
         let empty = [fair.accounts.len(), fair.firsts.len(), fair.ring.len(), fair.in_ring.len()];
         assert_eq!(empty, [0; 4]);
-        assert!(steps > 200, "one entry at a time: {steps}");
+        assert!(steps > 300, "one entry at a time: {steps}");
     }
 }
