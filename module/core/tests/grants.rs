@@ -4,12 +4,13 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use kvlock_core::{
     Acquire, AcquireReply, Cause, Change, GrantId, HandOff, Holding, Join, KeyRef, Limits, Millis,
     MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply, RenewReply, Results,
     Semaphore, SemaphoreAt, Served, Share, Sharing, Situation, Table, TakeReply, Token, UnixMillis,
-    WaitReply, Want,
+    UnsentGrant, WaitReply, Want,
 };
 
 const LEASE: Millis = Millis(50);
@@ -78,6 +79,51 @@ fn hundreds_of_grants_in_flight_are_distinguished() {
         assert_eq!(change, Change::Free, "{name}");
     }
     assert_eq!(table.counters().grants_taken_back, 300);
+}
+
+#[test]
+fn a_grant_that_stays_is_not_taken_back() {
+    let mut table = table();
+    let kept = hand_over(&mut table, b"kept");
+    let lost = hand_over(&mut table, b"lost");
+    for (name, grant) in [(&b"kept"[..], &kept), (b"lost", &lost)] {
+        let (key, owner, token) =
+            (KeyRef::lock(0, name).keep(), Rc::clone(&grant.owner), grant.token);
+        // No effect on `lost`, because it is not this grant.
+        table.stays_granted(&UnsentGrant { key, owner, id: kept.id, token, permits: 0 });
+    }
+    let mut take_back =
+        |name, id, token| table.take_back(&at(name, held(b"next", 0, token)), id, b"next", token);
+    assert_eq!(take_back(b"kept", kept.id, kept.token), Change::None);
+    assert_eq!(take_back(b"lost", kept.id, lost.token), Change::None, "it is another grant");
+    assert_eq!(take_back(b"lost", lost.id, lost.token), Change::Free);
+}
+
+#[test]
+fn a_waiter_has_its_value_as_the_holder() {
+    let cases =
+        [([None, Some("v")], Some("v")), ([Some("v"), None], None), ([Some("v"), Some("")], None)];
+    for (values, expected) in cases {
+        let mut table = table();
+        let token = take(&mut table, b"k", b"first");
+        let first = at(b"k", held(b"first", 0, token));
+        let join = Join { owner: b"next", want: Want::Exclusive, lease: LEASE, timeout: None };
+        let (waiter, _) = table.enqueue(&first, &join, 0);
+        for value in values {
+            table.will_say(waiter, value.map(str::as_bytes));
+        }
+        let (_, change) = table.release(&first, b"first", Want::Exclusive, Release::One);
+        let Change::HandOff(hand_off) = change else { panic!("{change:?}") };
+        assert_eq!(hand_off.value.as_deref(), expected.map(str::as_bytes));
+    }
+}
+
+#[test]
+fn tokens_continue_above_the_token_of_a_deleted_hash() {
+    let mut table = table();
+    let stored = Token::from_stored(NOW.unix_us + 1_000);
+    assert_eq!(table.go_on_above(stored), stored);
+    assert!(Some(take(&mut table, b"k", b"first")) > stored);
 }
 
 /// Before the grant is taken back, the lock is deleted and its owner acquires it again.
