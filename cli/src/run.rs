@@ -388,7 +388,7 @@ async fn acquire(
         };
         return Ok(permits.map(Held::Permits));
     }
-    // The lock is observed, so that a forced release ends even a long-running command at once.
+    // The lock is observed, so that after a forced release the command gets SIGTERM before the next renewal.
     let bytes = |names: &'_ [OsString]| names.iter().map(|name| name.as_bytes().to_vec()).collect();
     let (with, under): (Vec<_>, Vec<_>) = (bytes(&task.with), bytes(&task.under));
     let lock = client.lock(key).and(with).under(under).observed();

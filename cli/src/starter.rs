@@ -16,8 +16,8 @@ pub(crate) const NAME: &str = "kvlock-starter";
 
 /// Main function of the starter process: `kvlock-starter <id of the parent> <command> <argument>…`.
 ///
-/// The kernel sends the parent-death signal when the thread that started the process ends. That is the
-/// main thread, which lives as long as the process.
+/// The kernel sends the parent-death signal when the thread of `kvlock` that started this process ends. That
+/// is the main thread, which lives as long as `kvlock` itself.
 pub(crate) fn start(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = words.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
     let (Some(parent), Some(program)) = (parent, words.next()) else {

@@ -11,7 +11,7 @@ use harness::history::{Call, Outcome, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Tolerance for errors of clocks.
+/// Tolerance for the ends of leases and timeouts: see `Limits::slack`.
 const SLACK: Duration = Duration::from_millis(2);
 
 /// Longest delay of a hand-off where promptness is promised: longer than any fault stops the server.

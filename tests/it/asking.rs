@@ -3,7 +3,7 @@
 use harness::{Connection, Value, cmd, observe};
 use std::time::Duration;
 
-/// Milliseconds in which no test ends: for leases and timeouts that must not pass while a test runs.
+/// A time in milliseconds that is longer than any test: for leases and timeouts that must not pass.
 pub(crate) const LONG: u64 = 600_000;
 
 /// Longest time for an effect that should be immediate.

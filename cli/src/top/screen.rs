@@ -1,4 +1,4 @@
-//! The state of the screen, and its changes by keys and answers of the server.
+//! The state of the screen, and how key presses and replies of the server change it.
 
 use super::Snapshot;
 use super::rows::{Row, Sort, rows};

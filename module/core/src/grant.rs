@@ -41,8 +41,8 @@ impl<P> Table<P> {
     }
 
     /// Takes the lock from its holder or sharers. The lock is granted to the first waiter, or to
-    /// several that share it, or becomes free. If the lock was released and a turn of Redisson is
-    /// due, returns [`Change::GiveWay`] instead.
+    /// several that share it, or becomes free. If the lock was released and it is the turn of
+    /// Redisson's clients, returns [`Change::GiveWay`] instead.
     pub(crate) fn pass_on(
         &mut self,
         at: &Situation<'_>,

@@ -2,7 +2,7 @@
 
 use crate::fields::{PROBED_FIELD, RESERVED_FIELDS};
 
-/// Longest owner, in bytes.
+/// Maximum length of an owner, in bytes.
 pub const OWNER_BYTES_MAX: usize = 1024;
 
 /// Reads a number in the form in which the server writes it: decimal digits without sign, space or

@@ -1,9 +1,9 @@
-//! `SESSION.NEXT`: each session has one reader at a time. Calls are numbered, and a later call
-//! replaces an earlier one.
+//! `SESSION.NEXT`: each session has one reader at a time. The table numbers the calls, and a later
+//! call replaces an earlier one. A call that finds no outcome is blocked:
 //!
 //! ```text
-//! SESSION.NEXT id 6 ──begin_reading──► blocked ──next_reader──► reply ──► sent
-//!                                         └─ connection closed ──► reader_gone
+//! SESSION.NEXT id ack ──begin_reading──► blocked ──next_reader──► reply ──► sent
+//!                                           └─ connection closed ──► reader_gone
 //! ```
 
 use std::rc::Rc;

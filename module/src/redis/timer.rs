@@ -41,8 +41,8 @@ impl Timer {
     }
 
     /// Arms the timer to fire after `delay`, or after [`LONGEST`] if that is shorter. A timer that is already
-    /// armed for an earlier time is left unchanged, unless it is overdue. If nothing is due when it fires,
-    /// the module arms it again.
+    /// armed for an earlier time is left unchanged, unless it is overdue. If `LONGEST` makes it
+    /// fire before anything is due, the module arms it again.
     pub(crate) fn arm(&mut self, ctx: &Ctx<'_>, delay: Duration) {
         let now = Instant::now();
         let delay = delay.min(LONGEST);

@@ -205,7 +205,7 @@ fn replies_with_field_names_are_maps_in_resp3() {
     }
 }
 
-/// In RESP2 a nil reply is the null bulk, at once and after a wait.
+/// In RESP2 a nil reply is a null bulk string, whether it is sent at once or after a wait.
 fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let (mut a, b) = (server.connect(), server.connect());

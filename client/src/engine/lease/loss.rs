@@ -1,8 +1,8 @@
 //! Detection of lost leases, and notification of their guards.
 //!
-//! A lease expires when the clock is read after `until`, by the watchdog or by any query. A server reports
-//! a loss in the answer to a command. Each loss calls `end`, which wakes the guards. The first reason is
-//! kept.
+//! The watchdog or any query marks a lease as expired when it reads the clock and `until` has passed. A server
+//! reports a loss in the answer to a command. The first loss calls `end`, which records the reason and wakes
+//! the tasks that wait for the loss.
 
 use super::{Lease, Phase, ShareId, State};
 use crate::engine::clock::Moment;
