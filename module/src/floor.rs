@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal};
+use kvlock_core::{
+    Floor, Millis, MonoMillis, Now, PrimarySince, TOKEN_STORED_MAX, Token, strict_decimal,
+};
 
 use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
@@ -45,7 +47,7 @@ pub(crate) struct Floors {
     /// The floor that was used last. The next use is usually of the same floor.
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
-    reign: Reign,
+    primary_since: PrimarySince,
     /// Last place for which a check found that this server serves its slot, and the time of that check.
     served: Option<(Place, MonoMillis)>,
 }
@@ -56,14 +58,14 @@ const SERVED: Millis = Millis(100);
 impl Floors {
     /// Returns the floors of a server that has just started.
     pub(crate) fn new(now: Now) -> Self {
-        let reign = Reign::started(now);
-        Self { recent: None, others: BTreeMap::new(), reign, served: None }
+        let primary_since = PrimarySince::started(now);
+        Self { recent: None, others: BTreeMap::new(), primary_since, served: None }
     }
 
     /// Records that this server was promoted. The previous primary may not know this yet, and may still grant
     /// locks.
     pub(crate) fn promoted(&mut self, now: Now) {
-        self.reign = Reign::promoted(now);
+        self.primary_since = PrimarySince::promoted(now);
     }
 
     /// Forgets one floor, because its key was changed.
@@ -85,10 +87,10 @@ impl Floors {
         if let Some((other, floor)) = self.recent.take_if(|(recent, _)| *recent != place) {
             self.others.insert(other, floor);
         }
-        let (others, reign) = (&mut self.others, self.reign);
+        let (others, primary_since) = (&mut self.others, self.primary_since);
         let (_, floor) = self.recent.get_or_insert_with(|| {
             let floor = others.remove(&place);
-            (place, floor.unwrap_or_else(|| Floor::found(read(ctx, place), now, reign)))
+            (place, floor.unwrap_or_else(|| Floor::found(read(ctx, place), now, primary_since)))
         });
         floor
     }
@@ -97,12 +99,12 @@ impl Floors {
     /// known: no floor is stored, and this server does not serve the slot, for example because it still
     /// imports the slot. The caller must have selected the database of the place.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
-        let reign = self.reign;
+        let primary_since = self.primary_since;
         let floor = self.at(ctx, place, now);
         if floor.is_to_be_checked(now) {
             let found = read(ctx, place);
             if found != floor.expected() {
-                *floor = Floor::found(found, now, reign);
+                *floor = Floor::found(found, now, primary_since);
             }
         }
         let (expected, others) = (floor.expected(), floor.others());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Found, Go, KeyRef, LockKey, Now, Searches, Share, UnixMillis};
+use kvlock_core::{Found, KeyRef, LockKey, Now, SearchPart, Searches, Share, UnixMillis};
 
 use crate::redis::{Cursor, Key};
 
@@ -34,10 +34,16 @@ pub(crate) struct Listed {
 }
 
 impl Holders {
-    /// Does one part of the search among the owners of a key: see [`Go`]. At the end of the hash, the cursor
+    /// Does one part of the search among the owners of a key: see [`SearchPart`]. At the end of the hash, the cursor
     /// returns to the start.
-    pub(crate) fn go(&mut self, at: KeyRef<'_>, key: &Key<'_>, go: Go, now: Now) -> Found {
-        self.searches.go(at, go, now, |cursor, visit| {
+    pub(crate) fn search(
+        &mut self,
+        at: KeyRef<'_>,
+        key: &Key<'_>,
+        part: SearchPart,
+        now: Now,
+    ) -> Found {
+        self.searches.search(at, part, now, |cursor, visit| {
             let more = key.scan(cursor, visit);
             if !more {
                 cursor.restart();

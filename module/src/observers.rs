@@ -1,7 +1,7 @@
 //! Observers: reads the state of a lock, and describes it in replies.
 
 use kvlock_core::{
-    Cause, Gone, KeyRef, Now, Observed, Standing as Stands, Token, UnixMillis, VersionedState,
+    Cause, HolderState, KeyRef, LossReason, Now, Observed, Token, UnixMillis, VersionedState,
 };
 
 use crate::keyspace::{self, Depth};
@@ -9,7 +9,7 @@ use crate::redis::{Arg, Ctx, Key, Reply};
 use crate::server::Server;
 
 /// The state of a lock, as the parts of a reply.
-pub(crate) struct Standing {
+pub(crate) struct StateReply {
     pub(crate) state: Reply,
     pub(crate) owner: Reply,
     pub(crate) token: Reply,
@@ -20,25 +20,25 @@ pub(crate) struct Standing {
 impl Server {
     /// Returns the state of a lock, and the time at which the state may end without a key event. `None` if
     /// the key is not a lock.
-    pub(crate) fn stands(
+    pub(crate) fn state_of(
         &self,
         key: Option<&Key<'_>>,
         name: Arg<'_>,
-    ) -> Option<(Stands, Option<UnixMillis>)> {
+    ) -> Option<(HolderState, Option<UnixMillis>)> {
         let seen = keyspace::read(key, &self.words, name.bytes(), None, Depth::Full);
-        let standing = match &seen {
+        let holder_state = match &seen {
             Observed::NotALock { .. } => return None,
-            Observed::Free { .. } => Stands::Vacant,
+            Observed::Free { .. } => HolderState::Vacant,
             Observed::Shared(sharing) => {
-                Stands::Shared { token: self.table.believe(sharing.token) }
+                HolderState::Shared { token: self.table.believe(sharing.token) }
             }
             Observed::Held(holding) => {
                 let (owner, says) = key.and_then(keyspace::holder)?;
                 let token = self.table.believe(holding.token);
-                Stands::Held { owner: owner.into(), token, value: says.map(Into::into) }
+                HolderState::Held { owner: owner.into(), token, value: says.map(Into::into) }
             }
         };
-        Some((standing, seen.until()))
+        Some((holder_state, seen.until()))
     }
 
     /// Notifies the observers of a lock if its state differs from the last one that was reported. A key that
@@ -50,20 +50,20 @@ impl Server {
         now: Now,
         cause: Option<Cause>,
     ) {
-        let stands = self.stands(ctx.open_to_read(name).as_ref(), name);
-        self.table.notice(key, now, cause, stands.unwrap_or((Stands::Vacant, None)));
+        let state = self.state_of(ctx.open_to_read(name).as_ref(), name);
+        self.table.notice(key, now, cause, state.unwrap_or((HolderState::Vacant, None)));
     }
 }
 
 /// Describes the state of a lock for its observers.
-pub(crate) fn standing(news: &VersionedState) -> Standing {
-    let (state, owner, token, value) = match &news.standing {
-        Stands::Vacant => ("vacant", None, None, None),
-        Stands::Shared { token } => ("shared", None, *token, None),
-        Stands::Held { owner, token, value } => ("held", Some(owner), *token, value.as_ref()),
+pub(crate) fn state_reply(news: &VersionedState) -> StateReply {
+    let (state, owner, token, value) = match &news.holder_state {
+        HolderState::Vacant => ("vacant", None, None, None),
+        HolderState::Shared { token } => ("shared", None, *token, None),
+        HolderState::Held { owner, token, value } => ("held", Some(owner), *token, value.as_ref()),
     };
     let bytes = |bytes: &std::rc::Rc<[u8]>| Reply::Bytes(bytes.to_vec());
-    Standing {
+    StateReply {
         state: Reply::Word(state),
         owner: Reply::or_nil(owner, bytes),
         token: Reply::or_nil(token.map(Token::value), Reply::Number),
@@ -73,14 +73,14 @@ pub(crate) fn standing(news: &VersionedState) -> Standing {
 }
 
 /// Returns the word that a reply uses for the way in which the last holder's grant ended.
-pub(crate) fn word(gone: Gone) -> &'static str {
+pub(crate) fn word(gone: LossReason) -> &'static str {
     match gone {
-        Gone::Released => "released",
-        Gone::Expired => "expired",
-        Gone::Forced => "forced",
-        Gone::Deleted => "deleted",
-        Gone::Flushed => "flushed",
-        Gone::TakenBack => "taken-back",
-        Gone::Gone => "gone",
+        LossReason::Released => "released",
+        LossReason::Expired => "expired",
+        LossReason::Forced => "forced",
+        LossReason::Deleted => "deleted",
+        LossReason::Flushed => "flushed",
+        LossReason::TakenBack => "taken-back",
+        LossReason::SessionEnded => "gone",
     }
 }

@@ -2,7 +2,7 @@
 //! serves waiters.
 
 use kvlock_core::{
-    Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
+    Cause, Dismissal, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, SearchPart, Semaphore,
     SemaphoreAt, Served, Share, UnixMillis, UnsentGrant, Wanted,
 };
 
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Searches for expired holders until this number of permits is free, no further search may run now, or
-    /// [`ROUNDS_MAX`] parts of the search (see [`Go`]) were done.
+    /// [`ROUNDS_MAX`] parts of the search (see [`SearchPart`]) were done.
     fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
         for _ in 0..ROUNDS_MAX {
             if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Does one part of the search for expired holders (see [`Go`]): removes the holders that it finds, and
+    /// Does one part of the search for expired holders (see [`SearchPart`]): removes the holders that it finds, and
     /// counts their permits as free. If no search may run now, only sets `earliest`.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
@@ -177,8 +177,9 @@ impl Server {
         if open.earliest.is_some() {
             return;
         }
-        let go = Go { wanted: Wanted::TheDead, fields: key.fields(), removes: true, unasked };
-        let found = self.holders.go(at, key, go, now);
+        let part =
+            SearchPart { wanted: Wanted::TheDead, fields: key.fields(), removes: true, unasked };
+        let found = self.holders.search(at, key, part, now);
         let left = found.left_of(used);
         open.own =
             open.own.filter(|_| !asked.is_some_and(|own| found.dead.contains_key(own.bytes())));
@@ -228,8 +229,8 @@ impl Server {
             return false;
         }
         let (wanted, fields) = (Wanted::TheDead, key.fields());
-        let go = Go { wanted, fields, removes: false, unasked: true };
-        let found = self.holders.go(at, key, go, open.now);
+        let part = SearchPart { wanted, fields, removes: false, unasked: true };
+        let found = self.holders.search(at, key, part, open.now);
         let turn = self.holders.rest(at, key, true, open.now);
         open.own = open.own.filter(|_| !found.dead.contains_key(owner.lend().bytes()));
         open.counts = Ok((limit, found.left_of(used)));

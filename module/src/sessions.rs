@@ -3,7 +3,7 @@
 use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName};
 
 use crate::clock;
-use crate::observers::{Standing, standing, word};
+use crate::observers::{StateReply, state_reply, word};
 use crate::redis::{Arg, Ctx, Reply, Text};
 use crate::replies::{NO_SESSION, READ_ELSEWHERE, sent_away};
 use crate::server::Server;
@@ -92,7 +92,7 @@ pub(crate) fn ring(ctx: &Ctx<'_>, session: &SessionName, last: u64) {
 fn entry(number: u64, outcome: &Outcome) -> Reply {
     let Outcome { key: LockKey { name, kind, .. }, owner, ending } = outcome;
     let owner = match (ending, kind) {
-        (Ending::Changed(changed), _) => standing(&changed.news).owner,
+        (Ending::Changed(changed), _) => state_reply(&changed.news).owner,
         // The owner of an observation is not shown.
         (_, Kind::Changes) => Reply::Nil,
         (_, Kind::Lock | Kind::Semaphore | Kind::Latch) => Reply::Bytes(owner.to_vec()),
@@ -116,7 +116,7 @@ fn entry(number: u64, outcome: &Outcome) -> Reply {
         Ending::Cancelled => items.push(Reply::Word("cancelled")),
         Ending::Replaced => items.push(Reply::Word("replaced")),
         Ending::Changed(changed) => {
-            let Standing { state, token, value, version, .. } = standing(&changed.news);
+            let StateReply { state, token, value, version, .. } = state_reply(&changed.news);
             let why = Reply::or_nil(changed.why, |why| Reply::Word(word(why)));
             items.extend([Reply::Word("changed"), state, token, value, version, why]);
         }

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Go, Observed, Share, Sharing, UnixMillis, Wanted};
+use kvlock_core::{Observed, SearchPart, Share, Sharing, UnixMillis, Wanted};
 
 use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
 
-/// Largest number of parts of one search: see [`Go`]. A search can end earlier, for example as soon as it has
+/// Largest number of parts of one search: see [`SearchPart`]. A search can end earlier, for example as soon as it has
 /// the answer: a live sharer of a lock, or enough free permits.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
@@ -76,8 +76,8 @@ impl Server {
                 next = turn;
                 break;
             }
-            let go = Go { wanted: Wanted::Anybody, fields, removes, unasked };
-            let found = self.holders.go(case.at.key, key, go, case.at.now);
+            let part = SearchPart { wanted: Wanted::Anybody, fields, removes, unasked };
+            let found = self.holders.search(case.at.key, key, part, case.at.now);
             if found.has_others {
                 return Outcome::NotALock;
             }
@@ -118,8 +118,8 @@ impl Server {
         }
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
         let (wanted, fields) = (Wanted::SomeDead, key.fields());
-        let go = Go { wanted, fields, removes: true, unasked: false };
-        let found = self.holders.go(case.at.key, &key, go, case.at.now);
+        let part = SearchPart { wanted, fields, removes: true, unasked: false };
+        let found = self.holders.search(case.at.key, &key, part, case.at.now);
         if !found.has_others {
             self.bury(&key, &found.dead);
         }

@@ -38,12 +38,12 @@ pub struct Election {
     lock: Lock,
     value: Arc<[u8]>,
     /// Lease of the last leadership.
-    standing: Arc<Mutex<Weak<Lease>>>,
+    leading: Arc<Mutex<Weak<Lease>>>,
 }
 
 impl Election {
     pub(crate) fn new(lock: Lock) -> Self {
-        Self { lock: lock.observed(), value: Arc::default(), standing: Arc::default() }
+        Self { lock: lock.observed(), value: Arc::default(), leading: Arc::default() }
     }
 
     /// Sets the value that this candidate publishes while it leads, for example its address: up to 1,024
@@ -131,7 +131,7 @@ impl Election {
         let lock = if self.value.is_empty() { lock } else { lock.saying(self.value.clone()) };
         let guard = lock.acquire_by(limit).await?;
         Ok(guard.map(|guard| {
-            *sync::lock(&self.standing) = Arc::downgrade(guard.lease());
+            *sync::lock(&self.leading) = Arc::downgrade(guard.lease());
             Leadership::of(guard)
         }))
     }
@@ -196,7 +196,7 @@ impl Election {
     /// ```
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        let lease = sync::lock(&self.standing).upgrade();
+        let lease = sync::lock(&self.leading).upgrade();
         lease.is_some_and(|lease| !lease.is_lost() && lease.has_guards())
     }
 

@@ -167,7 +167,7 @@ impl Latch {
                 Ok(_) if limit.is_over() => return Ok(false),
                 Ok(Waited::Over) => trouble.over(),
                 Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,
-                Err(error) => claim.inner().bear(&mut trouble, error).await?,
+                Err(error) => claim.inner().wait_to_retry(&mut trouble, error).await?,
             }
         }
     }

@@ -282,7 +282,7 @@ impl OnceKey {
                         "the key of the result holds something that is not a string".to_owned(),
                     ));
                 }
-                Err(error) => inner.bear(&mut trouble, error).await?,
+                Err(error) => inner.wait_to_retry(&mut trouble, error).await?,
                 found => return found,
             }
         }

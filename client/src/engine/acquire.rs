@@ -120,7 +120,7 @@ impl Acquisition<'_> {
                     claim.undo().await;
                     return Err(error);
                 }
-                Err(error) => self.inner.bear(&mut trouble, error).await?,
+                Err(error) => self.inner.wait_to_retry(&mut trouble, error).await?,
             }
             waits = may_wait;
         }

@@ -55,7 +55,7 @@ pub(crate) async fn bind(
             Err(error) => {
                 let unknown = error.code() == Some("NOSESSION");
                 let error = if unknown { Error::Timeout } else { error };
-                trouble.bear(error, patience, inner.router.switched()).await?;
+                trouble.wait_to_retry(error, patience, inner.router.switched()).await?;
                 route = inner.router.route(&lease.held_lock.key).await?;
             }
         }

@@ -103,9 +103,13 @@ impl Context {
         }
     }
 
-    /// Returns when the next attempt is due, or returns the error; see [`Trouble::bear`].
-    pub(crate) async fn bear(&self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
-        trouble.bear(error, self.settings.patience, self.router.switched()).await
+    /// Returns when the next attempt is due, or returns the error; see [`Trouble::wait_to_retry`].
+    pub(crate) async fn wait_to_retry(
+        &self,
+        trouble: &mut Trouble,
+        error: Error,
+    ) -> Result<(), Error> {
+        trouble.wait_to_retry(error, self.settings.patience, self.router.switched()).await
     }
 
     /// Sends an idempotent request about a key. Repeats it once if the connection was closed.

@@ -40,7 +40,7 @@ pub(crate) async fn renew(
         match outcome {
             Ok(sent) => return Ok(sent),
             Err(error) if !error.leaves_outcome_unknown() && !error.is_lost() => {
-                inner.bear(&mut trouble, error).await?;
+                inner.wait_to_retry(&mut trouble, error).await?;
             }
             Err(Error::Connection(_)) if std::mem::take(&mut again) => {}
             Err(error) => return Err(error),

@@ -121,7 +121,7 @@ impl Trouble {
 
     /// Returns `Ok` when the next attempt is due, or the error if no further attempt is allowed. Pauses
     /// first, except after the first failure. `news` ends the pause.
-    pub(crate) async fn bear(
+    pub(crate) async fn wait_to_retry(
         &mut self,
         error: Error,
         patience: Duration,
@@ -180,7 +180,7 @@ mod tests {
         let (begun, mut trouble, mut tries) = (Instant::now(), Trouble::new(Limit::Never), 0);
         loop {
             let before = begun.elapsed();
-            if trouble.bear(Error::Timeout, PATIENCE, pending()).await.is_err() {
+            if trouble.wait_to_retry(Error::Timeout, PATIENCE, pending()).await.is_err() {
                 break;
             }
             tries += 1;
@@ -196,7 +196,7 @@ mod tests {
     async fn a_success_ends_the_pause() {
         let (begun, mut trouble) = (Instant::now(), Trouble::new(Limit::Never));
         for _ in 0..3 {
-            trouble.bear(Error::Timeout, PATIENCE, async {}).await.unwrap();
+            trouble.wait_to_retry(Error::Timeout, PATIENCE, async {}).await.unwrap();
         }
         assert!(begun.elapsed() < PAUSE_MIN / 2, "{:?}", begun.elapsed());
     }

@@ -58,7 +58,7 @@ async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<()
             Err(refused) if refused.code() == Some("OOM") => return Err(refused),
             Err(error) => {
                 in_doubt |= error.leaves_outcome_unknown();
-                inner.bear(&mut trouble, error).await?;
+                inner.wait_to_retry(&mut trouble, error).await?;
             }
         }
     }

@@ -395,7 +395,7 @@ impl<P> Table<P> {
         if self.is_still_bound(at, bound).is_none() {
             return Change::None;
         }
-        self.land(at.key, None, &bound.owner, bound.token);
+        self.settle(at.key, None, &bound.owner, bound.token);
         count(&mut self.counters.bound_released);
         let change = match &at.seen {
             Observed::Held(holding) => self.pass_on(at, holding.token, Cause::Release),
@@ -412,7 +412,7 @@ impl<P> Table<P> {
         let Semaphore::Set(seen @ Permits { own: Some(own), .. }) = at.seen else {
             return PermitsChange::None;
         };
-        self.land(at.key, None, &bound.owner, bound.token);
+        self.settle(at.key, None, &bound.owner, bound.token);
         count(&mut self.counters.bound_released);
         without(&seen, own, own.holds)
     }

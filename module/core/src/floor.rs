@@ -30,12 +30,12 @@ const CHECK_MS: u64 = 100;
 
 /// Time at which a server became a primary, and whether by a promotion.
 #[derive(Clone, Copy, Debug)]
-pub struct Reign {
+pub struct PrimarySince {
     since_us: u64,
     promoted: bool,
 }
 
-impl Reign {
+impl PrimarySince {
     /// The server was started.
     #[must_use]
     pub fn started(now: Now) -> Self {
@@ -65,8 +65,8 @@ pub struct Floor {
 impl Floor {
     /// Returns a floor after its first read. `found` is 0 if there is no valid number.
     #[must_use]
-    pub fn found(found: u64, now: Now, reign: Reign) -> Self {
-        Self { found, others: above(found, reign), ours: 0, checked: now.mono }
+    pub fn found(found: u64, now: Now, primary_since: PrimarySince) -> Self {
+        Self { found, others: above(found, primary_since), ours: 0, checked: now.mono }
     }
 
     /// Returns the number that a read finds unless another server or client has changed it.
@@ -123,11 +123,11 @@ impl Floor {
 /// first time after it was deposed, and after its successor has granted. A promoted server keeps this
 /// distance even if it finds no reservation, because its predecessor may be about to grant its first
 /// lock.
-fn above(found: u64, reign: Reign) -> u64 {
-    if found == 0 && !reign.promoted {
+fn above(found: u64, primary_since: PrimarySince) -> u64 {
+    if found == 0 && !primary_since.promoted {
         return found;
     }
-    found.max(reign.since_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)
+    found.max(primary_since.since_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)
 }
 
 #[cfg(test)]
@@ -145,15 +145,15 @@ mod tests {
     }
 
     /// Returns the first token and the reservation of a server that starts at this time.
-    fn begin(found: u64, reign: Reign, now: Now) -> (u64, u64) {
-        let floor = Floor::found(found, now, reign);
+    fn begin(found: u64, primary_since: PrimarySince, now: Now) -> (u64, u64) {
+        let floor = Floor::found(found, now, primary_since);
         let first = floor.others().max(now.unix_us) + 1;
         (first, floor.reservation(token(first), now).unwrap())
     }
 
     #[test]
     fn a_reservation_is_a_minute_ahead_of_the_clock_and_renewed_at_half_of_it() {
-        let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
+        let mut floor = Floor::found(0, at(DATE), PrimarySince::started(at(DATE)));
         let now = token(DATE);
         let reserved = floor.reservation(now, at(DATE)).unwrap();
         assert_eq!(reserved, DATE + AHEAD_US);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_token_ahead_of_the_clock_is_below_the_reservation() {
-        let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
+        let mut floor = Floor::found(0, at(DATE), PrimarySince::started(at(DATE)));
         floor.reserved(DATE + AHEAD_US);
         let far = DATE + 10 * AHEAD_US;
         let reserved = floor.reservation(token(far), at(DATE)).unwrap();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_reservation_is_never_larger_than_readers_accept() {
-        let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
+        let mut floor = Floor::found(0, at(DATE), PrimarySince::started(at(DATE)));
         for value in [TOKEN_STORED_MAX - AHEAD_TOKENS + 1, TOKEN_STORED_MAX, TOKEN_STORED_MAX + 9] {
             let reserved = floor.reservation(token(value), at(DATE));
             assert_eq!(reserved, Some(TOKEN_STORED_MAX), "{value}");
@@ -194,7 +194,7 @@ mod tests {
         for start in 1..100_u64 {
             // Each start is 25 ms after the one before.
             let now = at(DATE + start * 25_000);
-            let (first, reserved) = begin(stored, Reign::started(now), now);
+            let (first, reserved) = begin(stored, PrimarySince::started(now), now);
             assert!(first > last, "start {start}: {first} after {last}");
             last = first + 1_000;
             if start % 3 == 0 {
@@ -208,22 +208,22 @@ mod tests {
         let (one, other) = (at(DATE), at(DATE + 10_000));
         for found in [0, DATE - AHEAD_US / 2, DATE + AHEAD_US / 2] {
             let late = at(DATE + AHEAD_US / 2);
-            let (of_one, _) = begin(found, Reign::promoted(one), late);
-            let (of_other, _) = begin(found, Reign::promoted(other), other);
+            let (of_one, _) = begin(found, PrimarySince::promoted(one), late);
+            let (of_other, _) = begin(found, PrimarySince::promoted(other), other);
             assert!(of_one < of_other, "{found}: {of_one}, {of_other}");
         }
     }
 
     #[test]
     fn a_first_start_begins_at_the_clock_and_tokens_stay_in_range() {
-        assert_eq!(Floor::found(0, at(DATE), Reign::started(at(DATE))).others(), 0);
+        assert_eq!(Floor::found(0, at(DATE), PrimarySince::started(at(DATE))).others(), 0);
         let end = at(u64::MAX);
-        assert_eq!(Floor::found(0, end, Reign::promoted(end)).others(), TOKEN_STORED_MAX);
+        assert_eq!(Floor::found(0, end, PrimarySince::promoted(end)).others(), TOKEN_STORED_MAX);
     }
 
     #[test]
     fn the_stored_floor_is_checked_every_100_ms() {
-        let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
+        let mut floor = Floor::found(0, at(DATE), PrimarySince::started(at(DATE)));
         assert!(!floor.is_to_be_checked(at(DATE + 99_000)));
         assert!(floor.is_to_be_checked(at(DATE + 100_000)));
         assert!(!floor.is_to_be_checked(at(DATE + 100_000)));

@@ -209,7 +209,7 @@ impl<P> Table<P> {
     /// back.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
         if !self.in_flight.remove_set(id, owner) {
-            self.land(key, Some(id), owner, token);
+            self.settle(key, Some(id), owner, token);
         }
     }
 
@@ -224,7 +224,7 @@ impl<P> Table<P> {
 
     /// Removes a hand-off from the grants in flight. With an `id`, only that grant; without, any
     /// grant of this key to this owner with this token. Returns whether it was in flight.
-    pub(crate) fn land(
+    pub(crate) fn settle(
         &mut self,
         key: KeyRef<'_>,
         id: Option<GrantId>,
@@ -243,7 +243,7 @@ impl<P> Table<P> {
         self.relied_on(key, owner);
         self.note_own_set(key, owner);
         if let Some(token) = token {
-            self.land(key, None, owner, token);
+            self.settle(key, None, owner, token);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::value::Value;
 
 /// State of a lock, as sent to observers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum HolderState {
     /// The lock is free.
     Vacant,
     /// The lock is shared; the sharers are not named.
@@ -27,11 +27,11 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl HolderState {
     /// Returns whether a change from state `self` to `now` counts as a loss of the lock: the lock
     /// is free, has another exclusive owner, is in another shared period, or has changed between
     /// exclusive and shared.
-    pub(crate) fn went(&self, now: &Self) -> bool {
+    pub(crate) fn is_lost_to(&self, now: &Self) -> bool {
         match (self, now) {
             (Self::Vacant, _) => false,
             (Self::Held { owner: before, .. }, Self::Held { owner, .. }) => before != owner,
@@ -47,7 +47,7 @@ impl Standing {
 #[derive(Debug, PartialEq, Eq)]
 pub struct VersionedState {
     /// The state.
-    pub standing: Standing,
+    pub holder_state: HolderState,
     /// Version of this state. Newer states have larger versions, across all locks.
     pub version: u64,
 }
@@ -55,14 +55,14 @@ pub struct VersionedState {
 impl VersionedState {
     /// Length of the owner and the value, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let Standing::Held { owner, value, .. } = &self.standing else { return 0 };
+        let HolderState::Held { owner, value, .. } = &self.holder_state else { return 0 };
         owner.len().saturating_add(value.as_ref().map_or(0, |value| value.len()))
     }
 }
 
 /// Reason for which the last holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum LossReason {
     /// The holder released the lock.
     Released,
     /// The holder's lease ended.
@@ -76,10 +76,10 @@ pub enum Gone {
     /// The grant was taken back, because it was never sent to its client.
     TakenBack,
     /// The lock was bound to a session that has ended.
-    Gone,
+    SessionEnded,
 }
 
-impl Gone {
+impl LossReason {
     /// Returns the reason to report for a cause. `was_over` is `true` if the lease had ended before
     /// the loss was noticed.
     pub(crate) fn by(cause: Cause, was_over: bool) -> Self {
@@ -87,7 +87,7 @@ impl Gone {
             Cause::Release => Self::Released,
             Cause::Forced => Self::Forced,
             Cause::TakenBack => Self::TakenBack,
-            Cause::SessionGone => Self::Gone,
+            Cause::SessionGone => Self::SessionEnded,
             Cause::Flush => Self::Flushed,
             Cause::Expiry => Self::Expired,
             Cause::Outside | Cause::Check if was_over => Self::Expired,

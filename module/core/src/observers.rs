@@ -17,7 +17,7 @@ use std::rc::Rc;
 use crate::ids::{QueueId, SessionId};
 use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
-use crate::news::{Gone, Standing, VersionedState};
+use crate::news::{HolderState, LossReason, VersionedState};
 use crate::outbox::Changed;
 use crate::outcome::{Cause, Full, WaitReply, count};
 use crate::table::Table;
@@ -60,7 +60,7 @@ impl<P> Table<P> {
         !self.watches.all.is_empty() && self.queues.find(key.of_kind(Kind::Changes)).is_some()
     }
 
-    /// Makes a session an observer of a lock. `standing` and `until` are the state of the lock and
+    /// Makes a session an observer of a lock. `holder_state` and `until` are the state of the lock and
     /// the expiry time of its key. If the session already is an observer, the change that is kept for
     /// it is dropped, because the reply contains the state.
     ///
@@ -71,7 +71,7 @@ impl<P> Table<P> {
         &mut self,
         key: KeyRef<'_>,
         now: Now,
-        (standing, until): (Standing, Option<UnixMillis>),
+        (holder_state, until): (HolderState, Option<UnixMillis>),
         session: SessionId,
     ) -> Result<Rc<VersionedState>, NotObserved> {
         let key = key.of_kind(Kind::Changes);
@@ -81,7 +81,7 @@ impl<P> Table<P> {
             WaitReply::Draining => return Err(NotObserved::Draining),
             WaitReply::Now(()) | WaitReply::Block | WaitReply::Deadlock(_) => {}
         }
-        self.notice(key, now, None, (standing.clone(), until));
+        self.notice(key, now, None, (holder_state.clone(), until));
         let is_new = self.place_of(key, &observer).is_none();
         let (owner, want) = (&observer[..], Want::Changes(0));
         let join = Join { owner, want, lease: Millis(0), timeout: None };
@@ -93,7 +93,7 @@ impl<P> Table<P> {
         let queue = self.queues.find(key).unwrap_or_default();
         let version = self.watches.next_version();
         let watched = self.watches.all.entry(queue).or_insert_with(|| {
-            let news = Rc::new(VersionedState { standing, version });
+            let news = Rc::new(VersionedState { holder_state, version });
             Watched { news, until, gone: None, round: None }
         });
         let news = Rc::clone(&watched.news);
@@ -131,21 +131,21 @@ impl<P> Table<P> {
         key: KeyRef<'_>,
         now: Now,
         cause: Option<Cause>,
-        (standing, until): (Standing, Option<UnixMillis>),
+        (holder_state, until): (HolderState, Option<UnixMillis>),
     ) {
         let Some(id) = self.queues.find(key.of_kind(Kind::Changes)) else { return };
         let planned = self.queues.queue(id).map_or(Cause::Outside, |queue| queue.cause);
         let cause = cause.unwrap_or(planned);
         let Some(watched) = self.watches.all.get_mut(&id) else { return };
         let was_until = std::mem::replace(&mut watched.until, until);
-        if watched.news.standing != standing {
+        if watched.news.holder_state != holder_state {
             self.watches.last_version = self.watches.last_version.saturating_add(1);
             let version = self.watches.last_version;
-            if watched.news.standing.went(&standing) {
+            if watched.news.holder_state.is_lost_to(&holder_state) {
                 let was_over = was_until.is_some_and(|until| until < now.unix());
-                watched.gone = Some((version, Gone::by(cause, was_over)));
+                watched.gone = Some((version, LossReason::by(cause, was_over)));
             }
-            watched.news = Rc::new(VersionedState { standing, version });
+            watched.news = Rc::new(VersionedState { holder_state, version });
             match &mut watched.round {
                 Some(round) => round.again = true,
                 None => {

@@ -9,7 +9,7 @@ use crate::free::Free as _;
 use crate::ids::{GrantId, WaiterId};
 use crate::key::LockKey;
 use crate::lock::AcquireReply;
-use crate::news::{Gone, VersionedState};
+use crate::news::{LossReason, VersionedState};
 use crate::token::Token;
 use crate::types::MonoMillis;
 
@@ -61,7 +61,7 @@ pub struct Changed {
     pub news: Rc<VersionedState>,
     /// Reason for the latest loss of the lock. `None` if no holder has lost the lock since the
     /// observer last acknowledged a change or asked for the state.
-    pub why: Option<Gone>,
+    pub why: Option<LossReason>,
 }
 
 /// A grant to a waiter.

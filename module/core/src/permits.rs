@@ -269,7 +269,7 @@ impl<P> Table<P> {
         owner: &[u8],
         permits: u64,
     ) -> PermitsChange {
-        let untouched = self.land(at.key, Some(id), owner, Token::NONE);
+        let untouched = self.settle(at.key, Some(id), owner, Token::NONE);
         match at.seen {
             Semaphore::Set(seen @ Permits { own: Some(own), .. }) if untouched => {
                 count(&mut self.counters.grants_taken_back);

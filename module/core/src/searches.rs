@@ -18,21 +18,21 @@ use crate::key::KeyRef;
 use crate::mode::Share;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
-/// Limit for the steps of a go that finds no expired owner. A step is a field that a scan shows, or
+/// Limit for the steps of a part that finds no expired owner. A step is a field that a scan shows, or
 /// a call of the scan. A step takes 0.1 to 0.2 µs.
 const GO_STEPS: u64 = 4_000;
 
-/// The same limit for a go with [`Wanted::SomeDead`].
+/// The same limit for a part with [`Wanted::SomeDead`].
 const SWEEP_STEPS: u64 = 256;
 
-/// Number of expired owners after which a go ends.
+/// Number of expired owners after which a part ends.
 const DEAD_MAX: usize = 128;
 
-/// Number of extra steps that a go may take for each expired owner that it finds.
+/// Number of extra steps that a part may take for each expired owner that it finds.
 const STEPS_PER_DEAD: u64 = 4;
 
 /// Largest number of fields of a small hash. A search for all expired owners reads a small hash in
-/// one go, unless it finds [`DEAD_MAX`] of them before the end.
+/// one part, unless it finds [`DEAD_MAX`] of them before the end.
 const SMALL: usize = 1_000;
 
 /// Steps per millisecond, on average, for all searches of large hashes outside commands. They take
@@ -78,7 +78,7 @@ struct Place<C> {
     known: Option<Known>,
     /// An owner that was alive when the key was searched.
     witness: Option<Box<[u8]>>,
-    /// Time at which the search may continue, and the number of steps assigned to its next go.
+    /// Time at which the search may continue, and the number of steps assigned to its next part.
     turn: Option<(MonoMillis, u64)>,
     used: Option<MonoMillis>,
 }
@@ -102,7 +102,7 @@ struct Known {
     end: UnixMillis,
     /// Expected number of fields. It differs if another client has added or removed one.
     fields: usize,
-    /// `true` if all fields were read in one go.
+    /// `true` if all fields were read in one part.
     whole: bool,
     since: MonoMillis,
     unheard: u64,
@@ -119,9 +119,9 @@ pub enum Wanted {
     SomeDead,
 }
 
-/// Request for one go: a part of a search that is done in one call of [`Searches::go`].
+/// Request for the part of a search that is done in one call of [`Searches::search`].
 #[derive(Clone, Copy, Debug)]
-pub struct Go {
+pub struct SearchPart {
     /// Purpose of the search.
     pub wanted: Wanted,
     /// Number of fields of the hash.
@@ -132,18 +132,18 @@ pub struct Go {
     pub unasked: bool,
 }
 
-/// Result of one go.
+/// Result of one part of a search.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Expired owners, with their holds or permits.
     pub dead: BTreeMap<Box<[u8]>, u64>,
     /// A live owner, and the end of its lease.
     pub living: Option<(Box<[u8]>, UnixMillis)>,
-    /// `true` if this go has read a field that is neither reserved nor a share.
+    /// `true` if this part has read a field that is neither reserved nor a share.
     pub has_others: bool,
-    /// `true` if the whole hash was read in this go.
+    /// `true` if the whole hash was read in this part.
     pub whole: bool,
-    /// Result of a pass that ended in this go: the earliest end of a live owner's lease, at most an
+    /// Result of a pass that ended in this part: the earliest end of a live owner's lease, at most an
     /// hour ahead, or `Some(None)` if no owner is alive. `None` if no pass ended, or if
     /// [`Searches::changed`] was called for the key during the pass.
     pub passed: Option<Option<UnixMillis>>,
@@ -168,7 +168,7 @@ impl Found {
     }
 
     /// Returns the number of held permits, without the permits of the expired owners that were found.
-    /// `used` is the recorded number, which includes expired owners. If this go has read the whole
+    /// `used` is the recorded number, which includes expired owners. If this part has read the whole
     /// hash, returns the exact number that live owners hold.
     #[must_use]
     pub fn left_of(&self, used: u64) -> u64 {
@@ -295,19 +295,19 @@ impl<C: Default> Searches<C> {
 
     /// Continues the search of a key. `scan` shows some fields at the cursor and advances it. At
     /// the end of the hash, `scan` resets the cursor and returns false.
-    pub fn go(
+    pub fn search(
         &mut self,
         key: KeyRef<'_>,
-        go: Go,
+        part: SearchPart,
         now: Now,
         mut scan: impl FnMut(&mut C, &mut dyn FnMut(&[u8], &[u8])) -> bool,
     ) -> Found {
         let (id, unheard) = (self.id(key), self.unheard);
-        let place = self.place(id, go.unasked, now.mono);
+        let place = self.place(id, part.unasked, now.mono);
         let (mut found, mut steps) = (Found::default(), 0_u64);
-        let most = if go.wanted == Wanted::SomeDead { SWEEP_STEPS } else { GO_STEPS };
-        let in_one =
-            go.wanted == Wanted::Anybody || go.wanted == Wanted::TheDead && go.fields <= SMALL;
+        let most = if part.wanted == Wanted::SomeDead { SWEEP_STEPS } else { GO_STEPS };
+        let in_one = part.wanted == Wanted::Anybody
+            || part.wanted == Wanted::TheDead && part.fields <= SMALL;
         let mut whole = !place.pass.is_begun;
         loop {
             if !place.pass.is_begun {
@@ -321,27 +321,27 @@ impl<C: Default> Searches<C> {
             });
             if !more {
                 found.whole = whole;
-                place.end_pass(go, &mut found, now);
+                place.end_pass(part, &mut found, now);
                 if whole || !in_one {
                     break;
                 }
                 whole = true;
             }
-            let is_found = go.wanted == Wanted::Anybody && found.living.is_some();
+            let is_found = part.wanted == Wanted::Anybody && found.living.is_some();
             if is_found || found.dead.len() >= DEAD_MAX || spent(steps, &found) >= most {
                 break;
             }
         }
-        place.end_go(go, &mut found);
+        place.end_go(part, &mut found);
         self.steps = self.steps.saturating_add(steps);
-        if go.unasked && go.fields > SMALL {
-            let steps = if go.removes { spent(steps, &found) } else { steps };
+        if part.unasked && part.fields > SMALL {
+            let steps = if part.removes { spent(steps, &found) } else { steps };
             self.pay(id, steps, now);
         }
         found
     }
 
-    /// Replaces the number of steps that were assigned to a go by the number that it took.
+    /// Replaces the number of steps that were assigned to a part by the number that it took.
     fn pay(&mut self, id: u64, steps: u64, now: Now) {
         let turn = self.places.get_mut(&id).and_then(|place| place.turn.take());
         let given = turn.map_or(0, |(_, steps)| steps);
@@ -387,29 +387,29 @@ fn spent(steps: u64, found: &Found) -> u64 {
 
 impl<C> Place<C> {
     /// Records the result of a pass that has reached the end of the hash.
-    fn end_pass(&mut self, go: Go, found: &mut Found, now: Now) {
+    fn end_pass(&mut self, part: SearchPart, found: &mut Found, now: Now) {
         self.pass.is_begun = false;
         let far = now.unix().plus(FAR);
         let first_end = self.pass.first_end.map(|end| end.min(far));
         found.passed = (!self.pass.is_spoilt).then_some(first_end);
-        let removed = go.removes || found.dead.is_empty();
+        let removed = part.removes || found.dead.is_empty();
         let is_clean = !self.pass.is_spoilt && removed && self.pass.left_to_the_dead == 0;
         self.known = is_clean.then(|| Known {
             end: first_end.unwrap_or(far),
-            fields: go.fields.saturating_sub(found.dead.len()),
+            fields: part.fields.saturating_sub(found.dead.len()),
             whole: found.whole,
             since: now.mono,
             unheard: self.pass.unheard,
         });
     }
 
-    /// Records the live owner that a go has found. If the caller does not remove the expired owners,
+    /// Records the live owner that a part has found. If the caller does not remove the expired owners,
     /// also records what they hold.
-    fn end_go(&mut self, go: Go, found: &mut Found) {
-        if let (Wanted::Anybody, Some((owner, _))) = (go.wanted, &found.living) {
+    fn end_go(&mut self, part: SearchPart, found: &mut Found) {
+        if let (Wanted::Anybody, Some((owner, _))) = (part.wanted, &found.living) {
             self.witness = Some(owner.clone());
         }
-        if !go.removes {
+        if !part.removes {
             found.left_to_the_dead = self.pass.left_to_the_dead;
             let dead: u64 = found.dead.values().sum();
             self.pass.left_to_the_dead = found.left_to_the_dead.saturating_add(dead);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::ids::{QueueId, WaiterId};
 use crate::key::Kind;
-use crate::news::{Gone, VersionedState};
+use crate::news::{LossReason, VersionedState};
 use crate::types::UnixMillis;
 use crate::waiter::Leaver;
 
@@ -16,7 +16,7 @@ pub(crate) struct Watched {
     /// Expiry time of its key, as last seen.
     pub(crate) until: Option<UnixMillis>,
     /// Reason for which a holder last lost the lock, and the version of that change.
-    pub(crate) gone: Option<(u64, Gone)>,
+    pub(crate) gone: Option<(u64, LossReason)>,
     pub(crate) round: Option<Round>,
 }
 

@@ -3,8 +3,8 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Cause, Ending, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, MonoMillis, Now,
-    Observed, Results, SessionId, Situation, Standing, Table, UnixMillis, Via, Want, Work,
+    Cause, Ending, HolderState, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, MonoMillis,
+    Now, Observed, Results, SessionId, Situation, Table, UnixMillis, Via, Want, Work,
 };
 
 const MANY: usize = 30_000;
@@ -129,7 +129,7 @@ fn ended_leases_come_before_regular_looks_which_follow() {
     for number in 0..10_000 {
         let name = format!("k{number}");
         let key = KeyRef::lock(0, name.as_bytes());
-        let observed = table.observe(key, NOW, (Standing::Vacant, None), session);
+        let observed = table.observe(key, NOW, (HolderState::Vacant, None), session);
         observed.expect("there is room");
     }
     wait(&mut table, &held(KeyRef::lock(0, b"v"), 20), "v", Via::Session(session), 0);
@@ -180,7 +180,7 @@ fn releasing_a_bound_lock_is_not_delayed_by_many_others() {
 fn an_observer_is_not_delayed_by_a_constantly_changing_lock() {
     let mut table = table();
     let busy = KeyRef::lock(0, b"busy");
-    let stands = |owner: usize| Standing::Held {
+    let stands = |owner: usize| HolderState::Held {
         owner: owner.to_string().into_bytes().into(),
         token: None,
         value: None,

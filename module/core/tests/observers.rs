@@ -12,8 +12,8 @@
 mod world;
 
 use kvlock_core::{
-    Acquire, Cause, Change, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
-    RUN_MAX, Reading, Release, Results, SessionId, Share, Sharing, Situation, Standing, Table,
+    Acquire, Cause, Change, Ending, HolderState, KeyRef, Limits, LossReason, Millis, MonoMillis,
+    Now, Observed, RUN_MAX, Reading, Release, Results, SessionId, Share, Sharing, Situation, Table,
     Token, UnixMillis, Want,
 };
 use kvlock_core_reference::check;
@@ -21,8 +21,8 @@ use kvlock_core_reference::check;
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 
-fn held(owner: &[u8]) -> Standing {
-    Standing::Held { owner: owner.into(), token: None, value: None }
+fn held(owner: &[u8]) -> HolderState {
+    HolderState::Held { owner: owner.into(), token: None, value: None }
 }
 
 fn session(table: &mut Table<u32>, name: u8) -> SessionId {
@@ -36,11 +36,11 @@ fn read(table: &mut Table<u32>, session: SessionId, connection: u64, ack: u64) -
 }
 
 /// Returns the changes to read, by number, and records them as sent.
-fn send(table: &mut Table<u32>, reading: Reading) -> Vec<(u64, Standing, Option<Gone>)> {
+fn send(table: &mut Table<u32>, reading: Reading) -> Vec<(u64, HolderState, Option<LossReason>)> {
     let news = table.news(reading).and_then(Result::ok).expect("nobody else reads");
     let changes = news.map(|(number, outcome)| {
         let Ending::Changed(changed) = &outcome.ending else { panic!("{outcome:?}") };
-        (number, changed.news.standing.clone(), changed.why)
+        (number, changed.news.holder_state.clone(), changed.why)
     });
     let changes: Vec<_> = changes.collect();
     table.sent(reading, changes.last().map_or(0, |(number, ..)| *number), NOW);
@@ -51,13 +51,13 @@ fn send(table: &mut Table<u32>, reading: Reading) -> Vec<(u64, Standing, Option<
 fn observed() -> (Table<u32>, SessionId) {
     let mut table = Table::new(Limits::UNLIMITED);
     let session = session(&mut table, b's');
-    let news = table.observe(KEY, NOW, (Standing::Vacant, None), session);
-    assert_eq!(news.expect("there is room").standing, Standing::Vacant);
+    let news = table.observe(KEY, NOW, (HolderState::Vacant, None), session);
+    assert_eq!(news.expect("there is room").holder_state, HolderState::Vacant);
     (table, session)
 }
 
-fn becomes(table: &mut Table<u32>, standing: Standing, cause: Cause) {
-    table.notice(KEY, NOW, Some(cause), (standing, None));
+fn becomes(table: &mut Table<u32>, holder_state: HolderState, cause: Cause) {
+    table.notice(KEY, NOW, Some(cause), (holder_state, None));
     assert_eq!(table.check(), Ok(()));
 }
 
@@ -65,11 +65,11 @@ fn becomes(table: &mut Table<u32>, standing: Standing, cause: Cause) {
 fn unsent_changes_are_replaced_by_the_newest_in_their_place() {
     let (mut table, session) = observed();
     becomes(&mut table, held(b"a"), Cause::Outside);
-    becomes(&mut table, Standing::Vacant, Cause::Release);
+    becomes(&mut table, HolderState::Vacant, Cause::Release);
     becomes(&mut table, held(b"b"), Cause::Outside);
     let reading = read(&mut table, session, 1, 0);
     let seen = send(&mut table, reading);
-    assert_eq!(seen, [(1, held(b"b"), Some(Gone::Released))]);
+    assert_eq!(seen, [(1, held(b"b"), Some(LossReason::Released))]);
     assert_eq!(table.session_waits(), (1, 1));
 }
 
@@ -84,7 +84,7 @@ fn an_unacknowledged_change_is_replaced_by_a_newer_one() {
     }
     // On another connection the client receives only the last change.
     let reading = read(&mut table, session, 2, 0);
-    assert_eq!(send(&mut table, reading), [(50, held(&[50]), Some(Gone::Deleted))]);
+    assert_eq!(send(&mut table, reading), [(50, held(&[50]), Some(LossReason::Deleted))]);
     assert_eq!(table.begin_reading(session, Some(2), 50, NOW).map(|_| ()), Ok(()));
     assert_eq!(table.session_waits(), (1, 0));
     assert_eq!(table.check(), Ok(()));
@@ -93,15 +93,15 @@ fn an_unacknowledged_change_is_replaced_by_a_newer_one() {
 #[test]
 fn an_observer_is_not_sent_what_it_knows() {
     let (mut table, session) = observed();
-    becomes(&mut table, Standing::Vacant, Cause::Outside);
+    becomes(&mut table, HolderState::Vacant, Cause::Outside);
     becomes(&mut table, held(b"a"), Cause::Outside);
     let news = table.observe(KEY, NOW, (held(b"a"), None), session).expect("there is room");
-    assert_eq!((news.standing.clone(), news.version), (held(b"a"), 2));
+    assert_eq!((news.holder_state.clone(), news.version), (held(b"a"), 2));
     assert_eq!(table.session_waits(), (1, 0), "it was told in the reply");
     assert!(table.unobserve(KEY, session) && !table.unobserve(KEY, session));
-    becomes(&mut table, Standing::Vacant, Cause::Release);
+    becomes(&mut table, HolderState::Vacant, Cause::Release);
     assert_eq!(table.observers(), (0, 0));
-    let again = table.observe(KEY, NOW, (Standing::Vacant, None), session);
+    let again = table.observe(KEY, NOW, (HolderState::Vacant, None), session);
     assert!(again.expect("there is room").version > news.version);
 }
 
@@ -116,7 +116,7 @@ fn a_thousand_observers_are_notified_in_batches_of_the_newest_change() {
             let session = opened.expect("there is room");
             let reading = read(&mut table, session, 0, 0);
             table.block_reader(reading, number, Millis(60_000), NOW);
-            let observed = table.observe(KEY, NOW, (Standing::Vacant, None), session);
+            let observed = table.observe(KEY, NOW, (HolderState::Vacant, None), session);
             observed.expect("there is room");
             reading
         })
@@ -132,7 +132,7 @@ fn a_thousand_observers_are_notified_in_batches_of_the_newest_change() {
         if turns == 5 {
             // Observers that were informed before receive this change as a second one; the others
             // receive only this one.
-            becomes(&mut table, Standing::Vacant, Cause::Forced);
+            becomes(&mut table, HolderState::Vacant, Cause::Forced);
         }
         assert_eq!(table.check(), Ok(()));
         if !table.sessions_have_work() {
@@ -144,7 +144,7 @@ fn a_thousand_observers_are_notified_in_batches_of_the_newest_change() {
     assert!((1_000..1_500).contains(&told), "{told}");
     for reading in many {
         let last = send(&mut table, reading).pop().expect("there is news");
-        assert_eq!((last.1, last.2), (Standing::Vacant, Some(Gone::Forced)));
+        assert_eq!((last.1, last.2), (HolderState::Vacant, Some(LossReason::Forced)));
     }
 }
 
@@ -157,7 +157,7 @@ fn a_change_notifies_a_few_observers_at_once_and_the_others_later() {
     for name in &names {
         for observer in &observers {
             let key = KeyRef::lock(0, name);
-            let observed = table.observe(key, NOW, (Standing::Vacant, None), *observer);
+            let observed = table.observe(key, NOW, (HolderState::Vacant, None), *observer);
             observed.expect("there is room");
         }
     }
@@ -182,7 +182,7 @@ fn an_ended_session_leaves_nothing_behind() {
     let (mut table, session) = observed();
     becomes(&mut table, held(b"a"), Cause::Outside);
     assert_eq!(table.close_session(session), None);
-    becomes(&mut table, Standing::Vacant, Cause::Outside);
+    becomes(&mut table, HolderState::Vacant, Cause::Outside);
     while table.sessions_have_work() {
         table.work_on_sessions();
     }
@@ -195,21 +195,21 @@ fn an_ended_session_leaves_nothing_behind() {
 fn each_end_of_a_hold_has_its_reason() {
     let early = Some(UnixMillis(900));
     for (until, cause, why) in [
-        (None, Cause::Outside, Gone::Deleted),
-        (Some(UnixMillis(1_000)), Cause::Outside, Gone::Deleted),
-        (early, Cause::Outside, Gone::Expired),
-        (early, Cause::Flush, Gone::Flushed),
-        (early, Cause::Release, Gone::Released),
-        (None, Cause::Expiry, Gone::Expired),
-        (None, Cause::Forced, Gone::Forced),
-        (None, Cause::TakenBack, Gone::TakenBack),
+        (None, Cause::Outside, LossReason::Deleted),
+        (Some(UnixMillis(1_000)), Cause::Outside, LossReason::Deleted),
+        (early, Cause::Outside, LossReason::Expired),
+        (early, Cause::Flush, LossReason::Flushed),
+        (early, Cause::Release, LossReason::Released),
+        (None, Cause::Expiry, LossReason::Expired),
+        (None, Cause::Forced, LossReason::Forced),
+        (None, Cause::TakenBack, LossReason::TakenBack),
     ] {
         let (mut table, session) = observed();
         table.notice(KEY, NOW, None, (held(b"a"), until));
-        becomes(&mut table, Standing::Shared { token: None }, cause);
+        becomes(&mut table, HolderState::Shared { token: None }, cause);
         let reading = read(&mut table, session, 1, 0);
         let seen = send(&mut table, reading);
-        assert_eq!(seen, [(1, Standing::Shared { token: None }, Some(why))], "{cause:?}");
+        assert_eq!(seen, [(1, HolderState::Shared { token: None }, Some(why))], "{cause:?}");
     }
 }
 
@@ -218,10 +218,10 @@ fn each_end_of_a_hold_has_its_reason() {
 #[test]
 fn the_end_of_the_last_share_has_its_reason() {
     for (is_bound, fields, why) in [
-        (false, 1, Gone::Released),
-        (false, 2, Gone::Released),
-        (true, 1, Gone::Gone),
-        (true, 2, Gone::Gone),
+        (false, 1, LossReason::Released),
+        (false, 2, LossReason::Released),
+        (true, 1, LossReason::SessionEnded),
+        (true, 2, LossReason::SessionEnded),
     ] {
         let (mut table, observer) = observed();
         let seen = Observed::Free { stored: None };
@@ -234,7 +234,7 @@ fn the_end_of_the_last_share_has_its_reason() {
         let (asked, holders, living) = (b"a", fields, None);
         let seen = Observed::Shared(Sharing { asked, own, token, until, holders, living });
         let at = Situation { seen, ..free };
-        table.notice(KEY, NOW, None, (Standing::Shared { token }, until));
+        table.notice(KEY, NOW, None, (HolderState::Shared { token }, until));
         let change = if is_bound {
             let holder = session(&mut table, b'h');
             table.bind_granted(&free, &request, reply, holder);
@@ -245,21 +245,25 @@ fn the_end_of_the_last_share_has_its_reason() {
             table.release(&at, b"a", Want::Shared, Release::One).1
         };
         assert_eq!(change, if fields == 1 { Change::Free } else { Change::Leave });
-        table.notice(KEY, NOW, None, (Standing::Vacant, None));
+        table.notice(KEY, NOW, None, (HolderState::Vacant, None));
         let reading = read(&mut table, observer, 1, 0);
         let seen = send(&mut table, reading);
-        assert_eq!(seen, [(1, Standing::Vacant, Some(why))], "{fields} fields, bound: {is_bound}");
+        assert_eq!(
+            seen,
+            [(1, HolderState::Vacant, Some(why))],
+            "{fields} fields, bound: {is_bound}"
+        );
     }
 }
 
 #[test]
 fn adding_a_token_to_a_lock_ends_no_hold() {
     let (mut table, session) = observed();
-    becomes(&mut table, Standing::Shared { token: None }, Cause::Outside);
+    becomes(&mut table, HolderState::Shared { token: None }, Cause::Outside);
     let token = Token::from_stored(7);
-    becomes(&mut table, Standing::Shared { token }, Cause::Outside);
+    becomes(&mut table, HolderState::Shared { token }, Cause::Outside);
     let reading = read(&mut table, session, 1, 0);
-    assert_eq!(send(&mut table, reading), [(1, Standing::Shared { token }, None)]);
+    assert_eq!(send(&mut table, reading), [(1, HolderState::Shared { token }, None)]);
 }
 
 #[test]

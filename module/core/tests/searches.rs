@@ -1,7 +1,9 @@
 //! Searches for expired holders among the fields of a key. Each search ends, its result is used only
 //! until it may have changed, and all searches for waiters together take a limited share of the time.
 
-use kvlock_core::{Found, Go, KeyRef, MonoMillis, Now, Searches, Share, UnixMillis, Wanted};
+use kvlock_core::{
+    Found, KeyRef, MonoMillis, Now, SearchPart, Searches, Share, UnixMillis, Wanted,
+};
 
 const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(50_000) };
 const ALIVE: u64 = 1_600_000;
@@ -48,14 +50,20 @@ impl Hash {
         more
     }
 
-    fn go(&self, searches: &mut Searches<usize>, name: &str, go: Go, now: Now) -> Found {
-        searches.go(key(name), go, now, |cursor, visit| self.scan(cursor, visit))
+    fn search(
+        &self,
+        searches: &mut Searches<usize>,
+        name: &str,
+        part: SearchPart,
+        now: Now,
+    ) -> Found {
+        searches.search(key(name), part, now, |cursor, visit| self.scan(cursor, visit))
     }
 
     /// Runs one part of a search for a command. Then removes the expired owners that it found; the
     /// other fields keep their positions.
     fn find(&mut self, searches: &mut Searches<usize>, name: &str, now: Now) -> Found {
-        let found = self.go(searches, name, self.asked(), now);
+        let found = self.search(searches, name, self.asked(), now);
         for (field, value) in &mut self.fields {
             if found.dead.contains_key(field.as_bytes()) {
                 value.clear();
@@ -65,8 +73,8 @@ impl Hash {
         found
     }
 
-    fn asked(&self) -> Go {
-        Go { wanted: Wanted::TheDead, fields: self.count(), removes: true, unasked: false }
+    fn asked(&self) -> SearchPart {
+        SearchPart { wanted: Wanted::TheDead, fields: self.count(), removes: true, unasked: false }
     }
 }
 
@@ -147,8 +155,9 @@ fn a_change_during_a_search_discards_it_and_the_next_counts() {
 #[test]
 fn dead_owners_that_were_not_removed_are_found_again() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(4_000, 200));
-    let go = Go { removes: false, unasked: true, ..hash.asked() };
-    let last = (0..9).map(|_| hash.go(&mut searches, "k", go, NOW)).find(|it| it.passed.is_some());
+    let part = SearchPart { removes: false, unasked: true, ..hash.asked() };
+    let last =
+        (0..9).map(|_| hash.search(&mut searches, "k", part, NOW)).find(|it| it.passed.is_some());
     assert_eq!(last.map(|last| last.left_of(4_200)), Some(4_000));
     assert_eq!(searches.earliest(key("k"), hash.count(), NOW), None);
     let found: usize = (0..9).map(|_| hash.find(&mut searches, "k", NOW).dead.len()).sum();
@@ -167,8 +176,8 @@ fn a_search_in_one_step_sees_all_holders() {
 #[test]
 fn a_hash_with_hidden_fields_is_searched_once() {
     let (mut searches, hash) = (Searches::default(), Hash { hidden: 200, ..Hash::default() });
-    let go = Go { wanted: Wanted::Anybody, ..hash.asked() };
-    let found = hash.go(&mut searches, "k", go, NOW);
+    let part = SearchPart { wanted: Wanted::Anybody, ..hash.asked() };
+    let found = hash.search(&mut searches, "k", part, NOW);
     assert!(found.whole && found.living.is_none() && found.dead.is_empty());
     assert!(searches.steps() < 5, "{} steps", searches.steps());
 }
@@ -177,10 +186,10 @@ fn a_hash_with_hidden_fields_is_searched_once() {
 fn one_live_owner_is_enough_and_is_checked_first_next_time() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(9_000, 0));
     hash.fields.insert(0, ("long".repeat(1_000), format!("1 {ALIVE}")));
-    let go = Go { wanted: Wanted::Anybody, ..hash.asked() };
-    assert!(hash.go(&mut searches, "k", go, NOW).has_others, "no owner has so long a name");
+    let part = SearchPart { wanted: Wanted::Anybody, ..hash.asked() };
+    assert!(hash.search(&mut searches, "k", part, NOW).has_others, "no owner has so long a name");
     hash.fields.remove(0);
-    let found = hash.go(&mut searches, "k", go, NOW);
+    let found = hash.search(&mut searches, "k", part, NOW);
     assert!(found.living.is_some() && searches.steps() < 9);
     let owner = found.living.map(|(owner, _)| owner);
     assert_eq!(searches.witness(key("k")), owner.as_deref());
@@ -191,14 +200,14 @@ fn background_searches_share_a_limited_part_of_the_time() {
     let mut searches = Searches::default();
     let names: Vec<_> = (0..100).map(|n| format!("large-{n}")).collect();
     let hash = Hash::new(5_000, 0);
-    let go = Go { unasked: true, ..hash.asked() };
+    let part = SearchPart { unasked: true, ..hash.asked() };
     let mut looks = 0;
     for ms in 0..10_000 {
         let now = later(ms);
         for name in &names {
             let known = searches.earliest(key(name), 5_000, now);
             if known.is_none() && searches.turn(key(name), 5_000, now).is_none() {
-                hash.go(&mut searches, name, go, now);
+                hash.search(&mut searches, name, part, now);
                 looks += 1;
             }
         }
@@ -215,9 +224,9 @@ fn background_searches_share_a_limited_part_of_the_time() {
 fn searching_a_small_hash_is_not_delayed_by_another() {
     let (mut searches, now) = (Searches::default(), later(0));
     let hash = Hash::new(5_000, 0);
-    let go = Go { unasked: true, ..hash.asked() };
+    let part = SearchPart { unasked: true, ..hash.asked() };
     for number in 0..100 {
-        hash.go(&mut searches, &format!("large{number}"), go, now);
+        hash.search(&mut searches, &format!("large{number}"), part, now);
     }
     assert!(searches.turn(key("another"), 5_000, now).is_some());
     assert_eq!(searches.turn(key("small"), 1_000, now), None);
@@ -231,9 +240,9 @@ fn unused_results_are_dropped_when_there_is_no_room() {
     }
     assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
     // The results of searches for waiters are all kept until they have not been used for a while.
-    let go = Go { unasked: true, ..hash.asked() };
+    let part = SearchPart { unasked: true, ..hash.asked() };
     for n in 0..5_000 {
-        hash.go(&mut searches, &format!("w-{n}"), go, later(10_000));
+        hash.search(&mut searches, &format!("w-{n}"), part, later(10_000));
     }
     assert!(searches.remembered() > 4_900);
     assert!(

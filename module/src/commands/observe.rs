@@ -4,7 +4,7 @@ use kvlock_core::{KeyRef, NotObserved, SessionId, arguments};
 
 use super::operation::{Answer, Operation};
 use crate::clock;
-use crate::observers::{Standing, standing};
+use crate::observers::{StateReply, state_reply};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::replies::{DRAINING, NOT_A_LOCK, QUEUE_FULL, SYNTAX, full};
 use crate::server::Server;
@@ -26,15 +26,15 @@ impl Operation for LockObserve {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let (key, session) = read(server, ctx, args)?;
         arguments::kept_key(key.bytes())?;
-        let stands = server.stands(ctx.open_to_read(key).as_ref(), key).ok_or(NOT_A_LOCK)?;
+        let state = server.state_of(ctx.open_to_read(key).as_ref(), key).ok_or(NOT_A_LOCK)?;
         let (name, now) = (KeyRef::lock(ctx.db(), key.bytes()), clock::now());
-        let news = match server.table.observe(name, now, stands, session) {
+        let news = match server.table.observe(name, now, state, session) {
             Err(NotObserved::Full(reached)) => return Err(full(reached, QUEUE_FULL)),
             Err(NotObserved::Draining) => return Err(DRAINING),
             Ok(news) => news,
         };
         server.plan(ctx, now);
-        let Standing { state, owner, token, value, version } = standing(&news);
+        let StateReply { state, owner, token, value, version } = state_reply(&news);
         Ok(Reply::List(vec![state, owner, token, value, version]))
     }
 }

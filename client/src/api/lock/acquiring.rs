@@ -244,7 +244,7 @@ impl Lock {
             match self.acquire_again(owner, &lease).await {
                 Ok(Some(guard)) => return Ok(Some(guard)),
                 Ok(None) => break,
-                Err(error) => self.inner.bear(&mut trouble, error).await?,
+                Err(error) => self.inner.wait_to_retry(&mut trouble, error).await?,
             }
         }
         let guard = self.acquire_first(limit, Some(owner.slot(self.mode, &self.key))).await?;

@@ -35,7 +35,7 @@ pub(crate) struct Claim {
     strays: bool,
     /// `true` if a command that may put the owner in the queue was sent. Cleanup then cancels the wait
     /// before the release.
-    lined_up: bool,
+    may_be_queued: bool,
     /// Renewals that may still arrive at the server.
     late: Late,
     /// Longest lease that the grant may have.
@@ -84,7 +84,7 @@ impl Claim {
             unless: None,
             state: State::Nothing,
             strays: false,
-            lined_up: false,
+            may_be_queued: false,
             late: Late::default(),
             lasts: FIRST_LEASE,
         }
@@ -109,8 +109,8 @@ impl Claim {
     }
 
     /// Marks the claim as possibly queued, so that cleanup cancels the wait first.
-    pub(crate) fn lines_up(&mut self) {
-        self.lined_up = true;
+    pub(crate) fn mark_queued(&mut self) {
+        self.may_be_queued = true;
     }
 
     /// Returns a function to call with the connection before each attempt to send a command. Each further
@@ -235,7 +235,7 @@ impl Claim {
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
         let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
         let release = request::with_further(release, self.further.as_deref());
-        let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
+        let wanted = [(cancel, self.may_be_queued), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
         self.inner.spawn(async move {

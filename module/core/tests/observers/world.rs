@@ -1,7 +1,8 @@
 //! A few locks, their observers, and a list of the states that each lock had while it was observed.
 
 use kvlock_core::{
-    Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, SessionId, Standing, Table, Token,
+    Cause, Ending, HolderState, KeyRef, Limits, LossReason, Millis, MonoMillis, Now, SessionId,
+    Table, Token,
 };
 use kvlock_core_reference::Bytes;
 use proptest::prelude::*;
@@ -11,11 +12,11 @@ const SESSIONS: usize = 3;
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 
 /// Causes for which a holder loses a lock, and the reasons that are reported for them.
-const WAYS: [(Cause, Gone); 4] = [
-    (Cause::Release, Gone::Released),
-    (Cause::Forced, Gone::Forced),
-    (Cause::Flush, Gone::Flushed),
-    (Cause::Outside, Gone::Deleted),
+const WAYS: [(Cause, LossReason); 4] = [
+    (Cause::Release, LossReason::Released),
+    (Cause::Forced, LossReason::Forced),
+    (Cause::Flush, LossReason::Flushed),
+    (Cause::Outside, LossReason::Deleted),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub(crate) enum Op {
 }
 
 /// A version of a lock, its state, and the reason for which the previous holder lost it.
-type Stood = (u64, Standing, Option<Gone>);
+type Stood = (u64, HolderState, Option<LossReason>);
 
 /// State of a client.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ struct Client {
 #[derive(Debug)]
 pub(crate) struct World {
     table: Table<()>,
-    stands: [Standing; KEYS.len()],
+    stands: [HolderState; KEYS.len()],
     history: [Vec<Stood>; KEYS.len()],
     clients: Vec<Client>,
     opened: u8,
@@ -86,7 +87,7 @@ impl kvlock_core_reference::World for World {
     type Op = Op;
 
     fn begin(_sort: u8) -> Self {
-        let vacant = || Standing::Vacant;
+        let vacant = || HolderState::Vacant;
         let mut world = Self {
             table: Table::new(Limits::UNLIMITED),
             stands: [vacant(), vacant()],
@@ -122,27 +123,29 @@ impl kvlock_core_reference::World for World {
             Op::Become { key, who, way } => {
                 self.tokens += 1;
                 let token = Token::from_stored(self.tokens);
-                let standing = match who {
-                    0 => Standing::Vacant,
-                    1 => Standing::Shared { token },
-                    who => Standing::Held { owner: who.to_be_bytes().into(), token, value: None },
+                let holder_state = match who {
+                    0 => HolderState::Vacant,
+                    1 => HolderState::Shared { token },
+                    who => {
+                        HolderState::Held { owner: who.to_be_bytes().into(), token, value: None }
+                    }
                 };
-                let went = match (&self.stands[key], &standing) {
-                    (Standing::Vacant, _) => false,
-                    (Standing::Held { owner, .. }, Standing::Held { owner: next, .. }) => {
+                let went = match (&self.stands[key], &holder_state) {
+                    (HolderState::Vacant, _) => false,
+                    (HolderState::Held { owner, .. }, HolderState::Held { owner: next, .. }) => {
                         owner != next
                     }
                     _ => true,
                 };
-                self.becomes(key, standing, WAYS[way].0, went.then_some(WAYS[way].1));
+                self.becomes(key, holder_state, WAYS[way].0, went.then_some(WAYS[way].1));
             }
             Op::Say { key } => {
                 self.tokens += 1;
-                let mut standing = self.stands[key].clone();
-                if let Standing::Held { value, .. } = &mut standing {
+                let mut holder_state = self.stands[key].clone();
+                if let HolderState::Held { value, .. } = &mut holder_state {
                     *value = Some(self.tokens.to_be_bytes().into());
                 }
-                self.becomes(key, standing, Cause::Outside, None);
+                self.becomes(key, holder_state, Cause::Outside, None);
             }
             Op::Observe { key, session } => self.observe(key, session)?,
             Op::Unobserve { key, session } => {
@@ -190,13 +193,19 @@ impl World {
         }
     }
 
-    fn becomes(&mut self, key: usize, standing: Standing, cause: Cause, gone: Option<Gone>) {
-        if self.table.is_observed(key_of(key)) && standing != self.stands[key] {
+    fn becomes(
+        &mut self,
+        key: usize,
+        holder_state: HolderState,
+        cause: Cause,
+        gone: Option<LossReason>,
+    ) {
+        if self.table.is_observed(key_of(key)) && holder_state != self.stands[key] {
             self.version += 1;
-            self.history[key].push((self.version, standing.clone(), gone));
+            self.history[key].push((self.version, holder_state.clone(), gone));
         }
-        self.stands[key] = standing.clone();
-        self.table.notice(key_of(key), NOW, Some(cause), (standing, None));
+        self.stands[key] = holder_state.clone();
+        self.table.notice(key_of(key), NOW, Some(cause), (holder_state, None));
     }
 
     fn observe(&mut self, key: usize, session: usize) -> Result<(), TestCaseError> {
@@ -210,7 +219,7 @@ impl World {
             self.history[key].push((self.version, self.stands[key].clone(), None));
         }
         let newest = self.history[key].last().map(|(version, ..)| *version);
-        prop_assert_eq!((Some(news.version), &news.standing), (newest, &self.stands[key]));
+        prop_assert_eq!((Some(news.version), &news.holder_state), (newest, &self.stands[key]));
         prop_assert!(client.knows[key] <= Some(news.version));
         client.knows[key] = Some(news.version);
         client.since[key] = news.version;
@@ -236,8 +245,8 @@ impl World {
             let key = KEYS.iter().position(|key| *key.as_bytes() == *outcome.key.name);
             let key = key.expect("it is a lock");
             let version = changed.news.version;
-            let stood = self.history[key].iter().find(|stood| stood.0 == version);
-            prop_assert_eq!(stood.map(|stood| &stood.1), Some(&changed.news.standing));
+            let before = self.history[key].iter().find(|before| before.0 == version);
+            prop_assert_eq!(before.map(|before| &before.1), Some(&changed.news.holder_state));
             if lost || number <= client.ack {
                 continue;
             }
@@ -246,7 +255,7 @@ impl World {
             };
             let gone_since = |since: u64| {
                 let of = self.history[key].iter().filter(|it| it.0 > since && it.0 <= version);
-                of.filter_map(|stood| stood.2).next_back()
+                of.filter_map(|before| before.2).next_back()
             };
             // A report may contain a loss that the client already knows, but none from before its last
             // `observe`.

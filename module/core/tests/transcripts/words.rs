@@ -1,8 +1,8 @@
 //! Text of replies, changes and counters in transcripts.
 
 use kvlock_core::{
-    AcquireReply, Cause, Change, Changed, Counters, Holding, Millis, Now, Observed, ReleaseReply,
-    RenewReply, Share, Sharers, Sharing, Standing, Token, UnixMillis, VersionedState,
+    AcquireReply, Cause, Change, Changed, Counters, HolderState, Holding, Millis, Now, Observed,
+    ReleaseReply, RenewReply, Share, Sharers, Sharing, Token, UnixMillis, VersionedState,
 };
 
 use kvlock_core_reference::sim::Name;
@@ -168,17 +168,17 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
 /// Returns the change that an observer receives.
 pub(crate) fn changed(changed: &Changed) -> String {
     let why = changed.why.map(|why| format!(", {why:?}").to_lowercase()).unwrap_or_default();
-    format!("{}{why}", standing(&changed.news))
+    format!("{}{why}", holder_state(&changed.news))
 }
 
 /// Returns the state of a lock as an observer sees it.
-pub(crate) fn standing(news: &VersionedState) -> String {
+pub(crate) fn holder_state(news: &VersionedState) -> String {
     let token =
         |token: Option<Token>| token.map_or_else(|| "none".to_owned(), |it| it.value().to_string());
-    let what = match &news.standing {
-        Standing::Vacant => "vacant".to_owned(),
-        Standing::Shared { token: of } => format!("shared, token {}", token(*of)),
-        Standing::Held { owner, token: of, value } => {
+    let what = match &news.holder_state {
+        HolderState::Vacant => "vacant".to_owned(),
+        HolderState::Shared { token: of } => format!("shared, token {}", token(*of)),
+        HolderState::Held { owner, token: of, value } => {
             let owner = String::from_utf8_lossy(owner);
             let says = value.as_deref().map(String::from_utf8_lossy);
             let says = says.map(|says| format!(" says {says}")).unwrap_or_default();

@@ -4,7 +4,7 @@
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
-use super::sessions::{Mailbox, Told};
+use super::sessions::{Delivered, Mailbox};
 use harness::history::Outcome;
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -112,7 +112,7 @@ struct Reader<'a> {
     name: String,
     ttl: u64,
     /// Outcomes received, by number.
-    known: BTreeMap<u64, Told>,
+    known: BTreeMap<u64, Delivered>,
     acknowledged: u64,
     /// Time just before the last answered call was sent. The session existed at that time, unless the call
     /// opened it.
@@ -278,7 +278,7 @@ impl Reader<'_> {
         Ok(expected)
     }
 
-    fn entry(&self, entry: &Value) -> Told {
+    fn entry(&self, entry: &Value) -> Delivered {
         let number = |at: usize| entry[at].integer().cast_unsigned();
         let kind = entry[1].text();
         let outcome = match entry[4].text().as_str() {
@@ -297,7 +297,7 @@ impl Reader<'_> {
             }
         };
         let granted = matches!(outcome, Outcome::Granted { .. } | Outcome::Holds { .. });
-        Told {
+        Delivered {
             number: number(0),
             key: entry[2].text(),
             owner: entry[3].text(),
@@ -308,7 +308,7 @@ impl Reader<'_> {
 
     /// Checks that the outcome `told` is not a grant from the time when the session had no reader: after the
     /// server noticed the disconnect, and before the next call, whose reply contains the outcome.
-    fn check_absence(&self, told: &Told, server_ms: u64, sent: Duration) {
+    fn check_absence(&self, told: &Delivered, server_ms: u64, sent: Duration) {
         let (Some(left), Some(granted)) = (self.left, told.granted_ms) else { return };
         let away = u64::try_from(sent.saturating_sub(left).as_millis()).unwrap_or(0);
         let left = server_ms.saturating_sub(away) + SLACK_MS;

@@ -19,7 +19,7 @@ pub(super) type Span = (Duration, Duration);
 
 /// An outcome of a place, as the server sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Delivered {
     pub(super) number: u64,
     pub(super) key: String,
     pub(super) owner: String,
@@ -100,7 +100,7 @@ impl Mailbox {
     }
 
     /// Passes a new outcome to its waiter. Returns a message if no waiter expects one.
-    pub(super) fn deliver(&self, told: &Told) -> Option<String> {
+    pub(super) fn deliver(&self, told: &Delivered) -> Option<String> {
         match self.now().waiters.get_mut(&(told.key.clone(), told.owner.clone())) {
             None => Some(format!("an outcome of a place that nobody has: {told:?}")),
             Some(Waiter { was_told: Some(first), .. }) => {

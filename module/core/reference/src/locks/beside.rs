@@ -4,7 +4,7 @@
 use kvlock_core::{Cause, Now};
 
 use super::meddling::Meddling;
-use super::naive::{Grant, Naive, Told, Wait, What};
+use super::naive::{Grant, Naive, Sent, Wait, What};
 use super::names::Key;
 
 impl Naive {
@@ -14,14 +14,14 @@ impl Naive {
         queues.flat_map(|queue| queue.extract_if(.., |wait| goes(wait))).collect()
     }
 
-    pub fn disconnect(&mut self, place: usize) -> Vec<Told> {
+    pub fn disconnect(&mut self, place: usize) -> Vec<Sent> {
         let gone = self.take_out(|wait| wait.place == place);
         self.counters.disconnects += gone.len() as u64;
         told(gone)
     }
 
     /// Dismisses all waiters of one lock, or of all locks.
-    pub fn dismiss(&mut self, key: Option<Key>) -> Vec<Told> {
+    pub fn dismiss(&mut self, key: Option<Key>) -> Vec<Sent> {
         match key {
             Some(key) => told(std::mem::take(&mut self.locks[key].queue)),
             None => told(self.take_out(|_| true)),
@@ -29,7 +29,7 @@ impl Naive {
     }
 
     /// Ends all waits whose timeout has passed, earliest end first.
-    pub fn time_out(&mut self) -> Vec<Told> {
+    pub fn time_out(&mut self) -> Vec<Sent> {
         let mono = self.now.mono.0;
         let mut over = self.take_out(|wait| wait.end.is_some_and(|end| end <= mono));
         over.sort_by_key(|wait| (wait.end, wait.place));
@@ -38,7 +38,7 @@ impl Naive {
     }
 
     /// Looks at a lock. Grants it to the waiters at the head, if possible.
-    pub fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
+    pub fn look(&mut self, key: Key, cause: Cause) -> Vec<Sent> {
         self.begin_next_moment(key, cause);
         if !self.owes(key) {
             return Vec::new();
@@ -69,7 +69,7 @@ impl Naive {
 
     /// Takes a grant back and passes the lock on. Does nothing if the grant's reply was written or the
     /// owner has used the grant since, or if the owner no longer holds the lock with the grant's token.
-    pub fn take_back(&mut self, grant: usize) -> Vec<Told> {
+    pub fn take_back(&mut self, grant: usize) -> Vec<Sent> {
         let Grant { key, owner, token, settled, .. } = self.grants[grant];
         self.delivered(grant);
         let (is_that_one, shared) = match self.locks[key].what {
@@ -139,6 +139,6 @@ impl Naive {
     }
 }
 
-fn told(out: Vec<Wait>) -> Vec<Told> {
-    out.into_iter().map(|wait| Told::Out(wait.client)).collect()
+fn told(out: Vec<Wait>) -> Vec<Sent> {
+    out.into_iter().map(|wait| Sent::Out(wait.client)).collect()
 }

@@ -7,7 +7,7 @@ use kvlock_core::{
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::naive::{Answer, Told};
+use super::naive::{Answer, Sent};
 use super::names::{KEYS, Key, Owner, RESULTS, ResultKey};
 use super::ops::{Ask, Op, Request};
 use super::world::{Client, World};
@@ -77,7 +77,7 @@ impl World {
         &mut self,
         key: Key,
         request: &Request,
-    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+    ) -> Result<(Answer, Vec<Sent>), TestCaseError> {
         let (reply, change) =
             self.ask_as(key, request, |table, at| table.acquire(at, &of(request)));
         let waited_for = !self.model.locks[key].queue.is_empty();
@@ -93,7 +93,7 @@ impl World {
         request: &Request,
         timeout: Option<u64>,
         client: u64,
-    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+    ) -> Result<(Answer, Vec<Sent>), TestCaseError> {
         let (reply, change) =
             self.ask_as(key, request, |table, at| table.wait(at, &of(request), None));
         let heard = self.apply(key, request.owner, change)?;
@@ -129,7 +129,7 @@ impl World {
         owner: Owner,
         lease: u64,
         ahead: Option<i64>,
-    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+    ) -> Result<(Answer, Vec<Sent>), TestCaseError> {
         let (by, lease) = (owner.as_bytes(), Millis(lease));
         let wanted = ahead.map(|us| self.model.now.unix_us.saturating_add_signed(us));
         let at_least = wanted.and_then(Token::from_stored);
@@ -145,7 +145,7 @@ impl World {
         shared: bool,
         release: Release,
         store: Option<ResultKey>,
-    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+    ) -> Result<(Answer, Vec<Sent>), TestCaseError> {
         let by = owner.as_bytes();
         let want = if shared { Want::Shared } else { Want::Exclusive };
         let left = self.with(key, owner, |_, at| at.left_after(by, want, release));
@@ -165,8 +165,8 @@ pub fn of(request: &Request) -> Acquire<'_> {
 }
 
 /// Returns the replies for waiters that left the table without a grant.
-pub fn told(out: impl IntoIterator<Item = Client>) -> Vec<Told> {
-    out.into_iter().map(|client| Told::Out(client.0)).collect()
+pub fn told(out: impl IntoIterator<Item = Client>) -> Vec<Sent> {
+    out.into_iter().map(|client| Sent::Out(client.0)).collect()
 }
 
 pub fn acquired(reply: AcquireReply) -> Answer {

@@ -2,7 +2,7 @@
 
 use kvlock_core::Release;
 
-use super::naive::{Answer, Naive, Outcome, Told, What};
+use super::naive::{Answer, Naive, Outcome, Sent, What};
 use super::names::{Key, Owner, ResultKey};
 
 impl Naive {
@@ -89,6 +89,6 @@ impl Naive {
             return (Answer::No, Vec::new());
         };
         self.counters.cancelled += 1;
-        (Answer::Yes, vec![Told::Out(queue.remove(place).client)])
+        (Answer::Yes, vec![Sent::Out(queue.remove(place).client)])
     }
 }

@@ -30,14 +30,14 @@ pub enum Answer {
 
 /// A reply to a waiting client. Clients are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub enum Sent {
     /// The client's owner was granted the lock: client, owner, token, and end of the lease.
     Granted(u64, String, u64, u64),
     /// The client's wait ended without a grant.
     Out(u64),
 }
 
-pub type Outcome = (Answer, Vec<Told>);
+pub type Outcome = (Answer, Vec<Sent>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -294,7 +294,7 @@ impl Naive {
 
     /// Takes the lock from its holder. Grants it to the waiters at the head at once if that is allowed.
     /// Otherwise the lock becomes free.
-    pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
+    pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Sent> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
         let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
             None
@@ -415,7 +415,7 @@ impl Naive {
         if let Some(taken) = queue.iter_mut().find(|wait| wait.owner == request.owner) {
             let old = std::mem::replace(taken, wait);
             (taken.since, taken.place) = (old.since, old.place);
-            return (Answer::Blocked, vec![Told::Out(old.client)]);
+            return (Answer::Blocked, vec![Sent::Out(old.client)]);
         }
         if all >= self.limits.waiters || queue.len() >= self.limits.waiters_per_key {
             return (Answer::QueueFull, Vec::new());

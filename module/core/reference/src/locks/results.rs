@@ -5,7 +5,7 @@ use kvlock_core::Keys as _;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::naive::{Naive, Told, Wait};
+use super::naive::{Naive, Sent, Wait};
 use super::names::{KEYS, Key, Owner, RESULTS, ResultKey};
 use super::ops::Ask;
 use super::world::World;
@@ -140,7 +140,7 @@ impl Naive {
 
     /// Grants a lock to the first waiter whose result does not exist, or to several that share it.
     /// Returns `None` if no waiter is left.
-    pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Told>> {
+    pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Sent>> {
         self.begin_round(key);
         if !self.tell_ready_in_front(key) {
             return None;
@@ -156,6 +156,6 @@ impl Naive {
         self.counters.handed_off += 1;
         self.note_grant(key, head.owner, token);
         let until = self.locks[key].until.unwrap();
-        Some(vec![Told::Granted(head.client, head.owner.into(), token, until)])
+        Some(vec![Sent::Granted(head.client, head.owner.into(), token, until)])
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::drive::{acquired, of};
-use super::naive::{Answer, Naive, Told, What};
+use super::naive::{Answer, Naive, Sent, What};
 use super::names::{KEYS, Key};
 use super::ops::{Request, Role};
 use super::world::World;
@@ -27,7 +27,7 @@ impl World {
         request: &Request,
         roles: [Role; 2],
         held: bool,
-    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+    ) -> Result<(Answer, Vec<Sent>), TestCaseError> {
         let (now, floor) = (self.clock.now(), self.model.floor);
         let members = keys(first, roles).into_iter().map(|(key, under)| {
             let in_line = self.table.waiters_of(key_ref(&self.names[key])) > 0;

@@ -2,7 +2,7 @@
 
 use kvlock_core::{RUN_MAX, Share};
 
-use super::naive::{Answer, Naive, Told, What};
+use super::naive::{Answer, Naive, Sent, What};
 use super::names::{Key, Owner};
 use super::ops::Request;
 
@@ -56,7 +56,7 @@ impl Naive {
     }
 
     /// Grants the lock to waiters at the head of the queue that want to share it, at most [`RUN_MAX`].
-    pub fn let_in(&mut self, key: Key, token: u64) -> Vec<Told> {
+    pub fn let_in(&mut self, key: Key, token: u64) -> Vec<Sent> {
         let mut told = Vec::new();
         let most = if self.in_quarantine() { 0 } else { RUN_MAX };
         while told.len() < most && self.tell_ready_in_front(key) && self.locks[key].queue[0].shared
@@ -65,7 +65,7 @@ impl Naive {
             let until = self.join(key, head.owner, head.lease);
             self.counters.handed_off += 1;
             self.note_grant(key, head.owner, token);
-            told.push(Told::Granted(head.client, head.owner.into(), token, until));
+            told.push(Sent::Granted(head.client, head.owner.into(), token, until));
         }
         told
     }
@@ -115,7 +115,7 @@ impl Naive {
 
     /// Sets the number of holds of one mode that an owner keeps after a release. Returns the
     /// grants to waiters.
-    pub fn leave_with(&mut self, key: Key, by: Owner, of_shared: bool, left: u64) -> Vec<Told> {
+    pub fn leave_with(&mut self, key: Key, by: Owner, of_shared: bool, left: u64) -> Vec<Sent> {
         match self.locks[key].what {
             What::Held { owner, holds, token, .. } if of_shared => {
                 self.locks[key].what = What::Held { owner, holds, shared: left, token };
@@ -151,7 +151,7 @@ impl Naive {
         by: Owner,
         token: Option<u64>,
         releases: bool,
-    ) -> Vec<Told> {
+    ) -> Vec<Sent> {
         if self.locks[key].shares.len() == 1 {
             let gone = if releases { Self::released } else { Self::pass_on };
             return gone(self, key, token);
@@ -160,7 +160,7 @@ impl Naive {
         self.look(key, kvlock_core::Cause::Release)
     }
 
-    fn downgrade(&mut self, key: Key, by: Owner, shared: u64, token: Option<u64>) -> Vec<Told> {
+    fn downgrade(&mut self, key: Key, by: Owner, shared: u64, token: Option<u64>) -> Vec<Sent> {
         self.counters.downgraded += 1;
         let until = self.locks[key].until;
         let fresh = if self.must_guess(token) { None } else { Some(self.next_token(token)) };

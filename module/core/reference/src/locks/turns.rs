@@ -3,7 +3,7 @@
 
 use kvlock_core::{Cause, MOMENT};
 
-use super::naive::{Naive, Told, Turn, What};
+use super::naive::{Naive, Sent, Turn, What};
 use super::names::Key;
 
 /// Highest number of moments in a turn, and of rounds between two turns.
@@ -23,7 +23,7 @@ impl Naive {
     }
 
     /// Releases a lock. Begins a turn if the lock has waiters and a turn is due. Then passes the lock on.
-    pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
+    pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Sent> {
         let is_waited_for = !self.locks[key].queue.is_empty() && !self.must_guess(stored);
         if is_waited_for && self.is_turn_due(key) {
             self.begin_turn(key);

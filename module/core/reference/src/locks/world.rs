@@ -7,7 +7,7 @@ use kvlock_core::{
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::naive::{Naive, Told, What};
+use super::naive::{Naive, Sent, What};
 use super::names::{KEYS, Key, Owner, owner_named};
 use super::ops::Request;
 use crate::sim::{Asked, Clock, Keyspace, Name, first_look, key_ref};
@@ -120,7 +120,7 @@ impl World {
         key: Key,
         caller: Owner,
         change: Change<Client>,
-    ) -> Result<Vec<Told>, TestCaseError> {
+    ) -> Result<Vec<Sent>, TestCaseError> {
         let change = self.hand_off_without_listeners(key, caller, change);
         let name = &self.names[key];
         let before = self.picture(name);
@@ -185,10 +185,10 @@ impl World {
         format!("{:?} {:?}", self.space.observe(name, Asked::NOBODY), self.space.shares(name))
     }
 
-    fn note(&mut self, hand_off: HandOff<Client>) -> Told {
+    fn note(&mut self, hand_off: HandOff<Client>) -> Sent {
         self.named.push(hand_off.id);
         let owner = String::from_utf8_lossy(&hand_off.owner).into_owned();
-        Told::Granted(hand_off.client.unwrap().0, owner, hand_off.token.value(), hand_off.until.0)
+        Sent::Granted(hand_off.client.unwrap().0, owner, hand_off.token.value(), hand_off.until.0)
     }
 
     /// Gives the model the identifiers of the latest grants, which are in the same order.

@@ -31,7 +31,7 @@ pub struct Wait {
 
 /// The outcome of a place: key, owner, and how the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Told(pub usize, pub usize, pub What);
+pub struct Delivered(pub usize, pub usize, pub What);
 
 #[derive(Debug)]
 pub struct Session {
@@ -44,7 +44,7 @@ pub struct Session {
     pub cursor: usize,
     /// The blocked client, and whether it must be answered.
     pub reader: Option<(u64, bool)>,
-    pub posted: Vec<Told>,
+    pub posted: Vec<Delivered>,
     /// Numbers of grants in `posted`, counted from 1, that their owners have not used.
     pub unsent: Vec<usize>,
     /// Number of the latest outcome that was sent, counted from 1.
@@ -78,7 +78,7 @@ impl Naive {
             self.told.push((client, what));
         }
         let Some(session) = self.find(wait.whom) else { return };
-        session.posted.push(Told(key, wait.owner, what));
+        session.posted.push(Delivered(key, wait.owner, what));
         if what == What::Granted {
             session.unsent.push(session.posted.len());
         }
@@ -168,7 +168,7 @@ impl Naive {
     pub fn used(&mut self, key: usize, owner: usize) {
         for session in self.sessions.iter_mut().flatten() {
             let is_it =
-                |number: &usize| session.posted[number - 1] == Told(key, owner, What::Granted);
+                |number: &usize| session.posted[number - 1] == Delivered(key, owner, What::Granted);
             session.unsent.retain(|number| !is_it(number));
         }
     }
@@ -187,7 +187,7 @@ impl Naive {
         let mut taken_back = 0;
         for session in gone {
             for number in session.unsent {
-                let Told(key, owner, _) = session.posted[number - 1];
+                let Delivered(key, owner, _) = session.posted[number - 1];
                 if number > session.sent && self.holders[key] == Some(owner) {
                     self.holders[key] = None;
                     self.serve_one(key);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::collections::BTreeMap;
 
-use super::naive::{Naive, Told, What};
+use super::naive::{Delivered, Naive, What};
 use super::ops::{KEYS, OWNERS, SESSIONS};
 use crate::sim::{Asked, Clock, Keyspace, Name, key_ref};
 
@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Converts an outcome of the table to the model's form.
-    pub fn told(&self, outcome: &Outcome) -> Told {
+    pub fn told(&self, outcome: &Outcome) -> Delivered {
         let key = self.names.iter().position(|it| it.1.as_bytes() == &*outcome.key.name).unwrap();
         let owner = OWNERS.iter().position(|it| it.as_bytes() == &*outcome.owner).unwrap();
         let what = match outcome.ending {
@@ -191,7 +191,7 @@ impl World {
                 unreachable!("nobody does that")
             }
         };
-        Told(key, owner, what)
+        Delivered(key, owner, what)
     }
 
     /// Compares everything that can be seen from outside.
