@@ -82,6 +82,13 @@ fn another_record_of_the_owner_counts_with_renewals_in_flight() {
 }
 
 #[test]
+fn a_failed_renewal_of_a_short_lease_is_tried_again_after_a_part_of_it() {
+    let lease = granted(watched(2_400)).lease;
+    lease.not_renewed(false, at(10_000));
+    assert_eq!(lease.action(at(10_000)), WatchdogAction::Later(at(10_100)));
+}
+
+#[test]
 fn shortly_before_the_end_renewals_are_tried_more_often() {
     let lease = granted(watched(PERIOD)).lease;
     let end = 10_000 + counted(PERIOD);
