@@ -425,7 +425,7 @@ impl Lease {
     /// Records that the guard of this share was dropped or is being detached: it needs no renewals.
     pub(crate) fn abandon(&self, share: ShareId) {
         let mut state = self.state();
-        if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
+        if let Some(share) = state.share_mut(share) {
             share.abandoned = true;
         }
         drop(state);
@@ -435,7 +435,7 @@ impl Lease {
     /// Stops renewals for this share, so that its lease ends.
     pub(crate) fn unwatch(&self, share: ShareId) {
         let mut state = self.state();
-        if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
+        if let Some(share) = state.share_mut(share) {
             share.term.watched = false;
         }
     }
@@ -510,8 +510,12 @@ impl State {
         id
     }
 
+    fn share_mut(&mut self, id: ShareId) -> Option<&mut Share> {
+        self.shares.iter_mut().find(|share| share.id == id)
+    }
+
     fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<Share> {
-        let share = self.shares.iter_mut().find(|other| other.id == share)?;
+        let share = self.share_mut(share)?;
         let before = *share;
         share.term.length = length;
         share.ends = sent.after(length);

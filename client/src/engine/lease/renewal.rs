@@ -182,7 +182,7 @@ impl Lease {
     /// Undoes a change that the server refused.
     pub(crate) fn change_back(&self, before: Share, now: Moment) {
         let mut state = self.state();
-        if let Some(share) = state.shares.iter_mut().find(|share| share.id == before.id) {
+        if let Some(share) = state.share_mut(before.id) {
             (share.term.length, share.ends) = (before.term.length, before.ends);
         }
         // The server still has the previous lease: renew it at once.
