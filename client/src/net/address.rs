@@ -339,14 +339,19 @@ mod tests {
 
     #[test]
     fn all_nodes_of_a_cluster_have_the_settings_of_the_first() {
-        let nodes = ["redis://me:secret@a:1", "redis://b:2"];
-        let nodes = nodes.map(|node| node.into_connection_info().unwrap());
-        let Place::Cluster(nodes) = Address::cluster(nodes).unwrap().0 else { panic!("a cluster") };
-        let names = nodes.iter().map(|node| node.addr().to_string());
-        assert_eq!(names.collect::<Vec<_>>(), ["a:1", "b:2"]);
-        for node in nodes {
-            let login = node.redis_settings();
-            assert_eq!((login.username(), login.password()), (Some("me"), Some("secret")));
+        let schemes = [("redis", true), ("rediss", cfg!(feature = "tls-rustls"))];
+        for (scheme, _) in schemes.into_iter().filter(|(_, is_built)| *is_built) {
+            let nodes = [format!("{scheme}://me:secret@a:1"), "redis://b:2".to_owned()];
+            let nodes = nodes.map(|node| node.into_connection_info().unwrap());
+            let Place::Cluster(nodes) = Address::cluster(nodes).unwrap().0 else { panic!() };
+            let names = nodes.iter().map(|node| node.addr().to_string());
+            assert_eq!(names.collect::<Vec<_>>(), ["a:1", "b:2"]);
+            for node in nodes {
+                let is_tls = matches!(node.addr(), ConnectionAddr::TcpTls { .. });
+                assert_eq!(is_tls, scheme == "rediss", "{}", node.addr());
+                let login = node.redis_settings();
+                assert_eq!((login.username(), login.password()), (Some("me"), Some("secret")));
+            }
         }
     }
 
