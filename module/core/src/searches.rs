@@ -20,7 +20,7 @@ use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
 /// Limit for the steps of a part that finds no expired owner. A step is a field that a scan shows, or
 /// a call of the scan. A step takes 0.1 to 0.2 µs.
-const GO_STEPS: u64 = 4_000;
+const PART_STEPS: u64 = 4_000;
 
 /// The same limit for a part with [`Wanted::SomeDead`].
 const SWEEP_STEPS: u64 = 256;
@@ -278,7 +278,7 @@ impl<C: Default> Searches<C> {
         let count = now.mono.0.saturating_mul(PACE);
         let from = self.given.max(count.saturating_sub(AHEAD));
         let fields = u64::try_from(fields).unwrap_or(u64::MAX);
-        let steps = fields.saturating_mul(2).saturating_add(1).min(GO_STEPS);
+        let steps = fields.saturating_mul(2).saturating_add(1).min(PART_STEPS);
         let id = self.id(key);
         let due = match self.places.get(&id).and_then(|place| place.turn) {
             Some((due, _)) => due,
@@ -305,7 +305,7 @@ impl<C: Default> Searches<C> {
         let (id, unheard) = (self.id(key), self.unheard);
         let place = self.place(id, part.unasked, now.mono);
         let (mut found, mut steps) = (Found::default(), 0_u64);
-        let most = if part.wanted == Wanted::SomeDead { SWEEP_STEPS } else { GO_STEPS };
+        let most = if part.wanted == Wanted::SomeDead { SWEEP_STEPS } else { PART_STEPS };
         let in_one = part.wanted == Wanted::Anybody
             || part.wanted == Wanted::TheDead && part.fields <= SMALL;
         let mut whole = !place.pass.is_begun;
@@ -332,7 +332,7 @@ impl<C: Default> Searches<C> {
                 break;
             }
         }
-        place.end_go(part, &mut found);
+        place.end_part(part, &mut found);
         self.steps = self.steps.saturating_add(steps);
         if part.unasked && part.fields > SMALL {
             let steps = if part.removes { spent(steps, &found) } else { steps };
@@ -405,7 +405,7 @@ impl<C> Place<C> {
 
     /// Records the live owner that a part has found. If the caller does not remove the expired owners,
     /// also records what they hold.
-    fn end_go(&mut self, part: SearchPart, found: &mut Found) {
+    fn end_part(&mut self, part: SearchPart, found: &mut Found) {
         if let (Wanted::Anybody, Some((owner, _))) = (part.wanted, &found.living) {
             self.witness = Some(owner.clone());
         }
