@@ -81,7 +81,7 @@ fn keeper(
 }
 
 /// Times at which the first and the last task of the process had their locks.
-fn kept(process: &Process) -> Result<[u64; 2], String> {
+fn times_held(process: &Process) -> Result<[u64; 2], String> {
     let line = process.line()?;
     let (first, last) = line.split_once(' ').ok_or_else(|| line.clone())?;
     Ok([first, last].map(|moment| moment.parse().unwrap_or(0)))
@@ -106,7 +106,7 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();
     let (holder, version) = keeper(contender, &backend.url(), [locks, 0, AT_ONCE], LEASE_MS)?;
-    kept(&holder)?;
+    times_held(&holder)?;
     let (load, before) = (Used::of(&[holder.pid()]), backend.look());
     sleep(KEPT);
     let (load_after, after) = (Used::of(&[holder.pid()]), backend.look());
@@ -114,7 +114,7 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     in_line(locks);
     let killed = driver::now();
     drop(holder);
-    let [first, last] = kept(&next)?;
+    let [first, last] = times_held(&next)?;
     if first < killed {
         return Err("the holder lost locks while it lived".to_owned());
     }
@@ -140,14 +140,14 @@ fn killed_leaders(contender: &'static Contender, kills: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();
     let (mut leader, version) = keeper(contender, &backend.url(), [1, 0, 1], LEADER_LEASE_MS)?;
-    kept(&leader)?;
+    times_held(&leader)?;
     let mut took = Vec::new();
     for kill in 0..kills {
         let (next, _) = keeper(contender, &backend.url(), [1, kill + 1, 1], LEADER_LEASE_MS)?;
         in_line(1);
         let killed = driver::now();
         drop(leader);
-        let [elected, _] = kept(&next)?;
+        let [elected, _] = times_held(&next)?;
         took.push(elected.saturating_sub(killed));
         leader = next;
     }

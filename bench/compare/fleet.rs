@@ -36,7 +36,7 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
 
 /// Observations of the server from its start until all tasks were queued.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     /// Number of connections accepted since the start, at each poll.
     connects: Vec<(Duration, f64)>,
     /// Time of the first reply other than `LOADING`.
@@ -127,8 +127,8 @@ fn in_line(connection: &mut Connection) -> Option<usize> {
 }
 
 /// Observes the server over one connection, so that all other connections belong to the fleet.
-fn watch(server: &Server, started: Instant, all: usize) -> Seen {
-    let mut seen = Seen::default();
+fn watch(server: &Server, started: Instant, all: usize) -> Observations {
+    let mut seen = Observations::default();
     let mut connection = loop {
         match Connection::open(server.port()) {
             Ok(connection) => break connection,
@@ -170,7 +170,7 @@ fn calls(connection: &mut Connection) -> f64 {
     ["lock.acquire", "lock.wait", "session.open"].map(of).iter().sum()
 }
 
-impl Seen {
+impl Observations {
     fn total(&self) -> f64 {
         self.connects.last().map_or(0.0, |(_, total)| *total)
     }

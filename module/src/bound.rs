@@ -19,7 +19,7 @@ impl Server {
             Kind::Lock => self.bound_lock_until(ctx, bound, (name, owner), now),
             Kind::Semaphore => {
                 let open = ctx.open_to_read(name);
-                let own = semaphore::read(open.as_ref(), &self.words, name, Some(owner)).1;
+                let own = semaphore::read(open.as_ref(), &self.strings, name, Some(owner)).1;
                 own.filter(|own| own.is_live(now.unix())).map(|own| own.until)
             }
             Kind::Latch | Kind::Changes => None,
@@ -42,7 +42,7 @@ impl Server {
         }
         let mut case = self.case(ctx, bound.key.db, name, now);
         let open = ctx.open_to_write(name);
-        case.read(open.as_ref(), &self.words, Some(owner));
+        case.read(open.as_ref(), &self.strings, Some(owner));
         let change = self.table.release_bound(&case.at, bound);
         self.carry_out(&case, open, owner, change);
     }
@@ -55,7 +55,7 @@ impl Server {
         now: Now,
     ) -> Option<UnixMillis> {
         let mut case = self.case(ctx, bound.key.db, name, now);
-        case.read(ctx.open_to_read(name).as_ref(), &self.words, Some(owner));
+        case.read(ctx.open_to_read(name).as_ref(), &self.strings, Some(owner));
         self.table.is_still_bound(&case.at, bound)
     }
 }

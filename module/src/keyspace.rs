@@ -10,7 +10,7 @@ use crate::redis::{Arg, Key, KeyKind, Text};
 
 /// Strings that the module often passes to the server, created once.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct Strings {
     pub(crate) token_field: Text,
     pub(crate) mode_field: Text,
     pub(crate) value_field: Text,
@@ -23,7 +23,7 @@ pub(crate) struct Words {
     pub(crate) abs_ttl: Text,
 }
 
-impl Default for Words {
+impl Default for Strings {
     fn default() -> Self {
         Self {
             token_field: Text::new(TOKEN_FIELD),
@@ -68,7 +68,7 @@ const SOMEBODY: &[u8] = b"";
 /// Reads a lock from its key, as seen by the owner `asked`.
 pub(crate) fn read<'a>(
     key: Option<&Key<'_>>,
-    words: &Words,
+    strings: &Strings,
     name: &[u8],
     asked: Option<Arg<'a>>,
     depth: Depth,
@@ -86,14 +86,14 @@ pub(crate) fn read<'a>(
     }
     let fields = key.fields();
     if fields > PLAIN_MAX {
-        let seen = read_moded(key, words, asked, fields, until());
+        let seen = read_moded(key, strings, asked, fields, until());
         return if depth == Depth::Holds { without_token(seen) } else { seen };
     }
     let plain = asked.and_then(|asked| match depth {
-        Depth::Full => read_plain(key, words, asked, fields, until()),
-        Depth::Holds => read_holds(key, words, asked, fields),
+        Depth::Full => read_plain(key, strings, asked, fields, until()),
+        Depth::Holds => read_holds(key, strings, asked, fields),
     });
-    plain.unwrap_or_else(|| read_fields(key, words, asked, until()))
+    plain.unwrap_or_else(|| read_fields(key, strings, asked, until()))
 }
 
 /// Reads a small hash as a lock with one exclusive holder. If the holder is not `asked`, the holder's name
@@ -101,12 +101,12 @@ pub(crate) fn read<'a>(
 /// one exclusive holder. Then the caller must read all fields.
 fn read_plain<'a>(
     key: &Key<'_>,
-    words: &Words,
+    strings: &Strings,
     asked: Arg<'a>,
     fields: usize,
     until: Option<UnixMillis>,
 ) -> Option<Observed<'a>> {
-    let [holds, token] = key.get([asked, words.token_field.lend()]);
+    let [holds, token] = key.get([asked, strings.token_field.lend()]);
     let has_token = token.is_some();
     let token = token.and_then(|token| Token::read(token.lend().bytes()));
     let (owner, holds) = match holds {
@@ -114,7 +114,7 @@ fn read_plain<'a>(
             (asked.bytes(), Observed::read_holds(holds.lend().bytes())?)
         }
         None if fields == PLAIN_MAX && token.is_some() => {
-            let others = key.get([words.mode_field.lend(), words.value_field.lend()]);
+            let others = key.get([strings.mode_field.lend(), strings.value_field.lend()]);
             if others.iter().any(Option::is_some) {
                 return None;
             }
@@ -129,13 +129,13 @@ fn read_plain<'a>(
 /// neither this holder nor the token.
 fn read_holds<'a>(
     key: &Key<'_>,
-    words: &Words,
+    strings: &Strings,
     asked: Arg<'a>,
     fields: usize,
 ) -> Option<Observed<'a>> {
     let [holds] = key.get([asked]);
     let holds = Observed::read_holds(holds?.lend().bytes())?;
-    let alone = fields == 1 || key.has(words.token_field.lend());
+    let alone = fields == 1 || key.has(strings.token_field.lend());
     let holding = Holding { owner: asked.bytes(), holds, shared: 0, token: None, until: None };
     alone.then_some(Observed::Held(holding))
 }
@@ -151,15 +151,15 @@ fn without_token(seen: Observed<'_>) -> Observed<'_> {
 /// Reads a hash that may have many owners, or one owner with a `VALUE` or with holds of both modes.
 fn read_moded<'a>(
     key: &Key<'_>,
-    words: &Words,
+    strings: &Strings,
     asked: Option<Arg<'a>>,
     fields: usize,
     until: Option<UnixMillis>,
 ) -> Observed<'a> {
     let not_a_lock = Observed::NotALock { until };
-    let (mode_field, token_field) = (words.mode_field.lend(), words.token_field.lend());
+    let (mode_field, token_field) = (strings.mode_field.lend(), strings.token_field.lend());
     let asked_for = asked.unwrap_or(token_field);
-    let theirs = words.redisson_mode.lend();
+    let theirs = strings.redisson_mode.lend();
     let [mode, token, own, theirs] = key.get([mode_field, token_field, asked_for, theirs]);
     // The field `mode` marks a read-write lock of Redisson, even beside our own fields: Redisson writes
     // `mode` without reading them.
@@ -170,7 +170,7 @@ fn read_moded<'a>(
     }
     let own = own.filter(|_| asked.is_some());
     let asked_bytes = asked.map_or(SOMEBODY, Arg::bytes);
-    let has_value = key.has(words.value_field.lend());
+    let has_value = key.has(strings.value_field.lend());
     let reserved = [mode.is_some(), token.is_some(), has_value];
     let holders = fields - reserved.into_iter().filter(|is_there| *is_there).count();
     let mode = match mode {
@@ -196,7 +196,7 @@ fn read_moded<'a>(
             })
         }
         (Some(Mode::Exclusive(_)), None) if fields <= FIELDS_MAX => {
-            read_fields(key, words, asked, until)
+            read_fields(key, strings, asked, until)
         }
         _ => not_a_lock,
     }
@@ -205,7 +205,7 @@ fn read_moded<'a>(
 /// Reads a small hash with any fields.
 fn read_fields<'a>(
     key: &Key<'_>,
-    words: &Words,
+    strings: &Strings,
     asked: Option<Arg<'a>>,
     until: Option<UnixMillis>,
 ) -> Observed<'a> {
@@ -221,7 +221,7 @@ fn read_fields<'a>(
     match Observed::from_fields(all, until) {
         Observed::Free { stored } => Observed::Free { stored },
         Observed::NotALock { until } => Observed::NotALock { until },
-        Observed::Shared(_) => read_moded(key, words, asked, fields.len(), until),
+        Observed::Shared(_) => read_moded(key, strings, asked, fields.len(), until),
         Observed::Held(holding) => {
             let owner = asked.map(Arg::bytes).filter(|asked| *asked == holding.owner);
             Observed::Held(Holding { owner: owner.unwrap_or(SOMEBODY), ..holding })

@@ -4,14 +4,14 @@ use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, RUN_MAX, UnixMillis};
 
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
-use crate::keyspace::Words;
+use crate::keyspace::Strings;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::Server;
 
 /// Reads a latch, and whether `participant` has already counted it down.
 pub(crate) fn read(
     key: Option<&Key<'_>>,
-    words: &Words,
+    strings: &Strings,
     name: Arg<'_>,
     participant: Option<Arg<'_>>,
 ) -> Latch {
@@ -23,7 +23,7 @@ pub(crate) fn read(
     if key.kind() != KeyKind::Hash {
         return Latch::NotALatch { until };
     }
-    let mode_field = words.mode_field.lend();
+    let mode_field = strings.mode_field.lend();
     let [mode, counted] = key.get([mode_field, participant.unwrap_or(mode_field)]);
     match mode.and_then(|mode| Latch::read_left(mode.lend().bytes())) {
         None => Latch::NotALatch { until },
@@ -46,7 +46,7 @@ impl Server {
     ) -> R {
         let now = clock::now();
         let open = ctx.open_to_write(name);
-        let seen = read(open.as_ref(), &self.words, name, participant);
+        let seen = read(open.as_ref(), &self.strings, name, participant);
         let at = LatchAt { key: KeyRef::latch(ctx.db(), name.bytes()), seen, now };
         let (outcome, change) = operate(self, &at);
         if let Some(key) = open {
@@ -59,7 +59,7 @@ impl Server {
 
     fn write_latch(&self, key: &Key<'_>, participant: Option<Arg<'_>>, change: LatchChange) {
         let left = |left| Text::new(Latch::text(left).as_bytes());
-        let mode_field = self.words.mode_field.lend();
+        let mode_field = self.strings.mode_field.lend();
         match change {
             LatchChange::None => {}
             LatchChange::Begin { count, until } => {
@@ -73,7 +73,7 @@ impl Server {
             }
             LatchChange::Count { left: now } => {
                 let counted =
-                    participant.map(|participant| (participant, self.words.counted.lend()));
+                    participant.map(|participant| (participant, self.strings.counted.lend()));
                 let now = left(now);
                 key.set(&Vec::from_iter([(mode_field, now.lend())].into_iter().chain(counted)));
             }
@@ -86,7 +86,7 @@ impl Server {
     pub(crate) fn look_at_latch(&mut self, ctx: &Ctx<'_>, key: KeyRef<'_>) {
         let name = Text::new(key.name);
         let open = ctx.open_to_read(name.lend());
-        let seen = read(open.as_ref(), &self.words, name.lend(), None);
+        let seen = read(open.as_ref(), &self.strings, name.lend(), None);
         self.table.look_at_latch(&LatchAt { key, seen, now: clock::now() });
     }
 

@@ -25,7 +25,7 @@ impl Server {
         key: Option<&Key<'_>>,
         name: Arg<'_>,
     ) -> Option<(HolderState, Option<UnixMillis>)> {
-        let seen = keyspace::read(key, &self.words, name.bytes(), None, Depth::Full);
+        let seen = keyspace::read(key, &self.strings, name.bytes(), None, Depth::Full);
         let holder_state = match &seen {
             Observed::NotALock { .. } => return None,
             Observed::Free { .. } => HolderState::Vacant,

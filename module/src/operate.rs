@@ -7,7 +7,7 @@ use kvlock_core::{
 
 use crate::floor::Place;
 use crate::holders::{LastEnd, last_end};
-use crate::keyspace::{Depth, PLAIN_MAX, Words};
+use crate::keyspace::{Depth, PLAIN_MAX, Strings};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::Server;
 use crate::waiting::Waiting;
@@ -51,8 +51,13 @@ impl<'a> Case<'a> {
     }
 
     /// Reads the lock, as seen by the owner `asked`.
-    pub(crate) fn read(&mut self, key: Option<&Key<'_>>, words: &Words, asked: Option<Arg<'a>>) {
-        self.at.seen = keyspace::read(key, words, self.at.key.name, asked, Depth::Full);
+    pub(crate) fn read(
+        &mut self,
+        key: Option<&Key<'_>>,
+        strings: &Strings,
+        asked: Option<Arg<'a>>,
+    ) {
+        self.at.seen = keyspace::read(key, strings, self.at.key.name, asked, Depth::Full);
     }
 }
 
@@ -103,7 +108,7 @@ impl Server {
         now: Now,
     ) -> Case<'a> {
         let mut case = Case::new(ctx, ctx.db(), name, now);
-        case.at.seen = keyspace::read(open, &self.words, case.at.key.name, asked, depth);
+        case.at.seen = keyspace::read(open, &self.strings, case.at.key.name, asked, depth);
         // A release by the only holder of a lock without waiters grants nothing, so it needs no token.
         let is_alone = matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }));
         if depth != Depth::Holds || !is_alone {
@@ -143,7 +148,7 @@ impl Server {
             let cause = self.table.cause_of_freedom(case.at.key);
             self.serve(&case, cause);
             open = ctx.open_to_write(name);
-            case.read(open.as_ref(), &self.words, asked);
+            case.read(open.as_ref(), &self.strings, asked);
         }
         if let (Need::Living, Observed::Shared(_), Some(key)) = (need, case.at.seen, &open)
             && !self.table.is_in_line(case.at.key)
@@ -170,7 +175,7 @@ impl Server {
             return self.plan(case.ctx, case.at.now);
         };
         let open = Some(key);
-        case.read(open.as_ref(), &self.words, None);
+        case.read(open.as_ref(), &self.strings, None);
         if let Some(key) = &open
             && self.table.must_find_live_sharers(&case.at)
         {
@@ -249,7 +254,7 @@ impl Server {
     fn end_with_the_last(&mut self, case: &Case<'_>) {
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
-        case.read(Some(&key), &self.words, None);
+        case.read(Some(&key), &self.strings, None);
         let Observed::Shared(sharing) = case.at.seen else { return };
         match last_end(&key, case.at.now.unix()) {
             LastEnd::Unknown => return,
@@ -272,7 +277,7 @@ impl Server {
     pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         let mut case = self.case(ctx, ctx.db(), name, clock::now());
         let Some(key) = ctx.open_to_write(name) else { return };
-        case.read(Some(&key), &self.words, None);
+        case.read(Some(&key), &self.strings, None);
         let Observed::Free { stored } = case.at.seen else { return };
         if key.kind() == KeyKind::Empty {
             return;
@@ -300,14 +305,16 @@ impl Server {
         match change {
             Change::None => {}
             Change::Take { token, until, value } => {
-                self.words.grant(&key, (requester, None), token, until, value.as_deref());
+                self.strings.grant(&key, (requester, None), token, until, value.as_deref());
             }
             Change::Update { holds, token, until, value } => {
                 let holds = holds.map(Text::number);
-                self.words.say(&key, value.as_deref());
-                self.words.update(&key, (requester, holds.as_ref()), token, until);
+                self.strings.say(&key, value.as_deref());
+                self.strings.update(&key, (requester, holds.as_ref()), token, until);
             }
-            Change::Beside { holds, token, until } => self.words.beside(&key, holds, token, until),
+            Change::Beside { holds, token, until } => {
+                self.strings.beside(&key, holds, token, until);
+            }
             Change::Leave => key.unset(std::iter::once(requester)),
             Change::Free => {
                 key.delete();
@@ -322,12 +329,12 @@ impl Server {
                 let before =
                     Some(requester).filter(|before| is_plain(&key, &case.at.seen, *before));
                 let to = (owner.lend(), before);
-                self.words.grant(&key, to, token, until, hand_off.value.as_deref());
+                self.strings.grant(&key, to, token, until, hand_off.value.as_deref());
                 drop(key);
                 self.tell(case, hand_off);
             }
             Change::Share(sharers) => {
-                self.words.share(&key, requester, &sharers);
+                self.strings.share(&key, requester, &sharers);
                 drop(key);
                 sharers.joined.into_iter().for_each(|hand_off| self.tell(case, hand_off));
             }

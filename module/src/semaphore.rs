@@ -8,7 +8,7 @@ use kvlock_core::{
 
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
-use crate::keyspace::Words;
+use crate::keyspace::Strings;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::replies::{UNSET, sent_away};
 use crate::server::Server;
@@ -33,14 +33,14 @@ struct Open<'a> {
 
 impl<'a> Open<'a> {
     fn read(
-        words: &Words,
+        strings: &Strings,
         at: KeyRef<'a>,
         name: Arg<'a>,
         asked: Option<Arg<'_>>,
         key: Option<Key<'a>>,
     ) -> Self {
         let now = clock::now();
-        let (counts, own) = read(key.as_ref(), words, name, asked);
+        let (counts, own) = read(key.as_ref(), strings, name, asked);
         Self { at, now, key, counts, own, earliest: None, unasked: false }
     }
 
@@ -59,7 +59,7 @@ impl<'a> Open<'a> {
         SemaphoreAt { key: self.at, seen, now: self.now }
     }
 
-    fn write(&mut self, words: &Words, fields: &[(Text, Option<Text>)], counts: (u64, u64)) {
+    fn write(&mut self, strings: &Strings, fields: &[(Text, Option<Text>)], counts: (u64, u64)) {
         let Some(key) = &self.key else { return };
         let counted = Text::new(Permits::text(counts.0, counts.1).as_bytes());
         let gone = fields.iter().filter(|(_, share)| share.is_none());
@@ -67,7 +67,7 @@ impl<'a> Open<'a> {
         let held =
             fields.iter().filter_map(|(owner, share)| Some((owner.lend(), share.as_ref()?.lend())));
         key.set(&Vec::from_iter(
-            [(words.mode_field.lend(), counted.lend())].into_iter().chain(held),
+            [(strings.mode_field.lend(), counted.lend())].into_iter().chain(held),
         ));
         self.counts = Ok(counts);
     }
@@ -76,7 +76,7 @@ impl<'a> Open<'a> {
 /// Reads the number of permits, the number that is held, and the permits of one owner.
 pub(crate) fn read(
     key: Option<&Key<'_>>,
-    words: &Words,
+    strings: &Strings,
     name: Arg<'_>,
     asked: Option<Arg<'_>>,
 ) -> (Result<(u64, u64), Semaphore>, Option<Share>) {
@@ -90,7 +90,7 @@ pub(crate) fn read(
     if key.kind() != KeyKind::Hash {
         return (Err(other), None);
     }
-    let mode_field = words.mode_field.lend();
+    let mode_field = strings.mode_field.lend();
     let [mode, own] = key.get([mode_field, asked.unwrap_or(mode_field)]);
     let Some(counts) = mode.and_then(|mode| Permits::read(mode.lend().bytes())) else {
         return (Err(other), None);
@@ -116,7 +116,7 @@ impl Server {
     ) -> R {
         let at = KeyRef::semaphore(ctx.db(), name.bytes());
         let key = ctx.open_to_write(name);
-        let mut open = Open::read(&self.words, at, name, asked, key);
+        let mut open = Open::read(&self.strings, at, name, asked, key);
         if let Some(permits) = permits {
             self.find_enough(&mut open, asked, permits);
         }
@@ -142,7 +142,7 @@ impl Server {
         match (change, asked) {
             (PermitsChange::None, _) | (PermitsChange::Own { .. }, None) => false,
             (PermitsChange::Limit(limit), _) => {
-                open.write(&self.words, &[], (limit, used));
+                open.write(&self.strings, &[], (limit, used));
                 true
             }
             (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
@@ -151,7 +151,7 @@ impl Server {
                 open.earliest = None;
                 let value = share.map(|share| Text::new(share.text().as_bytes()));
                 let fields = [(Text::new(asked.bytes()), value)];
-                open.write(&self.words, &fields, (limit, now_used));
+                open.write(&self.strings, &fields, (limit, now_used));
                 now_used < used
             }
         }
@@ -188,7 +188,7 @@ impl Server {
         // `left` may differ from `used` without an expired holder: another client may have deleted the field
         // of a holder.
         if left != used || !fields.is_empty() {
-            open.write(&self.words, &fields, (limit, left));
+            open.write(&self.strings, &fields, (limit, left));
         }
         if let Some(key) = &open.key {
             let rest = self.holders.rest(at, key, unasked, now);
@@ -201,7 +201,7 @@ impl Server {
     pub(crate) fn permits_are_due(&mut self, ctx: &Ctx<'_>, at: KeyRef<'_>, name: Arg<'_>) -> bool {
         let first = self.table.first_for_permits(at).map(|(_, permits)| permits);
         let open = ctx.open_to_read(name);
-        let (Ok((limit, used)), _) = read(open.as_ref(), &self.words, name, None) else {
+        let (Ok((limit, used)), _) = read(open.as_ref(), &self.strings, name, None) else {
             return false;
         };
         let is_free = first.is_some_and(|permits| limit.saturating_sub(used) >= permits);
@@ -223,7 +223,7 @@ impl Server {
         let Some((owner, permits)) = self.table.first_for_permits(at) else { return false };
         let owner = Text::new(owner);
         let key = ctx.open_to_read(name);
-        let mut open = Open::read(&self.words, at, name, Some(owner.lend()), key);
+        let mut open = Open::read(&self.strings, at, name, Some(owner.lend()), key);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return false };
         if !self.table.lacks_permits(&open.situation(), permits) {
             return false;
@@ -266,7 +266,7 @@ impl Server {
             // The key cannot be written now. Tries again in a later turn of the event loop.
             return self.table.serve_soon(at, cause, clock::now());
         }
-        let mut open = Open::read(&self.words, at, name, None, key);
+        let mut open = Open::read(&self.strings, at, name, None, key);
         open.unasked = true;
         let (mut granted, mut all) = (Vec::new(), false);
         for _ in 0..RUN_MAX {
@@ -283,7 +283,7 @@ impl Server {
                 }
                 continue;
             }
-            (_, open.own) = read(open.key.as_ref(), &self.words, name, Some(owner));
+            (_, open.own) = read(open.key.as_ref(), &self.strings, name, Some(owner));
             self.find_enough(&mut open, Some(owner), permits);
             match self.table.serve_permits(&open.situation(), cause) {
                 Served::NotYet => {

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::floor::Floors;
 use crate::holders::Holders;
-use crate::keyspace::Words;
+use crate::keyspace::Strings;
 use crate::redis::{Ctx, Handle, Reply, Timer};
 use crate::replies::READY;
 use crate::waiting::{Note, Waiting, WaitsFor};
@@ -34,7 +34,7 @@ pub(crate) struct Server {
     pub(crate) longest_turn: Duration,
     /// Wall clock at the server's last cron, in microseconds since 1970.
     pub(crate) last_round_unix_us: u64,
-    pub(crate) words: Words,
+    pub(crate) strings: Strings,
     /// Buffer for the names of Redisson's channels.
     pub(crate) channel: Vec<u8>,
     pub(crate) holders: Holders,
@@ -93,7 +93,7 @@ impl Server {
             turns: 0,
             longest_turn: Duration::ZERO,
             last_round_unix_us: 0,
-            words: Words::default(),
+            strings: Strings::default(),
             channel: Vec::new(),
             holders: Holders::default(),
         }

@@ -129,7 +129,7 @@ impl Server {
             return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
         }
         let mut case = self.case(ctx, key.db, name.lend(), now);
-        case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, None);
+        case.read(ctx.open_to_read(name.lend()).as_ref(), &self.strings, None);
         if (self.table.owes_a_grant(&case.at) || self.table.must_find_live_sharers(&case.at))
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
@@ -163,7 +163,7 @@ impl Server {
         }
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         let mut case = self.case(ctx, grant.key.db, name.lend(), now);
-        case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, Some(owner.lend()));
+        case.read(ctx.open_to_read(name.lend()).as_ref(), &self.strings, Some(owner.lend()));
         let is_there = match case.at.seen {
             Observed::Held(holding) => *holding.owner == *grant.owner,
             Observed::Shared(sharing) => sharing.own.is_some(),

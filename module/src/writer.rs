@@ -3,11 +3,11 @@
 use kvlock_core::{Mode, Share, Sharers, Token, UnixMillis, stored_value};
 
 use crate::config::RedissonChannel;
-use crate::keyspace::Words;
+use crate::keyspace::Strings;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
-impl Words {
+impl Strings {
     /// Makes `owner` the only holder of the lock, and replaces all other content of the key. Pass a previous
     /// holder as `before` only if the key has no fields except this previous holder and the token. Then only
     /// the field of `before` is removed.
@@ -21,14 +21,14 @@ impl Words {
     ) {
         let token = stored(token);
         let [owner, token] = [(owner, self.one.lend()), (self.token_field.lend(), token.lend())];
-        let (until, words) = (until.0, [self.replace.lend(), self.abs_ttl.lend()]);
+        let (until, strings) = (until.0, [self.replace.lend(), self.abs_ttl.lend()]);
         match (says, before) {
-            (None, None) => key.replace([owner, token], None, until, words),
-            (None, before) => key.replace([token, owner], before, until, words),
+            (None, None) => key.replace([owner, token], None, until, strings),
+            (None, before) => key.replace([token, owner], before, until, strings),
             (Some(says), before) => {
                 let says = Text::new(&stored_value(says));
                 let says = (self.value_field.lend(), says.lend());
-                key.replace([token, owner, says], before, until, words);
+                key.replace([token, owner, says], before, until, strings);
             }
         }
     }
@@ -125,7 +125,7 @@ impl Server {
         }
         redisson_channel(key.bytes(), &mut self.channel);
         let channel = Text::new(&self.channel);
-        let (channel, message) = (channel.lend(), self.words.message.lend());
+        let (channel, message) = (channel.lend(), self.strings.message.lend());
         let both = how == RedissonChannel::Both;
         let mut listeners = 0_u64;
         if both || !in_cluster {

@@ -1,7 +1,7 @@
 //! Judges the records of a round by the promises of its suite.
 
-use crate::notes::{Notes, Seen};
 use crate::round::Round;
+use crate::round_log::{Records, RoundLog};
 use crate::suites::Promises;
 use crate::workload::{BEYOND, BOUND_LEASE, wrong_results};
 use harness::checker::{Limits, Rule, check};
@@ -32,9 +32,9 @@ const AGES: Duration = Duration::from_secs(86_400);
 /// Returns the violations of the promises.
 pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<String> {
     let mut violations = Vec::new();
-    let notes = &round.notes;
-    let seen = notes.seen();
-    let whole = without_lost_latches(calls, &seen, notes);
+    let log = &round.log;
+    let records = log.records();
+    let whole = without_lost_latches(calls, &records, log);
     let mut judged = whole.clone();
     if promises != Promises::EveryRule {
         judged.iter_mut().for_each(shorten);
@@ -44,22 +44,23 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
         match violation.rule {
             _ if promises == Promises::EveryRule => violations.push(violation.to_string()),
             Rule::Belief => {
-                notes.add(OVERLAPS, 1);
+                log.add(OVERLAPS, 1);
                 if promises == Promises::Beliefs || promises >= Promises::NoOverlap {
                     violations.push(violation.to_string());
                 }
             }
             Rule::TokenOrder => {
-                notes.add("a later grant had the smaller token", 1);
+                log.add("a later grant had the smaller token", 1);
                 // One of the two grants may be of a primary that was replaced.
                 let is_of_two = |(told, asked): (Duration, Duration)| {
                     let apart = asked.saturating_sub(told);
-                    notes.report.took("two servers granted the same lock", apart);
-                    let meets = |at| seen.apart.iter().any(|it| (it.from..=it.to).contains(&at));
+                    log.report.took("two servers granted the same lock", apart);
+                    let meets =
+                        |at| records.splits.iter().any(|it| (it.from..=it.to).contains(&at));
                     // The earlier grant has the larger token. A replaced primary may have issued that token
                     // after a restart, ahead of its successor's tokens.
                     if meets(told) && !meets(asked) {
-                        notes.add("tokens below one of a primary that was started again", 1);
+                        log.add("tokens below one of a primary that was started again", 1);
                     }
                     meets(asked) || meets(told)
                 };
@@ -83,20 +84,20 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
         }
     }
     if promises >= Promises::NoOverlap && promises != Promises::EveryRule {
-        violations.extend(stale(&whole, &seen));
+        violations.extend(stale(&whole, &records));
     }
     if promises != Promises::EveryRule {
-        violations.extend(left_at_latches(&judged, &seen, notes));
+        violations.extend(left_at_latches(&judged, &records, log));
     }
-    violations.extend(wrong_results(&seen));
-    for (key, at) in &seen.gone {
+    violations.extend(wrong_results(&records));
+    for (key, at) in &records.gone {
         if let Some(next) = next_grant(calls, key, *at) {
-            notes.report.took("from a client that is gone to the next grant of its lock", next);
+            log.report.took("from a client that is gone to the next grant of its lock", next);
         }
-        violations.extend(kept(calls, &seen, key, *at));
-        violations.extend(outlived(calls, &seen, (key, *at), round));
+        violations.extend(kept_too_long(calls, &records, key, *at));
+        violations.extend(outlived(calls, &records, (key, *at), round));
     }
-    let promised = seen.violations.into_iter().filter(|(least, _)| promises >= *least);
+    let promised = records.violations.into_iter().filter(|(least, _)| promises >= *least);
     violations.extend(promised.map(|(_, violation)| violation));
     violations
 }
@@ -120,14 +121,14 @@ fn shorten(call: &mut Call) {
 /// Reentries, renewals and releases that succeeded although the lease was over or another owner had the
 /// lock. Leases are not shortened here: the client has extended an offer at once, or has lost it. A round with
 /// bound locks is not judged, since the end of their sessions is unknown.
-fn stale(whole: &[Call], seen: &Seen) -> Vec<String> {
+fn stale(whole: &[Call], records: &Records) -> Vec<String> {
     let is_bound = |call: &Call| {
         call.request.asks() && call.request.lease().is_none_or(|lease| lease == BOUND_LEASE)
     };
     if whole.iter().any(is_bound) {
         return Vec::new();
     }
-    let all: Vec<Call> = whole.iter().chain(&seen.renewals).cloned().collect();
+    let all: Vec<Call> = whole.iter().chain(&records.renewals).cloned().collect();
     let found = check(&all, &Limits { slack: STALE_SLACK, prompt: AGES });
     let found = found.into_iter().filter(|it| it.rule == Rule::Stale);
     found.map(|violation| violation.to_string()).collect()
@@ -135,7 +136,7 @@ fn stale(whole: &[Call], seen: &Seen) -> Vec<String> {
 
 /// Waits that were refused although their latch had been open for more than [`LATE_LATCH`], with no fault in
 /// between. An open latch has no key, so it also admits later waiters until it is set again.
-fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
+fn left_at_latches(judged: &[Call], records: &Records, log: &RoundLog) -> Vec<String> {
     let mut left = Vec::new();
     let opened = |call: &&Call| match call.answer {
         Some((at, Outcome::Released { left: 0 })) if call.request == Request::CountDown => Some(at),
@@ -158,10 +159,10 @@ fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
             let sets = matches!(call.request, Request::SetLatch { .. });
             sets && call.key == wait.key && answered > opening.sent && call.sent < ended
         });
-        if set_again || seen.faults.iter().any(|(_, fault)| fault.meets(span)) {
+        if set_again || records.faults.iter().any(|(_, fault)| fault.meets(span)) {
             continue;
         }
-        notes.add("waits for latches that had to open", 1);
+        log.add("waits for latches that had to open", 1);
         if outcome == Outcome::Refused {
             left.push(format!("Latch: open since {at:?}, and not released: {wait}"));
         }
@@ -171,7 +172,7 @@ fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
 
 /// Returns the calls without those on latches that existed while a primary was replaced. Latches are not
 /// replicated synchronously, so such a latch may be lost, and a lost latch counts as open.
-fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call> {
+fn without_lost_latches(calls: &[Call], records: &Records, log: &RoundLog) -> Vec<Call> {
     let mut latches: BTreeMap<&str, Span> = BTreeMap::new();
     for call in calls {
         let to = call.answer.map_or(Duration::MAX, |(at, _)| at);
@@ -181,15 +182,15 @@ fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call>
         }
     }
     let all = latches.len();
-    latches.retain(|_, span| seen.apart.iter().any(|apart| apart.meets(*span)));
-    notes.add("latches judged", (all - latches.len()) as u64);
-    notes.add("latches in a failover, not judged", latches.len() as u64);
+    latches.retain(|_, span| records.splits.iter().any(|apart| apart.meets(*span)));
+    log.add("latches judged", (all - latches.len()) as u64);
+    log.add("latches in a failover, not judged", latches.len() as u64);
     calls.iter().filter(|call| !latches.contains_key(call.key.as_str())).cloned().collect()
 }
 
 /// A violation if the bound lock of a vanished client was held for too long without a reason. A failover is a
 /// reason: the new primary has no binding.
-fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> {
+fn kept_too_long(calls: &[Call], records: &Records, key: &str, at: Duration) -> Option<String> {
     let refused = |call: &&Call| match call.answer {
         Some((answered, Outcome::Refused)) => call.key == key && answered > at + BEYOND,
         _ => false,
@@ -201,7 +202,7 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
     let takes_over =
         |(name, _): &&(&str, Span)| ["failover", "replaced"].iter().any(|it| name.contains(it));
     let mut excuses =
-        seen.faults.iter().filter(takes_over).map(|(_, span)| span).chain(&seen.apart);
+        records.faults.iter().filter(takes_over).map(|(_, span)| span).chain(&records.splits);
     let is_wrong = until > at + BEYOND && !excuses.any(|excuse| excuse.meets(span));
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
 }
@@ -210,7 +211,7 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
 /// waited for the lock, or if there was a fault near that time.
 fn outlived(
     calls: &[Call],
-    seen: &Seen,
+    records: &Records,
     (key, at): (&str, Duration),
     round: &Round,
 ) -> Option<String> {
@@ -223,10 +224,11 @@ fn outlived(
         asks && call.key == key && (at..over).contains(&call.sent) && answered > over
     };
     let wait = calls.iter().find(waits)?;
-    if seen.faults.iter().any(|(_, fault)| is_near(fault)) || seen.apart.iter().any(is_near) {
+    if records.faults.iter().any(|(_, fault)| is_near(fault)) || records.splits.iter().any(is_near)
+    {
         return None;
     }
-    round.notes.add("bound locks judged by the time to live of their session", 1);
+    round.log.add("bound locks judged by the time to live of their session", 1);
     let free = next_grant(calls, key, at).map_or(Duration::MAX, |next| at + next);
     let answered = wait.answer.map_or(Duration::MAX, |(answered, _)| answered);
     (free.min(answered) > over + PROMPT)
@@ -244,15 +246,15 @@ fn next_grant(calls: &[Call], key: &str, at: Duration) -> Option<Duration> {
 
 /// History of the round in readable lines.
 pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
-    let seen = round.notes.seen();
-    let faults = seen.faults.iter().map(|(what, span)| format!("{what} {span:?}"));
+    let records = round.log.records();
+    let faults = records.faults.iter().map(|(what, span)| format!("{what} {span:?}"));
     let believed = |call: &Call| {
         let Call { valid_until, queued, .. } = call;
         format!("{call}, believed until {valid_until:?}, in line at {queued:?}")
     };
-    let calls = calls.iter().chain(&seen.renewals).map(believed);
-    let violations = seen.violations.iter().map(|(_, what)| what.clone());
-    faults.chain(violations).chain(calls).chain(seen.said.iter().cloned()).collect()
+    let calls = calls.iter().chain(&records.renewals).map(believed);
+    let violations = records.violations.iter().map(|(_, what)| what.clone());
+    faults.chain(violations).chain(calls).chain(records.recent.iter().cloned()).collect()
 }
 
 #[cfg(test)]
@@ -281,7 +283,7 @@ mod tests {
             assert!(violations.iter().any(|it| it.starts_with(rule)), "{violations:?}");
         }
         assert_eq!(judge(Promises::Tokens, &round, &calls), [""; 0]);
-        assert_eq!(round.notes.report.count("two believed to hold a lock"), 2);
+        assert_eq!(round.log.report.count("two believed to hold a lock"), 2);
     }
 
     #[test]
@@ -310,14 +312,17 @@ mod tests {
             [Call::new(("k", "next"), request.clone(), at, (at + after, granted))]
         };
         let late = then(BEYOND + Duration::from_secs(1));
-        assert!(kept(&late, &Seen::default(), "k", at).is_some());
-        assert_eq!(kept(&then(BEYOND), &Seen::default(), "k", at), None);
-        assert_eq!(kept(&late, &Seen::default(), "other", at), None);
+        assert!(kept_too_long(&late, &Records::default(), "k", at).is_some());
+        assert_eq!(kept_too_long(&then(BEYOND), &Records::default(), "k", at), None);
+        assert_eq!(kept_too_long(&late, &Records::default(), "other", at), None);
         let span = Span { from: at, to: at };
-        let seen = Seen { faults: vec![("failover on demand", span)], ..Seen::default() };
-        assert_eq!(kept(&late, &seen, "k", at), None);
+        let records = Records { faults: vec![("failover on demand", span)], ..Records::default() };
+        assert_eq!(kept_too_long(&late, &records, "k", at), None);
         let never = [Call::new(("k", "next"), request, at, (at + 2 * BEYOND, Outcome::Refused))];
-        assert!(kept(&never, &Seen::default(), "k", at + Duration::from_millis(1)).is_some());
+        assert!(
+            kept_too_long(&never, &Records::default(), "k", at + Duration::from_millis(1))
+                .is_some()
+        );
     }
 
     #[test]
@@ -333,7 +338,7 @@ mod tests {
                 call("last", Request::CountDown, [10, 20], Outcome::Released { left: 0 }),
                 call("waiter", Request::AwaitLatch { timeout }, [30, 2_030], Outcome::Refused),
             ];
-            !left_at_latches(&calls, &Seen::default(), &round.notes).is_empty()
+            !left_at_latches(&calls, &Records::default(), &round.log).is_empty()
         };
         assert!(found([1, 2]), "set before the countdown was sent");
         assert!(!found([5, 19]), "in flight with the countdown");
@@ -355,7 +360,7 @@ mod tests {
             judge(promises, &round, &calls).iter().any(|it| it.starts_with("TokenOrder: "))
         };
         assert!(is_found(Promises::NoOverlap) && is_found(Promises::Tokens));
-        round.notes.apart(Span { from: ms(5), to: ms(9) });
+        round.log.split(Span { from: ms(5), to: ms(9) });
         assert!(is_found(Promises::NoOverlap));
         assert_eq!(judge(Promises::Tokens, &round, &calls), [""; 0]);
     }

@@ -10,11 +10,11 @@ const SHOWN: usize = 5;
 
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    seen: Mutex<Seen>,
+    totals: Mutex<Totals>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct Totals {
     counts: BTreeMap<String, u64>,
     /// In microseconds.
     times: BTreeMap<String, Vec<i64>>,
@@ -22,32 +22,32 @@ struct Seen {
     /// Summary of the results, for the suite's row.
     figure: String,
     /// Messages that say where artifacts are.
-    kept: Vec<String>,
+    artifacts: Vec<String>,
 }
 
 impl Report {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds to a counter.
     pub(crate) fn add(&self, what: &str, count: u64) {
-        *self.seen().counts.entry(what.to_owned()).or_default() += count;
+        *self.totals().counts.entry(what.to_owned()).or_default() += count;
     }
 
     /// The counter of the given name.
     pub(crate) fn count(&self, what: &str) -> u64 {
-        self.seen().counts.get(what).copied().unwrap_or(0)
+        self.totals().counts.get(what).copied().unwrap_or(0)
     }
 
     /// Number of kinds of faults that happened.
     pub(crate) fn kinds(&self) -> usize {
-        self.seen().counts.keys().filter(|what| what.starts_with("fault: ")).count()
+        self.totals().counts.keys().filter(|what| what.starts_with("fault: ")).count()
     }
 
     /// Records a time in microseconds.
     pub(crate) fn time(&self, what: &str, us: i64) {
-        self.seen().times.entry(what.to_owned()).or_default().push(us);
+        self.totals().times.entry(what.to_owned()).or_default().push(us);
     }
 
     /// Records a time that is given as a duration.
@@ -57,19 +57,19 @@ impl Report {
 
     /// Minimum, median, 99th percentile and maximum of the recorded times, as text.
     pub(crate) fn spread(&self, what: &str) -> String {
-        let mut times = self.seen().times.get(what).cloned().unwrap_or_default();
+        let mut times = self.totals().times.get(what).cloned().unwrap_or_default();
         times.sort_unstable();
         spread(&times)
     }
 
     /// Sets the summary of the results for the suite's row.
     pub(crate) fn figure(&self, figure: String) {
-        self.seen().figure = figure;
+        self.totals().figure = figure;
     }
 
     /// Records a violation: its kind, a colon, and the details.
     pub(crate) fn violation(&self, what: impl Into<String>) {
-        self.seen().violations.push(what.into());
+        self.totals().violations.push(what.into());
     }
 
     /// Requires that a counter has reached a minimum.
@@ -93,8 +93,8 @@ impl Report {
     /// late on a busy machine.
     pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
         let late = {
-            let seen = self.seen();
-            let times = seen.times.get(what).map(Vec::as_slice).unwrap_or_default();
+            let totals = self.totals();
+            let times = totals.times.get(what).map(Vec::as_slice).unwrap_or_default();
             (times.iter().filter(|time| **time > us).count(), times.len())
         };
         if late.1 == 0 {
@@ -106,7 +106,7 @@ impl Report {
     }
 
     pub(crate) fn is_right(&self) -> bool {
-        self.seen().violations.is_empty()
+        self.totals().violations.is_empty()
     }
 
     /// Writes these lines to a file for later reading. Replaces the file of an earlier call in this process
@@ -118,55 +118,55 @@ impl Report {
             Ok(()) => format!("what happened is in {}", path.display()),
             Err(why) => format!("what happened is lost: {why}"),
         };
-        self.seen().kept.push(said);
+        self.totals().artifacts.push(said);
     }
 
     /// The suite's row of the printed table: description, origin (commit, server and seed), summary of the
     /// results, and the command that repeats the run.
     pub(crate) fn row(&self, what: &str, origin: &str, again: &str) -> String {
-        let seen = self.seen();
-        let (figure, count) = (&seen.figure, seen.violations.len());
+        let totals = self.totals();
+        let (figure, count) = (&totals.figure, totals.violations.len());
         let colon = if figure.is_empty() { "" } else { ": " };
         format!("| {what} | {origin} | {figure}{colon}{count} violations | `{again}` |")
     }
 
     /// Fills a record of the run with its results.
     pub(crate) fn fill(&self, record: &mut Record) {
-        let seen = self.seen();
-        for (what, count) in &seen.counts {
+        let totals = self.totals();
+        for (what, count) in &totals.counts {
             match what.strip_prefix("fault: ") {
                 Some(fault) => record.faults.insert(fault.to_owned(), *count),
                 None => record.counts.insert(what.clone(), *count),
             };
         }
-        for (what, times) in &seen.times {
+        for (what, times) in &totals.times {
             let mut times = times.clone();
             times.sort_unstable();
             record.times_us.insert(what.clone(), [0, 50, 99, 100].map(|it| percentile(&times, it)));
         }
-        record.figure.clone_from(&seen.figure);
-        record.violations.clone_from(&seen.violations);
+        record.figure.clone_from(&totals.figure);
+        record.violations.clone_from(&totals.violations);
     }
 
     /// Prints the counts, the spread of each measured time, and the first violations of each kind.
     pub(crate) fn print(&self) {
-        let mut seen = self.seen();
-        for (what, count) in &seen.counts {
+        let mut totals = self.totals();
+        for (what, count) in &totals.counts {
             println!("{count:>10}  {what}");
         }
-        for (what, times) in &mut seen.times {
+        for (what, times) in &mut totals.times {
             times.sort_unstable();
             println!("{:>10}  {what}: {}", times.len(), spread(times));
         }
         let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for wrong in &seen.violations {
+        for wrong in &totals.violations {
             kinds.entry(wrong.split(':').next().unwrap_or_default()).or_default().push(wrong);
         }
         for (kind, violations) in kinds {
             println!("{:>10}  violations: {kind}", violations.len());
             violations.iter().take(SHOWN).for_each(|wrong| println!("VIOLATION {wrong}"));
         }
-        seen.kept.iter().for_each(|kept| println!("{kept}"));
+        totals.artifacts.iter().for_each(|artifacts| println!("{artifacts}"));
     }
 }
 

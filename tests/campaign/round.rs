@@ -4,13 +4,13 @@ use crate::Options;
 use crate::faults::{self, BESIDE, Beside, Fault};
 use crate::judge::{diary, judge};
 use crate::memory::Memory;
-use crate::notes::Notes;
 use crate::report::Report;
+use crate::round_log::RoundLog;
 use crate::setting::SESSION;
 use crate::store::Store;
 use crate::suites::Rounds;
-use crate::topology::{Strangers, Topology, cast, crash};
-use crate::workload::{Lines, WIRE_FAULTS, Way};
+use crate::topology::{PairWithStrangers, Topology, cast, crash};
+use crate::workload::{ClientRoute, Lines, WIRE_FAULTS};
 use harness::coverage::{Coverage, Span};
 use harness::evidence::OVERLAPS;
 use harness::history::{Call, Recorder};
@@ -39,7 +39,7 @@ const BESIDE_PERCENT: u64 = 30;
 /// Counter of faults that overlapped with another.
 const AT_ONCE: &str = "faults that overlapped with another";
 
-/// Number of tasks that share each [`Way`].
+/// Number of tasks that share each [`ClientRoute`].
 const TASKS: usize = 6;
 
 /// State that all tasks of a round share.
@@ -51,7 +51,7 @@ pub(crate) struct Round {
     pub(crate) session: Duration,
     pub(crate) recorder: Recorder,
     pub(crate) store: Store,
-    pub(crate) notes: Notes,
+    pub(crate) log: RoundLog,
     pub(crate) lines: Lines,
     /// Number of turns of each task.
     pub(crate) turns: Vec<AtomicU64>,
@@ -73,7 +73,7 @@ impl Round {
             session: SESSION,
             recorder: Recorder::new(),
             store: Store::default(),
-            notes: Notes::new(report),
+            log: RoundLog::new(report),
             lines: Lines::default(),
             turns: (0..tasks).map(|_| AtomicU64::new(0)).collect(),
             grants: (0..tasks / TASKS).map(|_| AtomicU64::new(0)).collect(),
@@ -87,7 +87,7 @@ impl Round {
 
     /// Counts a grant to an owner. The owner's name begins with the number of its task.
     pub(crate) fn granted(&self, owner: &str) {
-        self.notes.add("grants", 1);
+        self.log.add("grants", 1);
         let task = owner.split(':').next().and_then(|number| number.parse::<usize>().ok());
         if let Some(task) = task.filter(|_| !self.grants.is_empty()) {
             self.grants[task % self.grants.len()].fetch_add(1, Ordering::SeqCst);
@@ -103,7 +103,7 @@ impl Round {
         };
         let now = || of(&self.turns).into_iter();
         let before: Vec<u64> = now().collect();
-        let granted = self.notes.report.count("grants");
+        let granted = self.log.report.count("grants");
         let granted_on = of(&self.grants);
         let without_grant = || -> Vec<usize> {
             let now = of(&self.grants);
@@ -114,7 +114,7 @@ impl Round {
             let behind = |(_, (now, before)): &(usize, (u64, &u64))| now <= before;
             let stuck: Vec<usize> =
                 now().zip(&before).enumerate().filter(behind).map(|(task, _)| task).collect();
-            let grants = self.notes.report.count("grants") - granted;
+            let grants = self.log.report.count("grants") - granted;
             let idle =
                 if granted_on.iter().any(|grants| *grants > 0) { without_grant() } else { vec![] };
             if stuck.is_empty() && idle.is_empty() && grants > 10 {
@@ -143,7 +143,8 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     let wanted = if options.some { Vec::new() } else { rounds.wanted(&faults) };
     let due = RefCell::new(wanted.clone());
     random.shuffle(&mut due.borrow_mut());
-    let of_clients = if cast::<Strangers>(&*topology).is_some() { &WIRE_FAULTS[..] } else { &[] };
+    let of_clients =
+        if cast::<PairWithStrangers>(&*topology).is_some() { &WIRE_FAULTS[..] } else { &[] };
     let names = faults.iter().map(|fault| fault.name).chain(of_clients.iter().copied());
     let mut coverage = Coverage::of(names.chain(beside.iter().map(|it| it.name)));
     let mut memory = Memory::default();
@@ -273,7 +274,7 @@ impl One<'_> {
         violations.extend(servers.into_iter().filter_map(crash));
         let calls = round.recorder.calls();
         violations.extend(judge(self.rounds.promises, &round, &calls));
-        let seen = round.notes.seen();
+        let seen = round.log.records();
         let with_renewals: Vec<Call> = calls.iter().chain(&seen.renewals).cloned().collect();
         coverage.add(&seen.faults, &with_renewals, &seen.cancels);
         report.add("calls", calls.len() as u64);
@@ -303,7 +304,7 @@ impl One<'_> {
             }
             let due = self.due.borrow_mut().pop();
             let fault = due.unwrap_or_else(|| *random.weighted(self.faults, |fault| fault.weight));
-            let mut moment = Moment { round, span: None, apart: false };
+            let mut moment = Moment { round, span: None, is_split: false };
             let from = round.recorder.now();
             thread::scope(|scope| {
                 if let Some(beside) = self.beside(round, &mut random) {
@@ -312,14 +313,14 @@ impl One<'_> {
                 fault.happens(topology, &mut moment, &mut random);
             });
             let whole = Span { from, to: round.recorder.now() };
-            let Moment { span, apart, .. } = moment;
-            round.notes.fault(fault.name, span.unwrap_or(whole));
+            let Moment { span, is_split, .. } = moment;
+            round.log.fault(fault.name, span.unwrap_or(whole));
             if pace.settles {
                 topology.recover();
                 self.wait_for_progress(round);
             }
-            if apart {
-                round.notes.apart(Span { from, to: round.recorder.now() });
+            if is_split {
+                round.log.split(Span { from, to: round.recorder.now() });
             }
             note_replaced(round, topology, &mut known);
             sleep(pace.rest.mul_f64(random.below(100) as f64 / 100.0));
@@ -334,7 +335,7 @@ impl One<'_> {
         round: &'r Round,
         random: &mut Random,
     ) -> Option<impl FnOnce() + Send + use<'r>> {
-        let never = round.notes.report.count(AT_ONCE) == 0;
+        let never = round.log.report.count(AT_ONCE) == 0;
         if self.beside.is_empty() || !(random.percent(BESIDE_PERCENT) || never) {
             return None;
         }
@@ -343,8 +344,8 @@ impl One<'_> {
         Some(move || {
             let from = round.recorder.now();
             act();
-            round.notes.fault(name, Span { from, to: round.recorder.now() });
-            round.notes.add(AT_ONCE, 1);
+            round.log.fault(name, Span { from, to: round.recorder.now() });
+            round.log.add(AT_ONCE, 1);
         })
     }
 
@@ -373,7 +374,7 @@ fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, 
     let (from, before) = replace(known, next);
     if before != known.1 {
         topology.recover();
-        round.notes.apart(Span { from, to: round.recorder.now() });
+        round.log.split(Span { from, to: round.recorder.now() });
         note_replaced(round, topology, known);
     }
 }
@@ -382,7 +383,7 @@ fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, 
 pub(crate) struct Moment<'a> {
     pub(crate) round: &'a Round,
     span: Option<Span>,
-    apart: bool,
+    is_split: bool,
 }
 
 impl Moment<'_> {
@@ -396,7 +397,7 @@ impl Moment<'_> {
 
     /// Records that two servers may act as primary until the servers have recovered.
     pub(crate) fn leaves_two(&mut self) {
-        self.apart = true;
+        self.is_split = true;
     }
 
     /// Sets the span of the fault: it begins now and lasts for the given time.
@@ -408,7 +409,7 @@ impl Moment<'_> {
 
 /// Waits until all tasks have ended and their background work is done. Then drops the clients, which would
 /// otherwise keep sessions open.
-fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String> {
+fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<ClientRoute>) -> Vec<String> {
     let ended = runtime.block_on(async {
         // Waits for all tasks, even if one of them has failed.
         let all = async {
@@ -448,7 +449,7 @@ mod tests {
             Vec::new()
         }
 
-        fn ways(&self, _runtime: &Runtime) -> Vec<Way> {
+        fn ways(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
             Vec::new()
         }
 
@@ -476,10 +477,10 @@ mod tests {
         let round = &topology.round;
         let mut known = (round.recorder.now(), vec![1]);
         note_replaced(round, &topology, &mut known);
-        let apart = &round.notes.seen().apart;
+        let is_split = &round.log.records().splits;
         let in_order = topology.in_order.lock().unwrap();
-        assert_eq!((apart.len(), in_order.len()), (2, 2));
-        for (span, at) in apart.iter().zip(&*in_order) {
+        assert_eq!((is_split.len(), in_order.len()), (2, 2));
+        for (span, at) in is_split.iter().zip(&*in_order) {
             assert!(span.meets(Span { from: *at, to: *at }), "{span:?}, in order at {at:?}");
         }
         assert_eq!(known.1, [3]);

@@ -9,7 +9,10 @@ use crate::processes::{self, Scenario};
 use crate::report::Report;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
-use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched};
+use crate::topology::{
+    ClusterNodes, FiveIndependent, FuzzTarget, Pair, PairWithStrangers, SentinelSite, Single,
+    Topology,
+};
 use crate::workload::{
     BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, RESULTS, SEMAPHORES, SETS, WIRE, Work,
 };
@@ -176,7 +179,7 @@ const USUAL: Rounds = Rounds {
 /// servers.
 fn chaos() -> Suite {
     let rounds = Rounds {
-        on: Strangers::start,
+        on: PairWithStrangers::start,
         setting: Setting::Default,
         work: WIRE,
         promises: EveryRule,
@@ -191,7 +194,7 @@ fn chaos() -> Suite {
 /// A server that receives random commands and bytes.
 fn fuzz() -> Suite {
     let rounds = Rounds {
-        on: Target::start,
+        on: FuzzTarget::start,
         setting: Setting::Default,
         work: GARBAGE,
         promises: EveryRule,
@@ -226,18 +229,18 @@ fn rounds() -> Vec<Suite> {
         ("pair/all_replicas", "15, F18", Pair::start, AllReplicas, NoOverlap, &[], None),
         ("pair/min-replicas-to-write", "15, F18", Pair::start, MinReplicasToWrite, NoOverlap, &[], None),
         ("pair/quarantine", "15, F18", Pair::start, Quarantine, NoOverlap, &[], None),
-        ("sentinel/all_replicas", "2", Watched::start, AllReplicas, NoLoss, &[], Some(Default)),
+        ("sentinel/all_replicas", "2", SentinelSite::start, AllReplicas, NoLoss, &[], Some(Default)),
         // A grant may be lost, but the lock is not granted again during the quarantine.
-        ("sentinel/quarantine", "2", Watched::start, Quarantine, NoOverlap, &[], Some(Default)),
-        ("sentinel/default", "2, F16", Watched::start, Default, Tokens, &[], None),
-        ("cluster/all_replicas", "2", Nodes::start, AllReplicas, NoLoss, &[], Some(Default)),
-        ("cluster/default", "2", Nodes::start, Default, Tokens, &[], None),
-        ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP], Some(Default)),
-        ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS, Some(SlowClock)),
+        ("sentinel/quarantine", "2", SentinelSite::start, Quarantine, NoOverlap, &[], Some(Default)),
+        ("sentinel/default", "2, F16", SentinelSite::start, Default, Tokens, &[], None),
+        ("cluster/all_replicas", "2", ClusterNodes::start, AllReplicas, NoLoss, &[], Some(Default)),
+        ("cluster/default", "2", ClusterNodes::start, Default, Tokens, &[], None),
+        ("five/quarantine", "2, F22", FiveIndependent::start, Quarantine, NoOverlap, &[JUMP], Some(Default)),
+        ("five/apart", "2, F22", FiveIndependent::start_apart, Quarantine, NoOverlap, &FORGETS, Some(SlowClock)),
         // A jump of a server's clock ends all leases at that server. If another server also lost its data, tokens
         // could decrease.
-        ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1], KILLS[2]], None),
-        ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP, KILLS[2]], None),
+        ("five/jumps", "F22", FiveIndependent::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1], KILLS[2]], None),
+        ("five/forgetful", "F22", FiveIndependent::start, Default, Tokens, &[JUMP, KILLS[2]], None),
     ];
     let of = |(name, evidence, on, setting, promises, without, control): Row| {
         let rounds = move || Rounds { on, setting, promises, without, wants: Wants::All, ..USUAL };
@@ -257,8 +260,8 @@ fn emptied() -> impl Iterator<Item = Suite> {
     use Setting::{AllReplicas, Quarantine};
     let places: [(&str, Start); 3] = [
         ("pair", Pair::start_forgetful),
-        ("sentinel", Watched::start_forgetful),
-        ("cluster", Nodes::start_forgetful),
+        ("sentinel", SentinelSite::start_forgetful),
+        ("cluster", ClusterNodes::start_forgetful),
     ];
     places.into_iter().flat_map(|(place, on)| {
         let rounds = move |setting, promises, finds| {
@@ -299,10 +302,10 @@ fn others() -> Vec<Suite> {
     let places: [On; 6] = [
         ("single/default", Single::start, Default, &[STEP]),
         ("pair/default", Pair::start, Default, &[]),
-        ("sentinel/all_replicas", Watched::start, AllReplicas, &[]),
-        ("sentinel/quarantine", Watched::start, Quarantine, &[]),
-        ("sentinel/default", Watched::start, Default, &[]),
-        ("cluster/all_replicas", Nodes::start, AllReplicas, &[]),
+        ("sentinel/all_replicas", SentinelSite::start, AllReplicas, &[]),
+        ("sentinel/quarantine", SentinelSite::start, Quarantine, &[]),
+        ("sentinel/default", SentinelSite::start, Default, &[]),
+        ("cluster/all_replicas", ClusterNodes::start, AllReplicas, &[]),
     ];
     let of = |(what, work, promises): Row| {
         places.into_iter().map(move |(place, on, setting, without)| {

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) {
     crowd.others.begin();
     let begun = now();
     if crowd.waits > 0 {
-        crowd.act(phase, url);
+        crowd.begin_phase(phase, url);
     } else {
         while now() < end {
             crowd.look();
@@ -124,7 +124,7 @@ impl Crowd {
     }
 
     /// Does the measured work of a phase.
-    fn act(&mut self, phase: &str, url: &str) {
+    fn begin_phase(&mut self, phase: &str, url: &str) {
         match phase {
             "made" => {
                 let session = self.session.clone();

@@ -41,7 +41,7 @@ use crate::net::node::Node;
 use crate::net::router::Router;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
-use crate::wire::observed::Seen;
+use crate::wire::observed::ObservedState;
 use crate::wire::outcome::WaitEnd;
 use crate::wire::request;
 use redis::{Cmd, ErrorKind, RedisError, Value};
@@ -101,7 +101,7 @@ struct Uses {
 }
 
 /// The last state that an observer was sent; `None` before the first. An error ends the observation.
-type Last = Option<Result<Seen, Error>>;
+type Last = Option<Result<ObservedState, Error>>;
 
 impl Session {
     fn new(node: Arc<Node>, shared: Arc<Shared>) -> Self {
@@ -330,7 +330,7 @@ impl Changes {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn next(&mut self) -> Result<Seen, Error> {
+    pub(crate) async fn next(&mut self) -> Result<ObservedState, Error> {
         match self.last.changed().await {
             Ok(()) => self.last.borrow_and_update().clone().unwrap_or(Err(Error::Timeout)),
             Err(_) => Err(self.session.why_silent()),

@@ -7,7 +7,7 @@ use redis::{ParsingError, Value};
 
 /// State of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedState {
     /// The exclusive holder.
     pub(crate) holder: Option<Holder>,
     /// `true` if the lock is shared.
@@ -27,19 +27,26 @@ pub(crate) struct Holder {
 }
 
 /// Reads the reply to `LOCK.OBSERVE`.
-pub(crate) fn observed(value: Value) -> Result<Seen, ParsingError> {
+pub(crate) fn observed(value: Value) -> Result<ObservedState, ParsingError> {
     let mut parts = Parts::read(value, "observation")?;
     let (state, owner) = (parts.next("state")?, parts.next("owner")?);
     seen(state, owner, &mut parts)
 }
 
 /// Reads the rest of an outcome after the word `changed`: the new state of an observed lock.
-pub(crate) fn changed(owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
+pub(crate) fn changed(
+    owner: Option<Vec<u8>>,
+    parts: &mut Parts,
+) -> Result<ObservedState, ParsingError> {
     let seen = seen(parts.next("state")?, owner, parts)?;
-    Ok(Seen { loss: parts.next("reason")?, ..seen })
+    Ok(ObservedState { loss: parts.next("reason")?, ..seen })
 }
 
-fn seen(state: Vec<u8>, owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
+fn seen(
+    state: Vec<u8>,
+    owner: Option<Vec<u8>>,
+    parts: &mut Parts,
+) -> Result<ObservedState, ParsingError> {
     let token: Option<u64> = parts.next("token")?;
     let value: Option<Vec<u8>> = parts.next("value")?;
     let (holder, shared) = match &*state {
@@ -52,7 +59,7 @@ fn seen(state: Vec<u8>, owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<See
         b"vacant" => (None, false),
         _ => return Err(malformed("state")),
     };
-    Ok(Seen { holder, shared, version: parts.next("version")?, loss: None })
+    Ok(ObservedState { holder, shared, version: parts.next("version")?, loss: None })
 }
 
 #[cfg(test)]
@@ -71,14 +78,17 @@ mod tests {
     fn a_state_is_held_shared_or_vacant() {
         let seen = observed(Value::Array(held(Value::Int(17), text("a:1")))).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
-        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 7, loss: None });
+        assert_eq!(
+            seen,
+            ObservedState { holder: Some(holder), shared: false, version: 7, loss: None }
+        );
         let seen = observed(Value::Array(held(Value::Nil, Value::Nil))).unwrap();
         assert!(seen.holder.is_some_and(|h| h.token.value() == 0 && h.value.is_empty()));
         for state in ["vacant", "shared"] {
             let reply = [text(state), Value::Nil, Value::Nil, Value::Nil, Value::Int(8)];
             let seen = observed(Value::Array(reply.to_vec())).unwrap();
             let shared = state == "shared";
-            assert_eq!(seen, Seen { holder: None, shared, version: 8, loss: None });
+            assert_eq!(seen, ObservedState { holder: None, shared, version: 8, loss: None });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Replies to waits through a session, and the outcomes that the session reports.
 
-use crate::wire::observed::{Seen, changed};
+use crate::wire::observed::{ObservedState, changed};
 use crate::wire::reply::{Grant, granted};
 use crate::wire::request::Mode;
 use crate::wire::value::{Parts, Read, is_text, malformed};
@@ -61,7 +61,7 @@ pub(crate) enum Event {
     /// The outcome of the wait of this owner.
     Wait(String, WaitEnd),
     /// A change of the observed lock with this key. An error ends the observation.
-    Observed(Vec<u8>, Result<Seen, RedisError>),
+    Observed(Vec<u8>, Result<ObservedState, RedisError>),
 }
 
 #[derive(Debug)]
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    fn about(owner: Value, word: &str, more: &[Value]) -> Result<Seen, RedisError> {
+    fn about(owner: Value, word: &str, more: &[Value]) -> Result<ObservedState, RedisError> {
         let head = [Value::Int(7), text("lock"), text("k"), owner, text(word)];
         match outcomes(next(vec![[&head, more].concat()]))?.remove(0).news {
             Event::Observed(key, seen) if key == b"k" => seen,
@@ -177,11 +177,11 @@ mod tests {
         let seen = about(text("ann"), "changed", &held).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
         let loss = Some(Loss::Forced);
-        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 5, loss });
+        assert_eq!(seen, ObservedState { holder: Some(holder), shared: false, version: 5, loss });
         let vacant = [text("vacant"), Value::Nil, Value::Nil, Value::Int(6), text("unheard-of")];
         let seen = about(Value::Nil, "changed", &vacant).unwrap();
         let loss = Some(Loss::Forgotten);
-        assert_eq!(seen, Seen { holder: None, shared: false, version: 6, loss });
+        assert_eq!(seen, ObservedState { holder: None, shared: false, version: 6, loss });
         let over = about(Value::Nil, "error", &[text("TRYAGAIN the slot moved")]);
         assert_eq!(over.unwrap_err().code(), Some("TRYAGAIN"));
         assert!(about(Value::Nil, "changed", &[]).is_err());

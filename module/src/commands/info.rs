@@ -86,7 +86,7 @@ impl Held {
     ) -> Option<Self> {
         let living = BTreeMap::new();
         let free = Self { alone: None, says: None, sharers: 0, living, token: None, until: None };
-        Some(match keyspace::read(open, &server.words, at.name, None, Depth::Full) {
+        Some(match keyspace::read(open, &server.strings, at.name, None, Depth::Full) {
             Observed::NotALock { .. } => return None,
             Observed::Free { .. } => free,
             Observed::Held(Holding { holds, shared, token, until, .. }) => {

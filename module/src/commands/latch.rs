@@ -103,7 +103,7 @@ impl Operation for LatchWait {
         }
         let how = How::find(server, ctx, *key, session, false)?;
         let now = clock::now();
-        let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.words, *key, None);
+        let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.strings, *key, None);
         let at = LatchAt { key: KeyRef::latch(ctx.db(), key.bytes()), seen, now };
         let reply = |is_open| if is_open { Reply::Number(0) } else { NOT_A_LOCK };
         let Some(how) = how else {
@@ -139,7 +139,7 @@ impl Operation for LatchInfo {
         let open = ctx.open_to_read(*key);
         let name = KeyRef::latch(ctx.db(), key.bytes());
         let (state, left, participants, until) =
-            match latch::read(open.as_ref(), &server.words, *key, None) {
+            match latch::read(open.as_ref(), &server.strings, *key, None) {
                 Latch::NotALatch { .. } => return Err(NOT_A_LOCK),
                 Latch::Open => ("open", 0, 0, None),
                 Latch::Counting { left, until, .. } => {

@@ -29,7 +29,7 @@ impl Operation for LockList {
         let entries = locks.into_iter().map(|(key, waiters, since, set)| {
             let name = Text::new(&key.name);
             let open = ctx.open_to_read(name.lend());
-            let seen = keyspace::read(open.as_ref(), &server.words, &key.name, None, Depth::Full);
+            let seen = keyspace::read(open.as_ref(), &server.strings, &key.name, None, Depth::Full);
             let is_held = matches!(seen, Observed::Held(_));
             let holder = open.as_ref().filter(|_| is_held).and_then(keyspace::holder);
             let owner = Reply::or_nil(holder, |(owner, _)| Reply::Bytes(owner));

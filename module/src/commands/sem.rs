@@ -236,7 +236,7 @@ impl Operation for SemInfo {
         let now = clock::now();
         let open = ctx.open_to_read(*key);
         let name = KeyRef::semaphore(ctx.db(), key.bytes());
-        let (limit, used) = match semaphore::read(open.as_ref(), &server.words, *key, None).0 {
+        let (limit, used) = match semaphore::read(open.as_ref(), &server.strings, *key, None).0 {
             Ok(counts) => counts,
             Err(Semaphore::Unset) => return Err(UNSET),
             Err(Semaphore::Set(_) | Semaphore::NotASemaphore { .. }) => return Err(NOT_A_LOCK),

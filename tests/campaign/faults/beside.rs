@@ -2,8 +2,8 @@
 //!
 //! The servers are chosen before the other fault begins, because it can keep servers from answering.
 
-use super::{On, has_proxy, is_replicated, on};
-use crate::topology::{Topology, Watched, cast};
+use super::{On, has_proxy, is_a, is_replicated};
+use crate::topology::{SentinelSite, Topology, cast};
 use harness::Server;
 use harness::random::Random;
 use nix::sys::signal::Signal;
@@ -43,9 +43,9 @@ pub(crate) const BESIDE: &[Beside] = &[
     },
     Beside {
         name: "beside another fault: a Sentinel killed and back",
-        on: on::<Watched>,
+        on: is_a::<SentinelSite>,
         prepare: |at, random| {
-            let Watched { site, .. } = cast(at).expect("it has Sentinels");
+            let SentinelSite { site, .. } = cast(at).expect("it has Sentinels");
             // The first Sentinel is not killed, because the campaign asks it for the primary.
             let sentinel = random.pick(&site.sentinels()[1..]);
             let (begins, lasts) = times(random);

@@ -25,11 +25,11 @@ pub(super) const FAULTS: &[Fault] = &[
 impl Stranger<'_> {
     /// Makes the server disconnect the clients that use the most memory. Waiters may be among them.
     fn evict_clients(&mut self) -> Result<(), ReceiveError> {
-        self.say(cmd!["CLIENT", "NO-EVICT", "ON"])?;
+        self.send(cmd!["CLIENT", "NO-EVICT", "ON"])?;
         let few = 1 + self.random.below(16);
-        self.say(cmd!["CONFIG", "SET", "maxmemory-clients", few * 20_000])?;
+        self.send(cmd!["CONFIG", "SET", "maxmemory-clients", few * 20_000])?;
         sleep(Duration::from_millis(1 + self.random.below(10)));
-        self.say(cmd!["CONFIG", "SET", "maxmemory-clients", 0])
+        self.send(cmd!["CONFIG", "SET", "maxmemory-clients", 0])
     }
 
     fn kill_one(&mut self) -> Result<(), ReceiveError> {

@@ -1,9 +1,9 @@
 //! Operations of administrators: commands, coordinated failovers, moves of slots, and restarts one after
 //! another.
 
-use super::{Fault, anywhere, fails_over, fault, on};
+use super::{Fault, anywhere, fails_over, fault, is_a};
 use crate::round::Moment;
-use crate::topology::{MOVED, Nodes, Watched, cast};
+use crate::topology::{ClusterNodes, MOVED, SentinelSite, cast};
 use harness::cluster::is_master;
 use harness::random::Random;
 use harness::{Server, cmd};
@@ -17,7 +17,7 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("CLIENT KILL", 2, anywhere, |at, moment, random| {
         kill_clients(&[at.primary(random)], moment);
     }),
-    fault("CLIENT KILL at all servers", 2, on::<Nodes>, |at, moment, _| {
+    fault("CLIENT KILL at all servers", 2, is_a::<ClusterNodes>, |at, moment, _| {
         kill_clients(&at.servers(), moment);
     }),
     fault("CLIENT PAUSE WRITE", 2, anywhere, |at, moment, random| {
@@ -36,8 +36,8 @@ pub(super) const FAULTS: &[Fault] = &[
         at.fail_over(moment, random);
     })
     .replaces(1),
-    fault(SLOTS_MOVED, 2, on::<Nodes>, |at, moment, _| {
-        let Some(nodes) = cast::<Nodes>(at) else { return };
+    fault(SLOTS_MOVED, 2, is_a::<ClusterNodes>, |at, moment, _| {
+        let Some(nodes) = cast::<ClusterNodes>(at) else { return };
         let home = nodes.home();
         let is_away = |node: &&Server| is_master(node) && node.port() != home.port();
         let away = nodes.cluster.nodes().iter().rfind(is_away).expect("there are three");
@@ -46,7 +46,7 @@ pub(super) const FAULTS: &[Fault] = &[
             nodes.cluster.reshard(away, home, MOVED);
         });
     }),
-    fault(RESTARTED, 1, on::<Watched>, |at, moment, random| {
+    fault(RESTARTED, 1, is_a::<SentinelSite>, |at, moment, random| {
         let before = at.primary(random).port();
         let replicas = at.servers().into_iter().filter(|server| server.port() != before);
         for replica in replicas {

@@ -31,7 +31,7 @@ impl Stranger<'_> {
         let at_work = ["in progress", "Another child process is active"];
         let said = reply.to_string();
         if reply.is_error() && !at_work.iter().any(|busy| said.contains(busy)) {
-            self.round.notes.surprise(format!("cannot fork: {reply}"));
+            self.round.log.surprise(format!("cannot fork: {reply}"));
         }
         let end = Instant::now() + FORK;
         while Instant::now() < end {
@@ -41,29 +41,29 @@ impl Stranger<'_> {
                 return Ok(());
             }
         }
-        self.round.notes.surprise("a child of the server does not end".to_owned());
+        self.round.log.surprise("a child of the server does not end".to_owned());
         Ok(())
     }
 
     /// Pauses writes, and checks that the replica equals the primary.
     fn compare(&mut self) -> Result<(), ReceiveError> {
         let begun = Instant::now();
-        self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
+        self.send(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
         // A difference counts only if it stays: at first, a write may still be in flight.
         let looks = (0..LOOKS).map(|_| self.at.difference());
         let seen: Option<Vec<String>> = looks.take_while(|_| begun.elapsed() < LOOK).collect();
         if let Some(mut seen) = seen.filter(|seen| seen.len() == LOOKS) {
-            self.round.notes.surprise(seen.swap_remove(0));
+            self.round.log.surprise(seen.swap_remove(0));
         }
-        self.say(cmd!["CLIENT", "UNPAUSE"])
+        self.send(cmd!["CLIENT", "UNPAUSE"])
     }
 
     /// Makes the primary load its data again, then makes the replica synchronise, as after a restart. Without
     /// this synchronisation the two could differ. A primary that loads its data skips expired keys, but does
     /// not replicate their deletion.
     fn reload(&mut self) -> Result<(), ReceiveError> {
-        self.say(cmd!["DEBUG", "RELOAD"])?;
-        self.say(cmd!["DEBUG", "CHANGE-REPL-ID"])?;
+        self.send(cmd!["DEBUG", "RELOAD"])?;
+        self.send(cmd!["DEBUG", "CHANGE-REPL-ID"])?;
         self.ask(cmd!["CLIENT", "KILL", "TYPE", "replica"])?;
         let (primary, replica) = self.at.roles();
         observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());

@@ -2,12 +2,12 @@
 //! servers of a quorum, or use the server that replaces the primary.
 
 use super::{
-    Act, Class, Fault, On, anywhere, fault, forgets, has_proxy, is_replaced, keeps_data, new,
-    not_of_five, on,
+    Act, Class, Fault, On, anywhere, fault, forgets, has_proxy, is_a, is_replaced, keeps_data, new,
+    not_of_five,
 };
 use crate::round::Moment;
 use crate::setting::SESSION;
-use crate::topology::{Five, SERVERS, Topology, Watched};
+use crate::topology::{FiveIndependent, SERVERS, SentinelSite, Topology};
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Server, cmd};
@@ -49,22 +49,22 @@ pub(super) const FAULTS: &[Fault] = &[
     harm("primary cut off for about a session", 3, has_proxy, CUT, 1, SESSIONS),
     harm("connections closed for the clients alone", 2, has_proxy, FORSAKE, 1, SESSIONS),
     harm("no memory for a moment", 2, anywhere, FILL, 1, MOMENT),
-    harm("one hangs", 2, on::<Five>, STOP, 1, WHILE),
-    harm("two hang", 2, on::<Five>, STOP, 2, WHILE),
-    harm("one cut off", 2, on::<Five>, CUT, 1, WHILE),
-    harm("two cut off", 2, on::<Five>, CUT, 2, WHILE),
-    harm("links of two take 1 to 200 ms", 2, on::<Five>, DELAY, 2, WHILE),
-    harm("links of all take 1 to 200 ms", 2, on::<Five>, DELAY, SERVERS, WHILE),
-    harm("connections to one closed", 2, on::<Five>, HANG_UP, 1, MOMENT),
-    harm(KILLS[0], 2, on::<Five>, KILL, 1, MOMENT),
-    harm(KILLS[1], 2, on::<Five>, KILL, 2, MOMENT),
-    harm(KILLS[2], 2, on::<Five>, KILL, 3, MOMENT),
+    harm("one hangs", 2, is_a::<FiveIndependent>, STOP, 1, WHILE),
+    harm("two hang", 2, is_a::<FiveIndependent>, STOP, 2, WHILE),
+    harm("one cut off", 2, is_a::<FiveIndependent>, CUT, 1, WHILE),
+    harm("two cut off", 2, is_a::<FiveIndependent>, CUT, 2, WHILE),
+    harm("links of two take 1 to 200 ms", 2, is_a::<FiveIndependent>, DELAY, 2, WHILE),
+    harm("links of all take 1 to 200 ms", 2, is_a::<FiveIndependent>, DELAY, SERVERS, WHILE),
+    harm("connections to one closed", 2, is_a::<FiveIndependent>, HANG_UP, 1, MOMENT),
+    harm(KILLS[0], 2, is_a::<FiveIndependent>, KILL, 1, MOMENT),
+    harm(KILLS[1], 2, is_a::<FiveIndependent>, KILL, 2, MOMENT),
+    harm(KILLS[2], 2, is_a::<FiveIndependent>, KILL, 3, MOMENT),
     harm("primary killed, back at once with its data", 3, keeps_data, KILL, 1, AT_ONCE),
     harm("primary killed, back at once and empty", 6, forgets, FORGET, 1, AT_ONCE).of(Class::Empty),
     replaced("primary killed with -9, replaced", is_replaced, KILL),
     replaced("primary stopped, replaced, continued", is_replaced, STOP),
     replaced("primary cut off, replaced, healed", |it| has_proxy(it) && is_replaced(it), CUT),
-    fault("a replica cut off for a moment", 2, on::<Watched>, |at, moment, random| {
+    fault("a replica cut off for a moment", 2, is_a::<SentinelSite>, |at, moment, random| {
         let primary = at.primary(random);
         let replicas: Vec<&Server> =
             at.servers().into_iter().filter(|it| it.port() != primary.port()).collect();
@@ -173,7 +173,7 @@ impl Harm {
         moment.is(|| {
             (self.harm)(at, primary);
             replacement();
-            let most = at.apart().as_millis().try_into().expect("seconds");
+            let most = at.longest_split().as_millis().try_into().expect("seconds");
             sleep(Duration::from_millis(random.below(most)));
             (self.mend)(at, primary);
         });

@@ -99,15 +99,15 @@ impl Stranger<'_> {
                 let reply = it.ask(command.clone())?;
                 if reply.is_error() {
                     let what = format!("what was done to all keys was refused: {reply}");
-                    round.notes.surprise(what);
+                    round.log.surprise(what);
                 }
             }
             Ok(())
         })?;
         for db in dbs {
             // The floor may be deleted too. A grant writes it again, so that tokens also grow after a failover.
-            self.say(cmd!["SELECT", db])?;
-            self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
+            self.send(cmd!["SELECT", db])?;
+            self.send(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Stranger<'_> {
     /// Lets the server evict keys, with a random policy.
     fn evict_keys(&mut self) -> Result<(), ReceiveError> {
         let policy = *self.random.pick(&POLICIES);
-        self.round.notes.add(&format!("policy of eviction: {policy}"), 1);
+        self.round.log.add(&format!("policy of eviction: {policy}"), 1);
         self.on_keys_of(
             &[CALM, WILD],
             &[

@@ -29,7 +29,10 @@ pub(crate) use options::settle;
 use self::harms::Harm;
 use self::stranger::Stranger;
 use crate::round::Moment;
-use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched, cast};
+use crate::topology::{
+    ClusterNodes, FiveIndependent, FuzzTarget, Pair, PairWithStrangers, SentinelSite, Single,
+    Topology, cast,
+};
 use harness::random::Random;
 use harness::resp::ReceiveError;
 
@@ -110,7 +113,7 @@ const fn by_stranger(
     weight: u64,
     act: fn(&mut Stranger<'_>) -> Result<(), ReceiveError>,
 ) -> Fault {
-    new(name, weight, on::<Strangers>, Act::Stranger(act))
+    new(name, weight, is_a::<PairWithStrangers>, Act::Stranger(act))
 }
 
 impl Fault {
@@ -131,23 +134,23 @@ impl Fault {
             Act::Stranger(act) => Stranger::acts(at, moment, random, act),
             Act::Once(act) => act(at, moment, random),
         }
-        moment.round.notes.add("failovers", self.failovers);
+        moment.round.log.add("failovers", self.failovers);
     }
 }
 
 /// Returns whether the topology is of type `T`.
-fn on<T: Topology>(at: &dyn Topology) -> bool {
+fn is_a<T: Topology>(at: &dyn Topology) -> bool {
     cast::<T>(at).is_some()
 }
 
 /// Returns whether faults may send commands to the servers of the topology. The server that receives random commands
 /// is the only exception.
 fn anywhere(at: &dyn Topology) -> bool {
-    !on::<Target>(at)
+    !is_a::<FuzzTarget>(at)
 }
 
 fn not_of_five(at: &dyn Topology) -> bool {
-    !on::<Five>(at)
+    !is_a::<FiveIndependent>(at)
 }
 
 fn has_proxy(at: &dyn Topology) -> bool {
@@ -159,7 +162,7 @@ fn is_replaced(at: &dyn Topology) -> bool {
 }
 
 fn is_replicated(at: &dyn Topology) -> bool {
-    on::<Pair>(at) || on::<Watched>(at) || on::<Nodes>(at)
+    is_a::<Pair>(at) || is_a::<SentinelSite>(at) || is_a::<ClusterNodes>(at)
 }
 
 fn keeps_data(at: &dyn Topology) -> bool {
@@ -171,5 +174,5 @@ fn forgets(at: &dyn Topology) -> bool {
 }
 
 fn fails_over(at: &dyn Topology) -> bool {
-    not_of_five(at) && !on::<Single>(at) && !on::<Target>(at)
+    not_of_five(at) && !is_a::<Single>(at) && !is_a::<FuzzTarget>(at)
 }

@@ -38,8 +38,8 @@ pub(crate) fn settle(server: &Server) {
 impl Stranger<'_> {
     fn configure(&mut self) -> Result<(), ReceiveError> {
         let (name, value, usual) = *self.random.pick(&OPTIONS);
-        self.say(cmd!["CONFIG", "SET", name, value])?;
+        self.send(cmd!["CONFIG", "SET", name, value])?;
         sleep(Duration::from_millis(5 + self.random.below(40)));
-        self.say(cmd!["CONFIG", "SET", name, usual])
+        self.send(cmd!["CONFIG", "SET", name, usual])
     }
 }

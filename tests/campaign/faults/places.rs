@@ -21,15 +21,15 @@ const AT_ONCE: usize = 100;
 
 impl Stranger<'_> {
     fn take_places_over(&mut self) -> Result<(), ReceiveError> {
-        self.say(cmd!["CONFIG", "SET", "kvlock.max-waiters", MOST])?;
+        self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", MOST])?;
         let taken = self.take_over();
-        self.say(cmd!["CONFIG", "SET", "kvlock.max-waiters", USUAL])?;
+        self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", USUAL])?;
         taken
     }
 
     fn take_over(&mut self) -> Result<(), ReceiveError> {
         // Lowering the limit cancels no wait, so if more waits exist now, they may remain.
-        let most = self.kept()?.max(MOST);
+        let most = self.count_kept()?.max(MOST);
         let mut sessions = Vec::new();
         for _ in 0..2 {
             let opened = self.ask(cmd!["SESSION.OPEN", 60_000])?;
@@ -51,20 +51,20 @@ impl Stranger<'_> {
                 connection.receive(observe::PATIENCE)?;
             }
         }
-        let kept = self.kept()?;
+        let kept = self.count_kept()?;
         if kept > most {
             self.round
-                .notes
+                .log
                 .surprise(format!("{kept} waits and outcomes are kept, and the limit is {most}"));
         }
         for session in &sessions {
-            self.say(cmd!["SESSION.CLOSE", session])?;
+            self.send(cmd!["SESSION.CLOSE", session])?;
         }
-        self.say(cmd!["DEL", key])
+        self.send(cmd!["DEL", key])
     }
 
     /// Number of waits, observers and outcomes that the server keeps.
-    fn kept(&mut self) -> Result<i64, ReceiveError> {
+    fn count_kept(&mut self) -> Result<i64, ReceiveError> {
         let info = self.ask(cmd!["INFO", "everything"])?.text();
         let number = |field: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -1,9 +1,9 @@
 //! Two failovers in a row, there and back. The first primary must not use what it knew before it became a
 //! replica: a grant that is valid at the second failover must not end early.
 
-use super::{Fault, fails_over, fault, on};
+use super::{Fault, fails_over, fault, is_a};
 use crate::round::{Moment, Round};
-use crate::topology::{Strangers, Topology, cast};
+use crate::topology::{PairWithStrangers, Topology, cast};
 use crate::workload::CALM;
 use harness::history::{Outcome, Request};
 use harness::random::Random;
@@ -18,9 +18,14 @@ pub(super) const FAULTS: &[Fault] = &[
         at.fail_over(moment, random);
     })
     .replaces(2),
-    fault("failover there and back, grants unread", 3, on::<Strangers>, |at, moment, random| {
-        let _broken = return_to_grants(at, moment, random);
-    }),
+    fault(
+        "failover there and back, grants unread",
+        3,
+        is_a::<PairWithStrangers>,
+        |at, moment, random| {
+            let _broken = return_to_grants(at, moment, random);
+        },
+    ),
 ];
 
 /// Number of locks that are granted before the first failover.
@@ -41,7 +46,7 @@ fn return_to_grants(
     moment: &mut Moment<'_>,
     random: &mut Random,
 ) -> Result<(), ReceiveError> {
-    let Some(pair) = cast::<Strangers>(at) else { return Ok(()) };
+    let Some(pair) = cast::<PairWithStrangers>(at) else { return Ok(()) };
     let (round, series) = (moment.round, random.below(1 << 40));
     let locks: Vec<String> =
         (0..LOCKS).map(|number| format!("returns-{series}-{number}")).collect();
@@ -64,7 +69,7 @@ fn return_to_grants(
         let outcome = there.call(lock, "next", &wants, cmd!["HOLDS", 1])?;
         held.extend(matches!(outcome, Outcome::Granted { .. }).then_some(lock));
     }
-    round.notes.add("grants kept over two failovers", held.len() as u64);
+    round.log.add("grants kept over two failovers", held.len() as u64);
     at.fail_over(moment, random);
     let mut back = connect()?;
     let short = Request::Acquire { lease: Duration::from_secs(1), timeout: None };

@@ -1,7 +1,7 @@
 //! A replica that lacks the newest grants replaces its master.
 
-use super::{Fault, cast, fault, on};
-use crate::topology::Nodes;
+use super::{Fault, cast, fault, is_a};
+use crate::topology::ClusterNodes;
 use crate::workload::Contested;
 use harness::cmd;
 use std::thread::sleep;
@@ -15,9 +15,9 @@ const ALONE_MS: [u64; 2] = [500, 1500];
 pub(super) const FAULTS: &[Fault] = &[fault(
     "master killed after its replica was cut off, replaced",
     6,
-    on::<Nodes>,
+    is_a::<ClusterNodes>,
     |at, moment, random| {
-        let nodes = cast::<Nodes>(at).expect("it is a cluster");
+        let nodes = cast::<ClusterNodes>(at).expect("it is a cluster");
         let alone = Duration::from_millis(ALONE_MS[0] + random.below(ALONE_MS[1]));
         let first = at.primary(random);
         let next = nodes.cluster.replica_of(first);

@@ -1,14 +1,14 @@
 //! A stranger: a client of the primary that may send any command.
 
 use crate::round::{Moment, Round};
-use crate::topology::{Strangers, Topology, cast};
+use crate::topology::{PairWithStrangers, Topology, cast};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
 use harness::{Connection, Value};
 
 pub(super) struct Stranger<'a> {
-    pub(super) at: &'a Strangers,
+    pub(super) at: &'a PairWithStrangers,
     pub(super) round: &'a Round,
     pub(super) random: &'a mut Random,
     connection: Option<Connection>,
@@ -40,11 +40,11 @@ impl Stranger<'_> {
         self.connection()?.ask(command)
     }
 
-    pub(super) fn say(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
+    pub(super) fn send(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let shown = String::from_utf8_lossy(&command.join(&b' ')).into_owned();
         let reply = self.ask(command)?;
         if reply.is_error() {
-            self.round.notes.surprise(format!("{shown}: {reply}"));
+            self.round.log.surprise(format!("{shown}: {reply}"));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The primary is killed, and soon after it the server that took over.
 
-use super::{Fault, fault, on};
-use crate::topology::{Nodes, Watched};
+use super::{Fault, fault, is_a};
+use crate::topology::{ClusterNodes, SentinelSite};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) const FAULTS: &[Fault] = &[
     fault(
         "primary killed, and the next as it takes over",
         2,
-        on::<Watched>,
+        is_a::<SentinelSite>,
         |at, moment, random| {
             let away = Duration::from_millis(random.below(AWAY_MS));
             let first = at.primary(random);
@@ -36,20 +36,25 @@ pub(super) const FAULTS: &[Fault] = &[
     )
     .replaces(2),
     // The old master may be elected with the data from its disk.
-    fault("master killed, and the next as it is back", 2, on::<Nodes>, |at, moment, random| {
-        let away = Duration::from_millis(random.below(AWAY_MS));
-        let nodes = super::cast::<Nodes>(at).expect("it is a cluster");
-        let first = at.primary(random);
-        let next = nodes.cluster.replica_of(first);
-        moment.leaves_two();
-        moment.is(|| {
-            first.kill9();
-            nodes.cluster.wait_for_takeover(next);
-            at.restart(first);
-            next.kill9();
-            sleep(away);
-            at.restart(next);
-        });
-    })
+    fault(
+        "master killed, and the next as it is back",
+        2,
+        is_a::<ClusterNodes>,
+        |at, moment, random| {
+            let away = Duration::from_millis(random.below(AWAY_MS));
+            let nodes = super::cast::<ClusterNodes>(at).expect("it is a cluster");
+            let first = at.primary(random);
+            let next = nodes.cluster.replica_of(first);
+            moment.leaves_two();
+            moment.is(|| {
+                first.kill9();
+                nodes.cluster.wait_for_takeover(next);
+                at.restart(first);
+                next.kill9();
+                sleep(away);
+                at.restart(next);
+            });
+        },
+    )
     .replaces(1),
 ];

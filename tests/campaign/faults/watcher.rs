@@ -24,7 +24,7 @@ const TTL_MS: u64 = 300;
 
 impl Stranger<'_> {
     fn let_a_reader_observe(&mut self) -> Result<(), ReceiveError> {
-        self.say([cmd!["ACL", "SETUSER", "watcher", "reset", "on", "nopass"], rights()].concat())?;
+        self.send([cmd!["ACL", "SETUSER", "watcher", "reset", "on", "nopass"], rights()].concat())?;
         let mut watcher = self.at.connect().ok_or(ReceiveError::Closed)?;
         watcher.ask(cmd!["AUTH", "watcher", "x"])?;
         for _ in 0..1 + self.random.below(4) {
@@ -43,7 +43,7 @@ impl Stranger<'_> {
             let reply = watcher.ask(&command)?;
             if !matches!(&reply, Value::Error { code, .. } if code == "NOPERM") {
                 let name = String::from_utf8_lossy(&command[0]).into_owned();
-                self.round.notes.surprise(format!("a user that may only read, {name}: {reply}"));
+                self.round.log.surprise(format!("a user that may only read, {name}: {reply}"));
             }
         }
         watcher.reset();
@@ -64,12 +64,12 @@ impl Stranger<'_> {
                 _ if key.len() > 1_000 => "observations by long names",
                 _ => "observations",
             };
-            self.round.notes.add(what, 1);
+            self.round.log.add(what, 1);
         }
         let read = watcher.ask(cmd!["SESSION.NEXT", session, 0, 20])?;
         let told = if let Value::Array(read) = &read { read[1].elements() } else { &[] };
         for change in told.iter().filter(|it| it[4] == Value::bulk("granted")) {
-            self.round.notes.surprise(format!("an observer was granted something: {change}"));
+            self.round.log.surprise(format!("an observer was granted something: {change}"));
         }
         if self.random.percent(50) {
             watcher.ask(cmd!["SESSION.CLOSE", session])?;

@@ -1,7 +1,7 @@
 //! A client process: acquires locks with the crate `kvlock`, and works while it holds them. For each grant, it
 //! reports the time in which it believes that it holds the lock.
 
-use super::said::{Role, Said, Tenure, now};
+use super::messages::{Message, Role, Tenure, now};
 use super::store::{Counters, Numbers, next};
 use harness::random::Random;
 use kvlock::{Client, Clock, Error, Guard, Lock};
@@ -28,14 +28,14 @@ const FAR_MS: u64 = 1_800_000;
 pub(super) const WRONG_DAY: &str = "grants on a day that is an hour wrong";
 
 /// Writes a report at once, so that a killed process has written it completely or not at all.
-fn say(said: &Said) {
-    let line = serde_json::to_string(said).expect("it can be said") + "\n";
+fn send(message: &Message) {
+    let line = serde_json::to_string(message).expect("it can be serialized") + "\n";
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).expect("somebody listens");
 }
 
 fn count(what: &str) {
-    say(&Said::Count(what.to_owned()));
+    send(&Message::Count(what.to_owned()));
 }
 
 /// Counts an error that is expected when connections are cut. Panics if a retry cannot help.
@@ -83,7 +83,7 @@ async fn connect(role: &Role) -> Client {
     let name = format!("name-of-{}", std::process::id());
     let guard = client.lock(name).try_acquire().await.expect("it answers").expect("it is free");
     let (uuid, _) = guard.owner().split_once(':').expect("a client and a number");
-    say(&Said::Ready(uuid.to_owned()));
+    send(&Message::Ready(uuid.to_owned()));
     guard.release().await.expect("it was held");
     client
 }
@@ -124,7 +124,7 @@ impl Worker {
         let got = lock.acquire_within(limit).await?;
         let took = now() - asked;
         if got.is_none() && took < limit {
-            say(&Said::Violation(format!("Early: a wait of {limit:?} ended after {took:?}")));
+            send(&Message::Violation(format!("Early: a wait of {limit:?} ended after {took:?}")));
         }
         Ok(got)
     }
@@ -144,7 +144,7 @@ impl Worker {
             lost: None,
             taken: 0,
         };
-        say(&Said::Tenure(tenure.clone()));
+        send(&Message::Tenure(tenure.clone()));
         let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // A token is about the server's date in microseconds.
         if u128::from(tenure.token / 1000).abs_diff(date.as_millis()) > FAR_MS.into() {
@@ -160,7 +160,7 @@ impl Worker {
             }
         }
         // Reported before the release is sent.
-        say(&Said::Tenure(tenure));
+        send(&Message::Tenure(tenure));
         if !is_lost
             && let Err(trouble) = guard.release().await
             && !trouble.is_lost()
@@ -229,7 +229,7 @@ fn still_holds(guard: &Guard, tenure: &mut Tenure) -> bool {
         && until > tenure.until + NEWS
     {
         tenure.until = until;
-        say(&Said::Tenure(tenure.clone()));
+        send(&Message::Tenure(tenure.clone()));
     }
     if guard.is_lost() {
         return false;

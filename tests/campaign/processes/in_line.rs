@@ -6,8 +6,8 @@
 //! notice the end of the lease. A token is about the server's date of the grant in microseconds, so it gives
 //! the time of the grant.
 
+use super::messages::{Role, now};
 use super::process::Process;
-use super::said::{Role, now};
 use super::scene::{Scene, in_parts};
 use crate::Options;
 use crate::report::Report;

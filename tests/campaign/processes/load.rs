@@ -1,7 +1,7 @@
 //! Client processes acquire locks briefly while faults happen to them.
 
+use super::messages::Role;
 use super::process::{Process, SOON, nice, this_program};
-use super::said::Role;
 use super::scene::Scene;
 use crate::Options;
 use crate::report::Report;

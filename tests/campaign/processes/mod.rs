@@ -8,8 +8,8 @@
 mod client;
 mod in_line;
 mod load;
+mod messages;
 mod process;
-mod said;
 mod scene;
 mod stopped;
 mod store;

@@ -1,6 +1,6 @@
 //! Client processes: the campaign starts, signals and kills them, and reads their reports.
 
-use super::said::{Role, Said, Tenure, now};
+use super::messages::{Message, Role, Tenure, now};
 use harness::launch::{killed_with_us, launch};
 use harness::wait;
 use nix::sys::signal::{Signal, kill};
@@ -61,7 +61,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Process {
     /// Starts a process with the given command, and returns when it is connected.
     pub(super) fn start(name: String, role: Role, mut command: Command) -> Self {
-        let word = serde_json::to_string(&role).expect("it can be said");
+        let word = serde_json::to_string(&role).expect("it can be serialized");
         command.arg("client").arg(word).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = launch(command).expect("start a client");
         let heard = Arc::<Mutex<Heard>>::default();
@@ -112,13 +112,13 @@ impl Process {
 
 fn hear(out: ChildStdout, heard: &Mutex<Heard>) {
     let lines = BufReader::new(out).lines().map_while(Result::ok);
-    for said in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
+    for message in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
         let mut heard = locked(heard);
-        match said {
-            Said::Ready(client) => heard.client = Some(client),
-            Said::Tenure(tenure) => drop(heard.tenures.insert(tenure.number, tenure)),
-            Said::Count(what) => *heard.counts.entry(what).or_default() += 1,
-            Said::Violation(what) => heard.violations.push(what),
+        match message {
+            Message::Ready(client) => heard.client = Some(client),
+            Message::Tenure(tenure) => drop(heard.tenures.insert(tenure.number, tenure)),
+            Message::Count(what) => *heard.counts.entry(what).or_default() += 1,
+            Message::Violation(what) => heard.violations.push(what),
         }
     }
     locked(heard).over = true;

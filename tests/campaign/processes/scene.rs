@@ -1,7 +1,7 @@
 //! A server, its client processes, and the evaluation of their reports.
 
+use super::messages::Role;
 use super::process::{Process, this_program};
-use super::said::Role;
 use crate::report::Report;
 use harness::Server;
 use harness::checker::{Limits, Rule, check};

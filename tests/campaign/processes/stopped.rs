@@ -2,8 +2,8 @@
 //! used the store. Careful holders check their guard before each write. Careless ones continue to write
 //! after they have lost the lock.
 
+use super::messages::{Role, Tenure, now};
 use super::process::{Process, SOON};
-use super::said::{Role, Tenure, now};
 use super::scene::{Scene, in_parts};
 use super::store::Counters;
 use crate::Options;

@@ -4,7 +4,7 @@
 //! other accepts every write. An increment that was acknowledged and is missing from the number at the end is
 //! lost.
 
-use super::said::Tenure;
+use super::messages::Tenure;
 use harness::{Connection, Value, cmd};
 
 /// A script. `KEYS[1]` is the hash with a lock's counters. The arguments are a token and, for a write, the new

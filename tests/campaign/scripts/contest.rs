@@ -1,7 +1,7 @@
 //! A lock that two clients may be granted: one by the first primary, and another by the primary that the
 //! Sentinels name after a failover or a restart.
 
-use super::Seen;
+use super::TryResult;
 use crate::setting::Setting;
 use harness::clock::Clock;
 use harness::site::Site;
@@ -74,8 +74,8 @@ impl Stage {
     }
 
     /// Ends the try, and returns the result for these locks.
-    pub(super) fn end(self, locks: &[Arc<Contest>]) -> Seen {
-        let mut seen = Seen::default();
+    pub(super) fn end(self, locks: &[Arc<Contest>]) -> TryResult {
+        let mut seen = TryResult::default();
         for lock in locks {
             let token = |guard: &OnceLock<Guard>| guard.get().map(|guard| guard.token().value());
             let tokens = (token(&lock.inside), token(&lock.outside));

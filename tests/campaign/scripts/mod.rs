@@ -32,7 +32,7 @@ pub(crate) struct Script {
     /// Rows of `docs/evidence.md` for which the script is evidence.
     pub(crate) evidence: &'static str,
     /// Runs a try with a setting. The number of the try may select a variant.
-    act: fn(Setting, u64) -> Seen,
+    run_once: fn(Setting, u64) -> TryResult,
     /// Expected overlaps, for each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
     /// Minimum for the average number of locks that the old primary grants in a try, for each of
@@ -50,7 +50,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "lost-link",
         evidence: "11, F14",
-        act: steps::lost_link,
+        run_once: steps::lost_link,
         expected: [Each, Never, Never, Each, Never],
         granted: [1, 0, 0, 1, 1],
         lost: 1,
@@ -58,7 +58,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "stale",
         evidence: "12, F15",
-        act: steps::stale,
+        run_once: steps::stale,
         expected: [Each, Each, Never, Each, Never],
         granted: [1, 0, 0, 1, 1],
         lost: 1,
@@ -66,7 +66,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "paused",
         evidence: "13, F16",
-        act: steps::paused,
+        run_once: steps::paused,
         expected: [Each, Any, Never, Any, Any],
         granted: [1, 0, 0, 0, 0],
         lost: 0,
@@ -74,7 +74,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "partition",
         evidence: "F17",
-        act: steps::partition,
+        run_once: steps::partition,
         expected: [Each, Any, Never, Each, Never],
         granted: [2, 1, 1, 1, 1],
         lost: 0,
@@ -82,7 +82,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "back-empty",
         evidence: "13",
-        act: steps::back_empty,
+        run_once: steps::back_empty,
         expected: [Each, Each, Each, Each, Never],
         granted: [1; 5],
         lost: 1,
@@ -90,7 +90,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "back-with-data",
         evidence: "13",
-        act: steps::back_with_data,
+        run_once: steps::back_with_data,
         expected: [Never; 5],
         granted: [1; 5],
         lost: 0,
@@ -98,7 +98,7 @@ pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "clocks",
         evidence: "F9",
-        act: steps::clocks,
+        run_once: steps::clocks,
         expected: [Any, Untried, Untried, Untried, Never],
         granted: [2, 0, 0, 0, 2],
         lost: 0,
@@ -107,7 +107,7 @@ pub(crate) const ALL: [Script; 7] = [
 
 /// Result of one try.
 #[derive(Debug, Default)]
-struct Seen {
+struct TryResult {
     /// `true` if two clients believed at the same time that they held the same lock.
     doubled: bool,
     /// Number of locks that the old primary granted.
@@ -131,12 +131,12 @@ impl Script {
 
     pub(crate) fn play(&self, setting: Setting, options: &Options, report: &Report) {
         let play = |number| {
-            let one = (self.act)(setting, number);
+            let one = (self.run_once)(setting, number);
             println!("{} / {}: {one:?}", self.name, setting.name());
             one
         };
-        let tries: Vec<Seen> = (0..options.times(1)).map(play).collect();
-        let count = |of: fn(&Seen) -> u64| tries.iter().map(of).sum::<u64>();
+        let tries: Vec<TryResult> = (0..options.times(1)).map(play).collect();
+        let count = |of: fn(&TryResult) -> u64| tries.iter().map(of).sum::<u64>();
         let granted = count(|one| one.granted);
         let [doubled, idle] =
             [count(|one| one.doubled.into()), count(|one| (one.granted == 0).into())];

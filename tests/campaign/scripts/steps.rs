@@ -2,7 +2,7 @@
 //! does not have them. In others, two servers act as primary, each with a client, or a killed primary restarts
 //! at once. In one, the clocks of the servers differ by five seconds at a failover.
 
-use super::Seen;
+use super::TryResult;
 use super::contest::{Contest, LEASE, REPLICAS, Stage};
 use crate::setting::Setting;
 use harness::clock::Clock;
@@ -19,20 +19,20 @@ const APART: Duration = Duration::from_secs(40);
 const CLOCKS_MS: i64 = 5000;
 
 /// The replicas are cut off from the primary. Then a client requests a lock, and the primary is killed.
-pub(super) fn lost_link(setting: Setting, _number: u64) -> Seen {
+pub(super) fn lost_link(setting: Setting, _number: u64) -> TryResult {
     forgotten(setting, |stage| stage.site.proxy(stage.before).cut())
 }
 
 /// Like [`lost_link`], but one replica is not cut off. The other one, which did not receive the grant, is
 /// promoted.
-pub(super) fn stale(setting: Setting, _number: u64) -> Seen {
+pub(super) fn stale(setting: Setting, _number: u64) -> TryResult {
     forgotten(setting, |stage| {
         let next = stage.site.proxy(REPLICAS).port();
         stage.site.proxy(stage.before).cut_replica(next);
     })
 }
 
-fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
+fn forgotten(setting: Setting, cut: fn(&Stage)) -> TryResult {
     let stage = Stage::start(setting, None);
     let Stage { site, before, runtime, .. } = &stage;
     let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
@@ -55,23 +55,23 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
     let is_lost = lock.inside.get().is_some() && known == Value::Integer(0);
     site.server(*before).restart();
     runtime.block_on(lock.clone().acquire(outside));
-    Seen { lost: is_lost.into(), ..stage.end(&[lock]) }
+    TryResult { lost: is_lost.into(), ..stage.end(&[lock]) }
 }
 
 /// The primary has no files, is killed and restarts at once. Its replicas copy the empty data set, unless the
 /// Sentinels replace it first.
-pub(super) fn back_empty(setting: Setting, _number: u64) -> Seen {
+pub(super) fn back_empty(setting: Setting, _number: u64) -> TryResult {
     comes_back(setting, Server::options().in_memory())
 }
 
 /// Like [`back_empty`], with an append-only file that is synced before each reply.
-pub(super) fn back_with_data(setting: Setting, _number: u64) -> Seen {
+pub(super) fn back_with_data(setting: Setting, _number: u64) -> TryResult {
     comes_back(setting, Server::options().in_memory().append_only("always"))
 }
 
 /// One client holds a lock with a lease that is not renewed. The primary is killed and restarts at once, and
 /// another client requests that lock.
-fn comes_back(setting: Setting, options: Options) -> Seen {
+fn comes_back(setting: Setting, options: Options) -> TryResult {
     let stage = Stage::start_with(setting, setting.extend(options, LEASE, REPLICAS as u32), None);
     let Stage { site, before, runtime, .. } = &stage;
     let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
@@ -83,31 +83,38 @@ fn comes_back(setting: Setting, options: Options) -> Seen {
     let note = (site.primary() != *before).then(|| "the Sentinels had replaced it".to_owned());
     let is_lost = lock.inside.get().is_some() && known == Value::Integer(0);
     runtime.block_on(lock.clone().acquire(outside));
-    Seen { lost: is_lost.into(), note, ..stage.end(&[lock]) }
+    TryResult { lost: is_lost.into(), note, ..stage.end(&[lock]) }
 }
 
 /// Pauses the primary, and resumes it after another has replaced it. A client's request to the paused primary
 /// waits there until the primary resumes.
-pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
+pub(super) fn paused(setting: Setting, _number: u64) -> TryResult {
     let signal = |stage: &Stage, signal| stage.site.server(stage.before).signal(signal);
-    apart(&["k"], setting, |it| signal(it, Signal::SIGSTOP), |it| signal(it, Signal::SIGCONT))
+    separate_primary(
+        &["k"],
+        setting,
+        |it| signal(it, Signal::SIGSTOP),
+        |it| signal(it, Signal::SIGCONT),
+    )
 }
 
 /// Cuts the primary off from the replicas, the Sentinels and all clients but one. That client holds a lock and
 /// tries to acquire another.
-pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
+pub(super) fn partition(setting: Setting, _number: u64) -> TryResult {
     let cut = |stage: &Stage| stage.site.proxy(stage.before).cut();
-    apart(&["held", "fresh"], setting, cut, |stage| stage.site.proxy(stage.before).heal())
+    separate_primary(&["held", "fresh"], setting, cut, |stage| {
+        stage.site.proxy(stage.before).heal();
+    })
 }
 
 /// All locks except the last are held when the primary is cut off or paused. The last is requested after
 /// that.
-fn apart(
+fn separate_primary(
     keys: &[&'static str],
     setting: Setting,
     part: impl Fn(&Stage),
     join: impl Fn(&Stage),
-) -> Seen {
+) -> TryResult {
     let stage = Stage::start(setting, None);
     let Stage { site, before, runtime, .. } = &stage;
     let (inside, outside) = (stage.inside(), stage.outside());
@@ -140,7 +147,7 @@ fn wait_for(locks: &[Arc<Contest>]) {
 
 /// A client holds two locks, and renews only one of the leases. The clock of the next primary is ahead in one try
 /// and behind in the next.
-pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
+pub(super) fn clocks(setting: Setting, number: u64) -> TryResult {
     let ahead = if number.is_multiple_of(2) { CLOCKS_MS } else { -CLOCKS_MS };
     let clock = Clock::new();
     clock.set(ahead);
@@ -172,5 +179,5 @@ pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
         by.as_millis(),
         if is_lost { "lost" } else { "kept" },
     );
-    Seen { lost: is_lost.into(), note: Some(note), ..stage.end(&[watched, fixed]) }
+    TryResult { lost: is_lost.into(), note: Some(note), ..stage.end(&[watched, fixed]) }
 }

@@ -1,9 +1,9 @@
 //! A cluster of three masters with a replica each. Some of the locks are in slots that a fault moves.
 
-use super::{Topology, kept, longest};
+use super::{Topology, durable, longest};
 use crate::round::Moment;
 use crate::setting::Setting;
-use crate::workload::Way;
+use crate::workload::ClientRoute;
 use harness::cluster::{Cluster, is_master};
 use harness::random::Random;
 use harness::{Server, cmd, observe, wait};
@@ -16,7 +16,7 @@ const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 300, 1000, 3000, 10_000];
 /// Number of slots that move: the lowest ones.
 pub(crate) const MOVED: u32 = 8;
 
-pub(crate) struct Nodes {
+pub(crate) struct ClusterNodes {
     pub(crate) cluster: Cluster,
     setting: Setting,
     /// Hash tags: first those of slots that move, then one for a slot of each master.
@@ -24,7 +24,7 @@ pub(crate) struct Nodes {
     keeps_data: bool,
 }
 
-impl Nodes {
+impl ClusterNodes {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         Self::with(setting, true)
     }
@@ -36,7 +36,7 @@ impl Nodes {
 
     fn with(setting: Setting, keeps_data: bool) -> Box<dyn Topology> {
         let options = setting.options(longest(setting.leases_ms(&LEASES_MS)), 1);
-        let options = if keeps_data { kept(options) } else { options.in_memory() };
+        let options = if keeps_data { durable(options) } else { options.in_memory() };
         let cluster = Cluster::start_with(&options, 3, 1);
         for node in cluster.nodes() {
             node.connect().call(cmd!["CONFIG", "SET", "cluster-node-timeout", 1000]);
@@ -56,14 +56,14 @@ impl Nodes {
     }
 }
 
-impl Topology for Nodes {
+impl Topology for ClusterNodes {
     fn servers(&self) -> Vec<&Server> {
         self.cluster.nodes().iter().collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(2));
-        (0..4).map(|_| Way::one(runtime, builder(), self.cluster.url())).collect()
+        (0..4).map(|_| ClientRoute::one(runtime, builder(), self.cluster.url())).collect()
     }
 
     fn keys(&self, round: u64) -> Vec<String> {

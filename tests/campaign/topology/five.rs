@@ -2,9 +2,9 @@
 //! store nothing on disk: a killed server restarts empty.
 
 use super::Topology;
-use super::single::Behind;
+use super::single::ProxiedServer;
 use crate::setting::Setting;
-use crate::workload::Way;
+use crate::workload::ClientRoute;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Server, observe};
@@ -20,21 +20,21 @@ const LEASES_MS: [u64; 3] = [1500, 2000, 2500];
 /// The longest lease plus one second.
 const QUARANTINE_MS: u64 = 3500;
 
-/// How far the clocks are ahead in [`Five::start_apart`], in milliseconds.
+/// How far the clocks are ahead in [`FiveIndependent::start_apart`], in milliseconds.
 const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 
 /// Longest time that a quorum waits for one server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(crate) struct Five {
-    pub(crate) nodes: [Behind; SERVERS],
+pub(crate) struct FiveIndependent {
+    pub(crate) nodes: [ProxiedServer; SERVERS],
     /// How far each clock is normally ahead.
     apart_ms: [i64; SERVERS],
     ahead_ms: [AtomicI64; SERVERS],
     setting: Setting,
 }
 
-impl Five {
+impl FiveIndependent {
     /// Starts five servers. With a quarantine, a restarted server grants no lock until its earlier leases
     /// have ended; otherwise it grants at once.
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
@@ -51,7 +51,7 @@ impl Five {
         if setting == Setting::Quarantine {
             options = options.module_config("quarantine-ms", QUARANTINE_MS);
         }
-        let nodes = apart_ms.map(|ahead_ms| Behind::start(options.clone(), ahead_ms));
+        let nodes = apart_ms.map(|ahead_ms| ProxiedServer::start(options.clone(), ahead_ms));
         Box::new(Self { nodes, apart_ms, ahead_ms: Default::default(), setting })
     }
 
@@ -61,7 +61,7 @@ impl Five {
     }
 
     fn number_of(&self, server: &Server) -> usize {
-        let is_it = |node: &Behind| node.server.port() == server.port();
+        let is_it = |node: &ProxiedServer| node.server.port() == server.port();
         self.nodes.iter().position(is_it).expect("one of these")
     }
 
@@ -71,12 +71,12 @@ impl Five {
     }
 }
 
-impl Topology for Five {
+impl Topology for FiveIndependent {
     fn servers(&self) -> Vec<&Server> {
         self.nodes.iter().map(|node| &node.server).collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let connect = async || {
             let mut clients = Vec::new();
             for node in &self.nodes {
@@ -84,7 +84,7 @@ impl Topology for Five {
                 clients.push(builder.connect(node.url()).await.expect("the server answers"));
             }
             let quorum = Quorum::of(clients).await.expect("all are there");
-            Way::Several(quorum.server_timeout(PATIENCE))
+            ClientRoute::Quorum(quorum.server_timeout(PATIENCE))
         };
         (0..3).map(|_| runtime.block_on(connect())).collect()
     }

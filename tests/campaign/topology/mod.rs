@@ -5,23 +5,23 @@
 mod addresses;
 mod cluster;
 mod five;
+mod fuzz_target;
 mod pair;
 mod sentinel;
 mod single;
 mod strangers;
-mod target;
 
-pub(crate) use cluster::{MOVED, Nodes};
-pub(crate) use five::{Five, SERVERS};
+pub(crate) use cluster::{ClusterNodes, MOVED};
+pub(crate) use five::{FiveIndependent, SERVERS};
+pub(crate) use fuzz_target::FuzzTarget;
 pub(crate) use pair::Pair;
-pub(crate) use sentinel::Watched;
+pub(crate) use sentinel::SentinelSite;
 pub(crate) use single::Single;
-pub(crate) use strangers::{GUEST, Strangers, Two, guest};
-pub(crate) use target::Target;
+pub(crate) use strangers::{GUEST, PairWithStrangers, WirePair, guest};
 
 use crate::report::Report;
 use crate::round::Moment;
-use crate::workload::Way;
+use crate::workload::ClientRoute;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Options, Server, observe};
@@ -35,7 +35,7 @@ pub(crate) trait Topology: Any + Sync {
     fn servers(&self) -> Vec<&Server>;
 
     /// The ways in which the workload reaches the servers, each with its own connections.
-    fn ways(&self, runtime: &Runtime) -> Vec<Way>;
+    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute>;
 
     /// The keys of a round.
     fn keys(&self, round: u64) -> Vec<String> {
@@ -103,7 +103,7 @@ pub(crate) trait Topology: Any + Sync {
 
     /// Longest time from the replacement of a primary to its repair. In this time two servers may both act as
     /// the primary.
-    fn apart(&self) -> Duration {
+    fn longest_split(&self) -> Duration {
         Duration::from_secs(1)
     }
 
@@ -121,7 +121,7 @@ fn longest(leases_ms: &[u64]) -> Duration {
 }
 
 /// Options of a server that keeps its data: every answered command is in a file, on a file system in memory.
-fn kept(options: Options) -> Options {
+fn durable(options: Options) -> Options {
     options.in_memory().append_only("always")
 }
 

@@ -1,9 +1,9 @@
 //! A primary and its replica. The clients use one address: a proxy that leads to the primary.
 
-use super::{Topology, kept, longest};
+use super::{Topology, durable, longest};
 use crate::round::Moment;
 use crate::setting::Setting;
-use crate::workload::Way;
+use crate::workload::ClientRoute;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Options, Server, cmd, observe, wait};
@@ -31,7 +31,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        Box::new(Self::with(setting, &LEASES_MS, |options, _| kept(options)))
+        Box::new(Self::with(setting, &LEASES_MS, |options, _| durable(options)))
     }
 
     /// A pair without files, and with leases that outlast the restart of a server.
@@ -77,10 +77,10 @@ impl Topology for Pair {
         self.servers.iter().collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let url = format!("redis://127.0.0.1:{}/", self.address.port());
         let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(1));
-        (0..2).map(|_| Way::one(runtime, builder(), url.as_str())).collect()
+        (0..2).map(|_| ClientRoute::one(runtime, builder(), url.as_str())).collect()
     }
 
     fn leases_ms(&self) -> &[u64] {

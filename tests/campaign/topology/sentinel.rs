@@ -1,10 +1,10 @@
 //! A primary, two replicas and three Sentinels, each server behind a proxy. Half of the clients ask the
 //! Sentinels; each of the others always uses one server.
 
-use super::{Topology, kept, longest};
+use super::{Topology, durable, longest};
 use crate::round::Moment;
 use crate::setting::Setting;
-use crate::workload::Way;
+use crate::workload::ClientRoute;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::site::{NAME, Site};
@@ -20,13 +20,13 @@ const LEASES_MS: [u64; 8] = [50, 100, 100, 100, 200, 300, 1000, 3000];
 /// Number of ways on which clients ask the Sentinels.
 const ASKING: usize = 3;
 
-pub(crate) struct Watched {
+pub(crate) struct SentinelSite {
     pub(crate) site: Site,
     setting: Setting,
     keeps_data: bool,
 }
 
-impl Watched {
+impl SentinelSite {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         Self::with(setting, true)
     }
@@ -38,7 +38,7 @@ impl Watched {
 
     fn with(setting: Setting, keeps_data: bool) -> Box<dyn Topology> {
         let options = setting.options(longest(setting.leases_ms(&LEASES_MS)), REPLICAS);
-        let options = if keeps_data { kept(options) } else { options.in_memory() };
+        let options = if keeps_data { durable(options) } else { options.in_memory() };
         let site = Site::start(&[options.clone(), options.clone(), options]);
         for sentinel in site.sentinels() {
             // Another failover may begin after twice this time.
@@ -60,15 +60,15 @@ impl Watched {
     }
 }
 
-impl Topology for Watched {
+impl Topology for SentinelSite {
     fn servers(&self) -> Vec<&Server> {
         (0..self.site.size()).map(|number| self.site.server(number)).collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let watched = (0..ASKING).map(|_| self.site.url());
         let urls = watched.chain(self.servers().into_iter().map(Server::url));
-        urls.map(|url| Way::one(runtime, self.builder(), url)).collect()
+        urls.map(|url| ClientRoute::one(runtime, self.builder(), url)).collect()
     }
 
     fn leases_ms(&self) -> &[u64] {
@@ -121,7 +121,7 @@ impl Topology for Watched {
         }
     }
 
-    fn apart(&self) -> Duration {
+    fn longest_split(&self) -> Duration {
         // With a longer time, the quarantine might not prevent overlaps.
         Duration::from_millis(if self.setting == Setting::Quarantine { 1500 } else { 3000 })
     }

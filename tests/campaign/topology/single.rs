@@ -3,7 +3,7 @@
 use super::Topology;
 use super::addresses::{Addresses, Dead};
 use crate::setting::Setting;
-use crate::workload::Way;
+use crate::workload::ClientRoute;
 use harness::clock::Clock;
 use harness::proxy::Proxy;
 use harness::random::Random;
@@ -18,13 +18,13 @@ const LEASES_MS: [u64; 4] = [100, 300, 1000, 3000];
 const NAME: &str = "redis://locks.test/";
 
 /// A server behind a proxy, with a clock that faults set.
-pub(crate) struct Behind {
+pub(crate) struct ProxiedServer {
     pub(crate) server: Server,
     pub(crate) proxy: Proxy,
     pub(crate) clock: Clock,
 }
 
-impl Behind {
+impl ProxiedServer {
     pub(super) fn start(options: Options, ahead_ms: i64) -> Self {
         let clock = Clock::new();
         clock.set(ahead_ms);
@@ -40,14 +40,14 @@ impl Behind {
 }
 
 pub(crate) struct Single {
-    pub(crate) one: Behind,
+    pub(crate) one: ProxiedServer,
     setting: Setting,
     dead: Dead,
 }
 
 impl Single {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let one = Behind::start(setting.options(Duration::ZERO, 0), 0);
+        let one = ProxiedServer::start(setting.options(Duration::ZERO, 0), 0);
         Box::new(Self { one, setting, dead: Dead::new() })
     }
 }
@@ -59,14 +59,14 @@ impl Topology for Single {
 
     /// One client connects to the proxy, one by a name whose first address is dead, and one directly to the
     /// server.
-    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let builder = || self.setting.builder(0).reply_timeout(Duration::from_secs(1));
         let alive = SocketAddr::from((Ipv4Addr::LOCALHOST, self.one.proxy.port()));
         let by_name = builder().dns_resolver(Addresses([self.dead.address, alive]));
         vec![
-            Way::one(runtime, builder(), self.one.url()),
-            Way::one(runtime, by_name, NAME),
-            Way::one(runtime, builder(), self.one.server.url()),
+            ClientRoute::one(runtime, builder(), self.one.url()),
+            ClientRoute::one(runtime, by_name, NAME),
+            ClientRoute::one(runtime, builder(), self.one.server.url()),
         ]
     }
 

@@ -6,7 +6,7 @@ use crate::faults::settle;
 use crate::report::Report;
 use crate::round::Moment;
 use crate::setting::Setting;
-use crate::workload::{KeyKind, Lock, WIRE_PERMITS, Way, wire_keys};
+use crate::workload::{ClientRoute, KeyKind, Lock, WIRE_PERMITS, wire_keys};
 use harness::agree::{data, differ};
 use harness::random::Random;
 use harness::{Connection, Server, Value, cmd, observe};
@@ -37,14 +37,14 @@ const LEFT: [&str; 5] = [
 
 /// The two servers, for clients of the current primary.
 #[derive(Clone, Debug)]
-pub(crate) struct Two(Arc<[Server; 2]>);
+pub(crate) struct WirePair(Arc<[Server; 2]>);
 
 /// The command that creates the user [`GUEST`].
 pub(crate) fn guest() -> Vec<Vec<u8>> {
     cmd!["ACL", "SETUSER", GUEST, "on", "nopass", "~*", "&*", "+@all"]
 }
 
-impl Two {
+impl WirePair {
     /// A connection to the current primary; `None` if a server has ended, or if there is no primary within
     /// [`FAILOVER`].
     pub(crate) fn connect(&self) -> Option<Connection> {
@@ -70,13 +70,13 @@ impl Two {
     }
 }
 
-pub(crate) struct Strangers {
+pub(crate) struct PairWithStrangers {
     pair: Pair,
     /// Dropped after the servers.
     _dirs: [TempDir; 2],
 }
 
-impl Strangers {
+impl PairWithStrangers {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         let dirs = [in_memory(), in_memory()];
         let pair = Pair::with(setting, &[100], |options, number| {
@@ -92,7 +92,7 @@ impl Strangers {
 
     /// A connection to the current primary.
     pub(crate) fn connect(&self) -> Option<Connection> {
-        Two(self.pair.servers.clone()).connect()
+        WirePair(self.pair.servers.clone()).connect()
     }
 
     /// The primary and the replica.
@@ -111,13 +111,13 @@ impl Strangers {
     }
 }
 
-impl Topology for Strangers {
+impl Topology for PairWithStrangers {
     fn servers(&self) -> Vec<&Server> {
         self.pair.servers()
     }
 
-    fn ways(&self, _runtime: &Runtime) -> Vec<Way> {
-        vec![Way::Wire(Two(self.pair.servers.clone())); WAYS]
+    fn ways(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
+        vec![ClientRoute::Wire(WirePair(self.pair.servers.clone())); WAYS]
     }
 
     fn keys(&self, round: u64) -> Vec<String> {

@@ -2,7 +2,9 @@
 //! session. Some clients vanish without releasing their locks.
 
 use super::hold::take_turn;
-use super::{Again, BOUND_LEASE, Held, Sort, Tasks, Term, Turn, Way, Work, acquire};
+use super::{
+    BOUND_LEASE, ClientRoute, Held, HoldKind, Reconnect, Tasks, Term, Turn, Work, acquire,
+};
 use crate::round::Round;
 use harness::history::{CallId, Outcome};
 use std::thread;
@@ -21,9 +23,9 @@ pub(crate) const BOUND: Work =
     Work { name: "bound locks", tasks: Tasks::Turns(|turn| Box::pin(hold_or_vanish(turn))) };
 
 async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
-    let Way::One(_, again) = way else { panic!("it speaks to one client") };
+    let ClientRoute::One(_, again) = way else { panic!("it speaks to one client") };
     if random.percent(95) {
-        return take_turn(round, way, owner, random, |_| Sort::Bound).await;
+        return take_turn(round, way, owner, random, |_| HoldKind::Bound).await;
     }
     let key = random.pick(&round.keys);
     let time = Duration::from_millis(random.below(300));
@@ -35,20 +37,20 @@ async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
 }
 
 /// Holds a lock with a new client for the given time. Then ends all tasks of the client without a release.
-fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) {
+fn vanish(round: &Round, again: &Reconnect, key: &str, owner: &str, time: Duration) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = match runtime.block_on(again.connect()) {
         Ok(client) => client,
-        Err(trouble) => return round.notes.trouble("connect", &trouble),
+        Err(trouble) => return round.log.trouble("connect", &trouble),
     };
-    let term = Term { sort: Sort::Bound, lease: BOUND_LEASE, watched: true };
+    let term = Term { sort: HoldKind::Bound, lease: BOUND_LEASE, watched: true };
     let call = round.recorder.sent(key, owner, term.sort.request(term.lease, Some(WITHIN)));
     let held = match runtime.block_on(acquire(&client, key, term, WITHIN)) {
         Ok(Some(held)) => held,
         Ok(None) => return round.recorder.answered(call, Outcome::Refused),
         Err(trouble) => {
             round.recorder.answered(call, Outcome::Unknown);
-            return round.notes.trouble("acquire", &trouble);
+            return round.log.trouble("acquire", &trouble);
         }
     };
     let token = held.token().unwrap_or_default();
@@ -62,7 +64,7 @@ fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) 
         let now = round.recorder.now();
         round.recorder.believed(call, now);
         let gone = (key.to_owned(), now);
-        round.notes.keep("clients that were gone with a bound lock", |seen| seen.gone.push(gone));
+        round.log.keep("clients that were gone with a bound lock", |seen| seen.gone.push(gone));
     }
     runtime.shutdown_background();
     // Without a runtime no task releases the lock.

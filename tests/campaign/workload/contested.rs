@@ -1,7 +1,7 @@
 //! A lock that a client requests from a master whose replica is cut off, and that another client requests from
 //! the next master. If the grant was lost and the first client still believes in it, the judge finds an overlap.
 
-use super::{Held, Sort, Term, Way};
+use super::{ClientRoute, Held, HoldKind, Term};
 use crate::round::Round;
 use crate::topology::Topology;
 use harness::history::{CallId, Outcome, Request};
@@ -14,7 +14,7 @@ const WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Contested<'a> {
     round: &'a Round,
     runtime: Runtime,
-    ways: Vec<Way>,
+    ways: Vec<ClientRoute>,
     key: String,
     /// The longest lease of the topology.
     lease: Duration,
@@ -55,11 +55,11 @@ impl<'a> Contested<'a> {
         self.runtime.shutdown_background();
     }
 
-    fn acquire(&self, way: &Way, owner: &str, within: Duration) -> Option<(Held, CallId)> {
+    fn acquire(&self, way: &ClientRoute, owner: &str, within: Duration) -> Option<(Held, CallId)> {
         let recorder = &self.round.recorder;
         let request = Request::Acquire { lease: self.lease, timeout: Some(within) };
         let call = recorder.sent(&self.key, owner, request);
-        let term = Term { sort: Sort::Alone, lease: self.lease, watched: false };
+        let term = Term { sort: HoldKind::Alone, lease: self.lease, watched: false };
         match self.runtime.block_on(way.acquire(&self.key, term, Some(within))) {
             Ok(Some(held)) => {
                 let token = held.token().expect("a lock has a token");
@@ -73,7 +73,7 @@ impl<'a> Contested<'a> {
             }
             Err(trouble) => {
                 recorder.answered(call, Outcome::Unknown);
-                self.round.notes.trouble("acquire", &trouble);
+                self.round.log.trouble("acquire", &trouble);
                 None
             }
         }

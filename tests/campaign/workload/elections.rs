@@ -2,7 +2,7 @@
 //! one.
 
 use super::hold::take_turn;
-use super::{Sort, Tasks, Turn, Work};
+use super::{HoldKind, Tasks, Turn, Work};
 use crate::round::Round;
 use crate::suites::Promises;
 use kvlock::Observer;
@@ -23,13 +23,13 @@ async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
     // Tasks are assigned to the ways in turn. No number of ways is a multiple of seven, so the observers are on
     // different ways.
     if number % (ONE_OF + 1) != 0 {
-        return take_turn(round, way, owner, random, |_| Sort::Leader).await;
+        return take_turn(round, way, owner, random, |_| HoldKind::Leader).await;
     }
     let key = random.pick(&round.keys);
     match way.client().election(key).observe().await {
         Ok(observer) => watch(round, key, observer, number, random.below(60)).await,
         Err(trouble) => {
-            round.notes.trouble("observe", &trouble);
+            round.log.trouble("observe", &trouble);
             sleep(TURN).await;
         }
     }
@@ -43,13 +43,13 @@ async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, 
             return;
         }
         if let Ok(leader) = timeout(TURN, observer.changed()).await {
-            round.notes.add("leaders observed", u64::from(leader.is_some()));
+            round.log.add("leaders observed", u64::from(leader.is_some()));
             if let (Some(before), Some(now)) = (&last, &leader) {
                 let is_next =
                     now.term > before.term || now.term == before.term && now.owner == before.owner;
                 if !is_next {
                     let what = format!("Observed: {key}: {now:?} after {before:?}");
-                    round.notes.broken("terms that went back", Promises::NoOverlap, what);
+                    round.log.broken("terms that went back", Promises::NoOverlap, what);
                 }
             }
             last = leader.or(last);

@@ -2,7 +2,7 @@
 //! lock writes to a store while it believes that it holds the lock. Sometimes it also writes after it has
 //! released or lost the lock.
 
-use super::{Held, Sort, Term, Way};
+use super::{ClientRoute, Held, HoldKind, Term};
 use crate::round::Round;
 use crate::store::{Writer, Written};
 use crate::suites::Promises;
@@ -28,10 +28,10 @@ const fn ms(ms: u64) -> Duration {
 /// Runs one turn of the named owner. `sort` draws the kind of hold.
 pub(super) async fn take_turn(
     round: &Round,
-    way: &Way,
+    way: &ClientRoute,
     owner: String,
     random: &mut Random,
-    sort: fn(&mut Random) -> Sort,
+    sort: fn(&mut Random) -> HoldKind,
 ) {
     let task = Task { round, owner, sort: sort(random) };
     task.take_turn(way, random).await;
@@ -40,7 +40,7 @@ pub(super) async fn take_turn(
 struct Task<'a> {
     round: &'a Round,
     owner: String,
-    sort: Sort,
+    sort: HoldKind,
 }
 
 /// A task's knowledge of the lock that it holds.
@@ -58,7 +58,7 @@ struct Tenure<'a> {
 }
 
 impl Task<'_> {
-    async fn take_turn(&self, way: &Way, random: &mut Random) {
+    async fn take_turn(&self, way: &ClientRoute, random: &mut Random) {
         let round = self.round;
         let key: &String = random.pick(&round.keys);
         let key = &self.sort.name(key);
@@ -83,8 +83,8 @@ impl Task<'_> {
                 () = sleep(after) => {
                     let now = round.recorder.now();
                     round.recorder.answered(call, Outcome::Unknown);
-                    round.notes.cancel(now, now + DROPPED);
-                    return round.notes.add("given up while waiting", 1);
+                    round.log.cancel(now, now + DROPPED);
+                    return round.log.add("given up while waiting", 1);
                 }
             },
             None => acquire.await,
@@ -100,7 +100,7 @@ impl Task<'_> {
             Err(trouble) => {
                 // If the lock was granted, the client releases it in the background.
                 round.recorder.answered(call, Outcome::Unknown);
-                round.notes.trouble("acquire", &trouble);
+                round.log.trouble("acquire", &trouble);
                 sleep(ms(5 + random.below(20))).await;
             }
         }
@@ -142,7 +142,7 @@ impl Task<'_> {
                 drop(store);
                 self.wrote(written, &held, &tenure);
             } else {
-                round.notes.add("granted too late to be of use", 1);
+                round.log.add("granted too late to be of use", 1);
             }
             tenure
         };
@@ -191,11 +191,11 @@ impl Task<'_> {
         let until = now + left;
         let longer = until > tenure.until + RENEWED && tenure.until > tenure.writer.granted;
         // A bound lock is kept by heartbeats.
-        if longer && self.sort != Sort::Bound {
+        if longer && self.sort != HoldKind::Bound {
             // The recorded call begins when the renewal was due or at the last check, whichever is later.
             let renewal = Request::Renew { lease: tenure.lease };
             let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
-            self.round.notes.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
+            self.round.log.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
             tenure.set = now;
         }
         tenure.until = tenure.until.max(until);
@@ -212,10 +212,10 @@ impl Task<'_> {
     }
 
     fn wrote(&self, written: Option<Written>, held: &Held, tenure: &Tenure<'_>) {
-        let notes = &self.round.notes;
+        let log = &self.round.log;
         let Some(written) = written else { return };
         match written {
-            Written::Accepted => notes.add("writes", 1),
+            Written::Accepted => log.add("writes", 1),
             Written::Stale(what) => self.is_stale(tenure, &what),
             // The lock was lost just now, and another owner has written.
             Written::Refused if held.is_lost() => {}
@@ -223,19 +223,19 @@ impl Task<'_> {
                 let Tenure { key, writer, until, .. } = tenure;
                 let what =
                     format!("{key}: {writer:?} may not write though it holds until {until:?}");
-                notes.broken("writes of believing holders refused", Promises::NoOverlap, what);
+                log.broken("writes of believing holders refused", Promises::NoOverlap, what);
             }
         }
     }
 
     fn write_too_late(&self, tenure: &Tenure<'_>) {
-        let notes = &self.round.notes;
+        let log = &self.round.log;
         if !self.sort.is_alone() {
             return;
         }
         match self.round.store.open().write(tenure.key, &tenure.writer) {
-            Written::Accepted => notes.add("late writes before anybody else's", 1),
-            Written::Refused => notes.add("late writes refused", 1),
+            Written::Accepted => log.add("late writes before anybody else's", 1),
+            Written::Refused => log.add("late writes refused", 1),
             Written::Stale(what) => self.is_stale(tenure, &what),
         }
     }
@@ -244,13 +244,13 @@ impl Task<'_> {
     fn is_lost(&self, tenure: &Tenure<'_>, watched: bool) {
         let now = self.round.recorder.now();
         let due = tenure.set + tenure.lease / 3;
-        if watched && due < now && self.sort != Sort::Bound {
+        if watched && due < now && self.sort != HoldKind::Bound {
             let renewal = Request::Renew { lease: tenure.lease };
             let renewal = self.call(tenure, renewal, due, now, Outcome::Unknown);
             let what = "renewals that came to nothing";
-            self.round.notes.keep(what, |seen| seen.renewals.push(renewal));
+            self.round.log.keep(what, |seen| seen.renewals.push(renewal));
         }
-        self.round.notes.add("leases that ended", 1);
+        self.round.log.add("leases that ended", 1);
         if now < tenure.until {
             self.round.recorder.believed(tenure.call, tenure.seen);
             self.is_lost_early(tenure, "was told", now);
@@ -277,20 +277,20 @@ impl Task<'_> {
             Err(trouble) => {
                 // The release continues in the background.
                 recorder.answered(call, Outcome::Unknown);
-                self.round.notes.trouble("release", &trouble);
+                self.round.log.trouble("release", &trouble);
             }
         }
     }
 
     fn is_stale(&self, tenure: &Tenure<'_>, what: &str) {
         let what = format!("Stale: a write was accepted: {}: {what}", tenure.key);
-        self.round.notes.broken("stale writes accepted", Promises::Tokens, what);
+        self.round.log.broken("stale writes accepted", Promises::Tokens, what);
     }
 
     fn is_lost_early(&self, tenure: &Tenure<'_>, how: &str, now: Duration) {
         let Tenure { key, writer, until, .. } = tenure;
         let what = format!("Lost: {key}: {writer:?} {how} at {now:?}, held until {until:?}");
-        self.round.notes.broken("told of a loss before the lease was over", Promises::NoLoss, what);
+        self.round.log.broken("told of a loss before the lease was over", Promises::NoLoss, what);
     }
 
     fn call(

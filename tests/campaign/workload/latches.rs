@@ -58,7 +58,7 @@ impl Turn<'_> {
             Err(trouble) => self.failed("count down", &trouble),
         };
         self.round.recorder.answered(call, outcome);
-        self.round.notes.add("counted down", 1);
+        self.round.log.add("counted down", 1);
     }
 
     async fn wait(&self, key: &str, timeout: Duration) {
@@ -77,7 +77,7 @@ impl Turn<'_> {
 
     /// Records an error. The call may have taken effect or not.
     fn failed(&self, what: &str, trouble: &kvlock::Error) -> Outcome {
-        self.round.notes.trouble(what, trouble);
+        self.round.log.trouble(what, trouble);
         Outcome::Unknown
     }
 }

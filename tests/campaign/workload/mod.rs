@@ -15,7 +15,7 @@ mod wire;
 pub(crate) use bound::{BEYOND, BOUND};
 pub(crate) use contested::Contested;
 pub(crate) use elections::ELECTIONS;
-pub(crate) use garbage::{CROWD, GARBAGE, Hand};
+pub(crate) use garbage::{CROWD, CommandSource, GARBAGE};
 pub(crate) use latches::LATCHES;
 pub(crate) use results::{RESULTS, wrong_results};
 pub(crate) use sets::SETS;
@@ -26,7 +26,7 @@ pub(crate) use wire::{
 
 use self::hold::take_turn;
 use crate::round::Round;
-use crate::topology::Two;
+use crate::topology::WirePair;
 use harness::history::Request;
 use harness::random::Random;
 use kvlock::{Builder, Client, Error, Guard, Leadership, Permits};
@@ -49,18 +49,18 @@ pub(crate) struct Work {
 #[derive(Clone, Copy)]
 enum Tasks {
     /// Turns in sequence, each with at most one hold. The function draws the kind of the hold.
-    Hold(fn(&mut Random) -> Sort),
+    Hold(fn(&mut Random) -> HoldKind),
     /// Turns in sequence. The function runs one turn.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
     /// All work of a task, on a separate thread. The function gets the task's number, and counts its turns in
     /// [`Round::turns`].
-    Thread(fn(&Arc<Round>, Way, usize, Random)),
+    Thread(fn(&Arc<Round>, ClientRoute, usize, Random)),
 }
 
 /// One turn of a task.
 struct Turn<'a> {
     round: &'a Round,
-    way: &'a Way,
+    way: &'a ClientRoute,
     /// Number of the task.
     number: usize,
     owner: String,
@@ -68,16 +68,18 @@ struct Turn<'a> {
 }
 
 pub(crate) const LOCKS: Work =
-    Work { name: "locks held alone", tasks: Tasks::Hold(|_| Sort::Alone) };
+    Work { name: "locks held alone", tasks: Tasks::Hold(|_| HoldKind::Alone) };
 
 pub(crate) const READERS: Work = Work {
     name: "read-write locks",
-    tasks: Tasks::Hold(|random| if random.percent(70) { Sort::Shared } else { Sort::Alone }),
+    tasks: Tasks::Hold(
+        |random| if random.percent(70) { HoldKind::Shared } else { HoldKind::Alone },
+    ),
 };
 
 pub(crate) const SEMAPHORES: Work = Work {
     name: "permits of semaphores",
-    tasks: Tasks::Hold(|random| Sort::Permits(1 + random.below(PERMITS.into()) as u32)),
+    tasks: Tasks::Hold(|random| HoldKind::Permits(1 + random.below(PERMITS.into()) as u32)),
 };
 
 impl Work {
@@ -94,7 +96,13 @@ impl Work {
     }
 
     /// Does the work of the task with the given number, until the round is over.
-    pub(crate) async fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) {
+    pub(crate) async fn start(
+        self,
+        round: Arc<Round>,
+        way: ClientRoute,
+        number: usize,
+        random: Random,
+    ) {
         if let Tasks::Thread(work) = self.tasks {
             let thread = spawn_blocking(move || work(&round, way, number, random));
             return thread.await.expect("it goes on");
@@ -119,23 +127,23 @@ impl Work {
 
 /// A way to reach the servers.
 #[derive(Clone)]
-pub(crate) enum Way {
-    One(Client, Box<Again>),
-    Several(Quorum),
+pub(crate) enum ClientRoute {
+    One(Client, Box<Reconnect>),
+    Quorum(Quorum),
     /// Raw connections.
-    Wire(Two),
+    Wire(WirePair),
     /// Random commands, with the data to make them from, and the port of their server.
-    Garbage(Arc<Hand>, u16),
+    Garbage(Arc<CommandSource>, u16),
 }
 
 /// The builder of a client and its URL, to make another client like it.
 #[derive(Clone)]
-pub(crate) struct Again {
+pub(crate) struct Reconnect {
     builder: Builder,
     url: String,
 }
 
-impl Again {
+impl Reconnect {
     async fn connect(&self) -> Result<Client, Error> {
         self.builder.clone().connect(self.url.as_str()).await
     }
@@ -143,7 +151,7 @@ impl Again {
 
 /// A kind of hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum HoldKind {
     Alone,
     Shared,
     /// An exclusive lock that is bound to the session of its client.
@@ -160,7 +168,7 @@ const PERMITS: u32 = 3;
 /// its session ends.
 pub(crate) const BOUND_LEASE: Duration = Duration::from_secs(60);
 
-impl Sort {
+impl HoldKind {
     /// Returns whether the hold excludes all others.
     fn is_alone(self) -> bool {
         matches!(self, Self::Alone | Self::Bound | Self::Leader)
@@ -205,7 +213,7 @@ impl Sort {
 /// A hold: the guard of a lock, permits, or a leadership.
 pub(crate) enum Held {
     One(Guard),
-    Several(QuorumGuard),
+    Quorum(QuorumGuard),
     Permits(Permits),
     Leads(Leadership),
 }
@@ -213,16 +221,16 @@ pub(crate) enum Held {
 /// The requested kind and lease of a hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
-    pub(crate) sort: Sort,
+    pub(crate) sort: HoldKind,
     pub(crate) lease: Duration,
     /// `true` if the watchdog renews the lease.
     pub(crate) watched: bool,
 }
 
-impl Way {
+impl ClientRoute {
     /// A way with its own client.
     pub(crate) fn one(runtime: &Runtime, builder: Builder, url: impl Into<String>) -> Self {
-        let again = Again { builder, url: url.into() };
+        let again = Reconnect { builder, url: url.into() };
         let client = runtime.block_on(again.connect()).expect("the server answers");
         Self::One(client, Box::new(again))
     }
@@ -237,13 +245,13 @@ impl Way {
         let within = within.unwrap_or_default();
         match self {
             Self::One(client, _) => acquire(client, key, term, within).await,
-            Self::Several(quorum) => {
+            Self::Quorum(quorum) => {
                 let lock = quorum.lock(key);
                 let lock = match term.watched {
                     true => lock.lease(term.lease),
                     false => lock.fixed_lease(term.lease),
                 };
-                Ok(lock.acquire_within(within).await?.map(Held::Several))
+                Ok(lock.acquire_within(within).await?.map(Held::Quorum))
             }
             Self::Wire(_) | Self::Garbage(..) => panic!("there is no client"),
         }
@@ -253,7 +261,7 @@ impl Way {
     fn client(&self) -> &Client {
         match self {
             Self::One(client, _) => client,
-            Self::Several(_) => panic!("a quorum has nothing but locks"),
+            Self::Quorum(_) => panic!("a quorum has nothing but locks"),
             Self::Wire(_) | Self::Garbage(..) => panic!("there is no client"),
         }
     }
@@ -262,7 +270,7 @@ impl Way {
     pub(crate) async fn settled(&self) {
         match self {
             Self::One(client, _) => client.settled().await,
-            Self::Several(quorum) => quorum.settled().await,
+            Self::Quorum(quorum) => quorum.settled().await,
             Self::Wire(_) | Self::Garbage(..) => {}
         }
     }
@@ -276,10 +284,10 @@ async fn acquire(
 ) -> Result<Option<Held>, Error> {
     let Term { sort, lease, watched } = term;
     let lock = match sort {
-        Sort::Alone => client.lock(key),
-        Sort::Shared => client.lock(key).shared(),
-        Sort::Bound => client.lock(key).bound(),
-        Sort::Permits(permits) => {
+        HoldKind::Alone => client.lock(key),
+        HoldKind::Shared => client.lock(key).shared(),
+        HoldKind::Bound => client.lock(key).bound(),
+        HoldKind::Permits(permits) => {
             let all = client.semaphore(key).permits(permits);
             let some = if watched { all.lease(lease) } else { all.fixed_lease(lease) };
             return match some.acquire_within(within).await {
@@ -290,7 +298,7 @@ async fn acquire(
                 other => Ok(other?.map(Held::Permits)),
             };
         }
-        Sort::Leader => {
+        HoldKind::Leader => {
             let election = client.election(key).lease(lease);
             return Ok(election.campaign_within(within).await?.map(Held::Leads));
         }
@@ -308,7 +316,7 @@ macro_rules! of_held {
     ($held:expr, $guard:ident => $do:expr) => {
         match $held {
             Held::One($guard) => $do,
-            Held::Several($guard) => $do,
+            Held::Quorum($guard) => $do,
             Held::Permits($guard) => $do,
             Held::Leads($guard) => $do,
         }
@@ -320,7 +328,7 @@ impl Held {
     fn token(&self) -> Option<u64> {
         match self {
             Self::One(guard) => Some(guard.token().value()),
-            Self::Several(guard) => Some(guard.token().value()),
+            Self::Quorum(guard) => Some(guard.token().value()),
             Self::Leads(leadership) => Some(leadership.term().value()),
             Self::Permits(_) => None,
         }
@@ -343,7 +351,7 @@ impl Held {
     async fn release(self) -> Result<(), Error> {
         match self {
             Self::One(guard) => guard.release().await,
-            Self::Several(guard) => guard.release().await,
+            Self::Quorum(guard) => guard.release().await,
             Self::Permits(permits) => permits.release().await,
             Self::Leads(leadership) => leadership.resign().await,
         }

@@ -2,7 +2,7 @@
 //! no client may wait too long without a fault.
 
 use super::{Tasks, Turn, Work};
-use crate::notes::{Seen, Shown};
+use crate::round_log::{Records, Shown};
 use harness::coverage::Span;
 use harness::history::{Outcome, Request};
 use kvlock::{Error, Guard};
@@ -36,7 +36,7 @@ impl Turn<'_> {
     /// it.
     async fn want_result(self) {
         let Self { round, way, owner, random, .. } = self;
-        let (recorder, notes) = (&round.recorder, &round.notes);
+        let (recorder, log) = (&round.recorder, &round.log);
         let key = format!("{}-result", random.pick(&round.keys));
         let lease = Duration::from_millis(*random.pick(&round.leases_ms));
         let (ttl, time) = (20 + random.below(1000), random.below(40));
@@ -58,7 +58,7 @@ impl Turn<'_> {
                     sleep(Duration::from_millis(2)).await;
                 }
                 // Recorded before the value is stored, because other tasks may read it at once.
-                notes.show(&key, &owner, if fails { Shown::Failed } else { Shown::Made });
+                log.show(&key, &owner, if fails { Shown::Failed } else { Shown::Made });
                 release = Some(recorder.sent(&lock, &owner, Request::Release));
                 if fails { Err(Failed::Work) } else { Ok(owner.clone()) }
             })
@@ -68,25 +68,25 @@ impl Turn<'_> {
         match made {
             Ok(made) if !made.computed() => {
                 recorder.answered(call, Outcome::Refused);
-                notes.add("results found", 1);
+                log.add("results found", 1);
                 let value = String::from_utf8_lossy(&made.value);
-                notes.show(&key, &value, Shown::Found);
+                log.show(&key, &value, Shown::Found);
             }
             Ok(made) => match made.not_stored() {
                 None => {
-                    notes.add("results stored", 1);
+                    log.add("results stored", 1);
                     released = Outcome::Released { left: 0 };
                 }
-                Some(trouble) => notes.trouble("store", trouble),
+                Some(trouble) => log.trouble("store", trouble),
             },
-            Err(Failed::Work) => notes.add("work that failed", 1),
+            Err(Failed::Work) => log.add("work that failed", 1),
             Err(Failed::Client(Error::NotInTime)) => {
                 recorder.answered(call, Outcome::Refused);
-                notes.keep("results not there in time", |seen| seen.late_results.push(span));
+                log.keep("results not there in time", |records| records.late_results.push(span));
             }
             Err(Failed::Client(trouble)) => {
                 recorder.answered(call, Outcome::Unknown);
-                notes.trouble("get a result", &trouble);
+                log.trouble("get a result", &trouble);
                 sleep(Duration::from_millis(5)).await;
             }
         }
@@ -97,19 +97,19 @@ impl Turn<'_> {
 }
 
 /// Values that were found but not made by successful work, and calls that waited too long without a fault.
-pub(crate) fn wrong_results(seen: &Seen) -> Vec<String> {
+pub(crate) fn wrong_results(records: &Records) -> Vec<String> {
     let mut wrong = Vec::new();
-    for ((key, value), shown) in &seen.results {
+    for ((key, value), shown) in &records.results {
         if shown.contains(&Shown::Found) && !shown.contains(&Shown::Made) {
             wrong
                 .push(format!("Result: {value:?} was found at {key}, and was not made: {shown:?}"));
         }
     }
-    for late in &seen.late_results {
+    for late in &records.late_results {
         let is_near = |fault: &Span| {
             fault.meets(Span { from: late.from.saturating_sub(EFFECT), to: late.to })
         };
-        let mut faults = seen.faults.iter().map(|(_, span)| span).chain(&seen.apart);
+        let mut faults = records.faults.iter().map(|(_, span)| span).chain(&records.splits);
         if !faults.any(is_near) {
             wrong
                 .push(format!("Result: neither it nor its lock was there in {WITHIN:?}: {late:?}"));
@@ -128,23 +128,23 @@ mod tests {
 
     #[test]
     fn a_value_without_successful_work_is_a_violation() {
-        let mut seen = Seen::default();
+        let mut records = Records::default();
         let name = |value: &str| ("k".to_owned(), value.to_owned());
-        seen.results.insert(name("a"), vec![Shown::Made, Shown::Found]);
-        seen.results.insert(name("b"), vec![Shown::Failed]);
-        assert!(wrong_results(&seen).is_empty());
-        seen.results.insert(name("b"), vec![Shown::Failed, Shown::Found]);
-        seen.results.insert(name("c"), vec![Shown::Found]);
-        assert_eq!(wrong_results(&seen).len(), 2);
+        records.results.insert(name("a"), vec![Shown::Made, Shown::Found]);
+        records.results.insert(name("b"), vec![Shown::Failed]);
+        assert!(wrong_results(&records).is_empty());
+        records.results.insert(name("b"), vec![Shown::Failed, Shown::Found]);
+        records.results.insert(name("c"), vec![Shown::Found]);
+        assert_eq!(wrong_results(&records).len(), 2);
     }
 
     #[test]
     fn a_client_that_waits_too_long_is_a_violation_without_a_fault() {
-        let mut seen = Seen { late_results: vec![at(10, 15)], ..Seen::default() };
-        assert_eq!(wrong_results(&seen).len(), 1);
-        seen.faults.push(("kill", at(2, 6)));
-        assert_eq!(wrong_results(&seen).len(), 1);
-        seen.faults.push(("kill", at(2, 7)));
-        assert!(wrong_results(&seen).is_empty());
+        let mut records = Records { late_results: vec![at(10, 15)], ..Records::default() };
+        assert_eq!(wrong_results(&records).len(), 1);
+        records.faults.push(("kill", at(2, 6)));
+        assert_eq!(wrong_results(&records).len(), 1);
+        records.faults.push(("kill", at(2, 7)));
+        assert!(wrong_results(&records).is_empty());
     }
 }

@@ -23,7 +23,7 @@ impl Turn<'_> {
     /// Acquires one to three of the locks, all or none, and releases them.
     async fn take_set(self) {
         let Self { round, way, owner, random, .. } = self;
-        let (recorder, notes) = (&round.recorder, &round.notes);
+        let (recorder, log) = (&round.recorder, &round.log);
         let key = random.pick(&round.keys).clone();
         let mut names = names(&key);
         random.shuffle(&mut names);
@@ -45,7 +45,7 @@ impl Turn<'_> {
             Ok(None) => return answered(&calls, Outcome::Refused),
             Err(trouble) => {
                 answered(&calls, Outcome::Unknown);
-                notes.trouble("acquire a set", &trouble);
+                log.trouble("acquire a set", &trouble);
                 return sleep(Duration::from_millis(5)).await;
             }
         };
@@ -53,7 +53,7 @@ impl Turn<'_> {
         let token = guard.token().value();
         answered(&calls, Outcome::Granted { token, holds: 1 });
         round.granted(&owner);
-        notes.add("sets of several locks granted", u64::from(count > 1));
+        log.add("sets of several locks granted", u64::from(count > 1));
         let end = recorder.now() + time;
         while recorder.now() < end && !guard.is_lost() {
             let until = recorder.now() + guard.lease_left();
@@ -70,7 +70,7 @@ impl Turn<'_> {
             Ok(()) => answered(&releases, Outcome::Released { left: 0 }),
             Err(trouble) => {
                 answered(&releases, Outcome::Unknown);
-                notes.trouble("release a set", &trouble);
+                log.trouble("release a set", &trouble);
             }
         }
     }

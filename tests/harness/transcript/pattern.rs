@@ -1,6 +1,6 @@
 //! Expected replies with placeholders in them.
 
-use super::stage::Seen;
+use super::stage::StepResult;
 use crate::module_file;
 use regex::{Captures, Regex};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub(super) const NO_MORE: &str = " (no more)";
 
 /// Returns whether a reply is the expected one, in one line or as redis-cli prints it. In one line, `||` separates
 /// alternatives, and `_` is any reply except an error. If the reply fits, binds the names.
-pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool {
+pub(super) fn fits(expected: &[String], seen: &StepResult, names: &mut Names) -> bool {
     let line = in_one_line(expected);
     match seen {
         Err(note) => line == *note,

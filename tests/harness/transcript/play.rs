@@ -2,7 +2,7 @@
 
 use super::parse::{Step, Transcript};
 use super::pattern::fits;
-use super::stage::{Seen, Stage};
+use super::stage::{Stage, StepResult};
 use crate::clock::Clock;
 use crate::server::Server;
 
@@ -23,7 +23,7 @@ pub(super) fn play_on(
 ) -> Result<(), String> {
     let mut stage = Stage::new(servers, clock, protocol);
     let mut together: Vec<&Step> = Vec::new();
-    let differs = |place: String, step: &Step, seen: &Seen| {
+    let differs = |place: String, step: &Step, seen: &StepResult| {
         let wanted = step.expected.iter().map(|line| format!("\n  - {line}")).collect::<String>();
         let seen = match seen {
             Ok(reply) if step.expected.len() == 1 => reply.line(),
@@ -50,7 +50,7 @@ pub(super) fn play_on(
             let seen = if in_one_write {
                 stage.reply(&step.client, &step.expected)
             } else {
-                stage.act(step)
+                stage.execute(step)
             };
             if !fits(&step.expected, &seen, &mut stage.names) {
                 return differs(format!(":{}", step.line + 1), step, &seen);

@@ -22,7 +22,7 @@ const TURN: Duration = Duration::from_millis(5);
 const CANARY: &str = "finch";
 
 /// A reply, or a text in place of one. The text is empty if the step succeeded and has no reply.
-pub(super) type Seen = Result<Value, String>;
+pub(super) type StepResult = Result<Value, String>;
 
 /// The servers and clients of a transcript that is being played.
 pub(super) struct Stage<'a> {
@@ -79,7 +79,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Executes the step, and returns its result.
-    pub(super) fn act(&mut self, step: &Step) -> Seen {
+    pub(super) fn execute(&mut self, step: &Step) -> StepResult {
         let (name, text) = (&*step.client, &*step.text);
         let (word, about) = step.word.split_once(' ').unwrap_or((&step.word, ""));
         self.enter(name);
@@ -135,7 +135,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Waits until a counter has increased by the expected number. Returns its last increase.
-    fn until_counted(&mut self, field: &str, expected: &[String]) -> Seen {
+    fn until_counted(&mut self, field: &str, expected: &[String]) -> StepResult {
         let before = self.counters.get(field).copied().unwrap_or(0);
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -248,7 +248,7 @@ impl<'a> Stage<'a> {
     }
 
     /// The reply to the client's command, or a text that says why there is none.
-    pub(super) fn reply(&mut self, name: &str, expected: &[String]) -> Seen {
+    pub(super) fn reply(&mut self, name: &str, expected: &[String]) -> StepResult {
         let client = self.clients.get_mut(name).expect("it has entered");
         // If a reply is expected, the client may be blocked for a moment before it.
         let wants_reply = !expected.is_empty() && expected != ["(blocked)"];
@@ -267,7 +267,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn until(&mut self, name: &str, command: &str, expected: &[String]) -> Seen {
+    fn until(&mut self, name: &str, command: &str, expected: &[String]) -> StepResult {
         let deadline = Instant::now() + DEADLINE;
         loop {
             self.send(name, command)?;
@@ -278,7 +278,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn arrival(&mut self, name: &str, expected: &[String]) -> Seen {
+    fn arrival(&mut self, name: &str, expected: &[String]) -> StepResult {
         let expected = in_one_line(expected);
         match &*expected {
             "(waits)" | "(nothing)" => return self.nothing_came(name),
@@ -323,7 +323,7 @@ impl<'a> Stage<'a> {
 
     /// Waits until everything due is done. Returns what the client has received, or whether it is blocked if it
     /// has received nothing.
-    fn nothing_came(&mut self, name: &str) -> Seen {
+    fn nothing_came(&mut self, name: &str) -> StepResult {
         self.settle()?;
         let client = self.clients.get_mut(name).expect("it has entered");
         if client.connection.has_unread() {
@@ -335,7 +335,7 @@ impl<'a> Stage<'a> {
 
     /// Checks that a waiter whose server is no longer primary gets the error `UNBLOCKED`, or that the server
     /// closes its connection.
-    fn sent_away(&mut self, name: &str) -> Seen {
+    fn sent_away(&mut self, name: &str) -> StepResult {
         let mut client = self.clients.remove(name).expect("it has entered");
         match client.connection.receive_or_closed() {
             Some(told) if !told.is_error() || told.code() != "UNBLOCKED" => Ok(told),
@@ -380,6 +380,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn seen(received: Result<Value, ReceiveError>) -> Seen {
+fn seen(received: Result<Value, ReceiveError>) -> StepResult {
     received.map_err(|why| format!("({why})"))
 }

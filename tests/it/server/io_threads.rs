@@ -23,35 +23,35 @@ const DEPTH: usize = 8;
 
 /// State that all clients share; its holders, token and grants are those of the waiters' lock.
 #[derive(Default)]
-struct Seen {
+struct Shared {
     holders: AtomicI64,
     token: AtomicI64,
     grants: AtomicI64,
     ends: AtomicBool,
 }
 
-impl Seen {
-    fn goes_on(&self) -> bool {
+impl Shared {
+    fn is_running(&self) -> bool {
         !self.ends.load(Ordering::SeqCst)
     }
 }
 
-fn wait_in_queue(mut client: Connection, owner: &str, seen: &Seen) {
-    while seen.goes_on() {
+fn wait_in_queue(mut client: Connection, owner: &str, shared: &Shared) {
+    while shared.is_running() {
         let grant = client.call(cmd!["LOCK.WAIT", "shared", owner, 60_000, 0]);
         let token = grant.elements().first().expect("a grant").integer();
-        assert_eq!(seen.holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
-        assert!(seen.token.swap(token, Ordering::SeqCst) < token, "tokens grow");
-        seen.grants.fetch_add(1, Ordering::SeqCst);
-        seen.holders.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(shared.holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+        assert!(shared.token.swap(token, Ordering::SeqCst) < token, "tokens grow");
+        shared.grants.fetch_add(1, Ordering::SeqCst);
+        shared.holders.fetch_sub(1, Ordering::SeqCst);
         assert_eq!(client.call(cmd!["LOCK.RELEASE", "shared", owner]), Value::Integer(0));
     }
 }
 
 /// Sends many commands at once, and checks that complete replies arrive in the order of the commands.
-fn keep_busy(mut client: Connection, key: &str, seen: &Seen) {
+fn keep_busy(mut client: Connection, key: &str, shared: &Shared) {
     let mut last = 0;
-    while seen.goes_on() {
+    while shared.is_running() {
         for _ in 0..DEPTH {
             client.send(cmd!["LOCK.ACQUIRE", key, "o", 60_000, "VALUE", "v".repeat(100)]);
             client.send(cmd!["LOCK.RELEASE", key, "o"]);
@@ -68,31 +68,31 @@ fn keep_busy(mut client: Connection, key: &str, seen: &Seen) {
 
 fn locks_are_handed_over_by_io_threads(kind: Kind) {
     let server = Server::options().kind(&kind).io_threads(3).start();
-    let (seen, mut control) = (Seen::default(), server.connect());
+    let (shared, mut control) = (Shared::default(), server.connect());
     let by_threads = |control: &mut Connection| {
         ["io_threaded_reads_processed", "io_threaded_writes_processed"]
             .map(|field| observe::info_number(control, field))
     };
     let done = thread::scope(|scope| {
         for number in 0..WAITERS {
-            let (client, seen) = (server.connect(), &seen);
-            scope.spawn(move || wait_in_queue(client, &format!("o{number}"), seen));
+            let (client, shared) = (server.connect(), &shared);
+            scope.spawn(move || wait_in_queue(client, &format!("o{number}"), shared));
         }
         for number in 0..BUSY {
-            let (client, seen) = (server.connect(), &seen);
-            scope.spawn(move || keep_busy(client, &format!("k{number}"), seen));
+            let (client, shared) = (server.connect(), &shared);
+            scope.spawn(move || keep_busy(client, &format!("k{number}"), shared));
         }
-        let enough = || seen.grants.load(Ordering::SeqCst) >= GRANTS;
+        let enough = || shared.grants.load(Ordering::SeqCst) >= GRANTS;
         let done = catch_unwind(AssertUnwindSafe(|| {
             wait::until("threads work and waiters are served", PATIENCE, || {
                 let by_threads = by_threads(&mut control);
                 let done = enough() && !by_threads.contains(&0);
-                let seen = || format!("{:?} grants, by threads {by_threads:?}", seen.grants);
-                if done { Ok(()) } else { Err(seen()) }
+                let shared = || format!("{:?} grants, by threads {by_threads:?}", shared.grants);
+                if done { Ok(()) } else { Err(shared()) }
             });
         }));
         // Ends the clients in any case, because the scope waits for them.
-        seen.ends.store(true, Ordering::SeqCst);
+        shared.ends.store(true, Ordering::SeqCst);
         done
     });
     done.unwrap_or_else(|why| resume_unwind(why));

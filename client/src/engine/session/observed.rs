@@ -9,7 +9,7 @@ use crate::engine::lease::Lease;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
-use crate::wire::observed::{Holder, Seen};
+use crate::wire::observed::{Holder, ObservedState};
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
 use std::collections::HashMap;
@@ -112,8 +112,8 @@ impl Observed {
     }
 
     /// Processes a report of a server. Returns the leases that contradict it.
-    pub(crate) fn see(&self, seen: Seen) -> Suspects {
-        let Seen { holder, shared, loss, .. } = seen;
+    pub(crate) fn see(&self, seen: ObservedState) -> Suspects {
+        let ObservedState { holder, shared, loss, .. } = seen;
         let mut state = lock(&self.state);
         let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
         if term.is_some() && term < state.term {
@@ -206,13 +206,13 @@ impl Observed {
 mod tests {
     use super::*;
 
-    fn held(token: u64, value: &str) -> Seen {
+    fn held(token: u64, value: &str) -> ObservedState {
         let holder = Holder { owner: b"ann".into(), token: token.into(), value: value.into() };
-        Seen { holder: Some(holder), shared: false, version: 1, loss: None }
+        ObservedState { holder: Some(holder), shared: false, version: 1, loss: None }
     }
 
-    fn vacant(loss: Option<Loss>) -> Seen {
-        Seen { holder: None, shared: false, version: 1, loss }
+    fn vacant(loss: Option<Loss>) -> ObservedState {
+        ObservedState { holder: None, shared: false, version: 1, loss }
     }
 
     fn observed() -> Observed {

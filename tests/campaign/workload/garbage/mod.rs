@@ -3,14 +3,14 @@
 //! off at random moments. The server must not crash, and after all clients have disconnected, no state may be
 //! left.
 
+mod command_source;
 mod grammar;
-mod hand;
 mod words;
 
-pub(crate) use hand::{CROWD, Hand};
+pub(crate) use command_source::{CROWD, CommandSource};
 
-use self::hand::Words;
-use super::{Tasks, Way, Work};
+use self::command_source::Words;
+use super::{ClientRoute, Tasks, Work};
 use crate::round::Round;
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -23,8 +23,8 @@ use std::time::Duration;
 pub(crate) const GARBAGE: Work = Work {
     name: "commands of every sort, and bytes that are none",
     tasks: Tasks::Thread(|round, way, number, random| {
-        let Way::Garbage(hand, port) = way else { panic!("it speaks to one server") };
-        work(round, &hand, port, number, &random);
+        let ClientRoute::Garbage(source, port) = way else { panic!("it speaks to one server") };
+        work(round, &source, port, number, &random);
     }),
 };
 
@@ -35,7 +35,7 @@ const AHEAD: u64 = 64;
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Uses one connection after another until the round is over.
-fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: &Random) {
+fn work(round: &Arc<Round>, source: &CommandSource, port: u16, number: usize, random: &Random) {
     for connections in 0.. {
         if round.is_over() {
             return;
@@ -45,12 +45,12 @@ fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: &Rand
             sleep(MOMENT);
             continue;
         };
-        round.notes.add("connections", 1);
-        hand.clients.fetch_add(1, Ordering::SeqCst);
+        round.log.add("connections", 1);
+        source.clients.fetch_add(1, Ordering::SeqCst);
         let random = random.part(connections);
         let mut client = Client {
             round,
-            hand,
+            source,
             connection,
             random,
             is_resp2: true,
@@ -65,7 +65,7 @@ fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: &Rand
 
 struct Client<'a> {
     round: &'a Round,
-    hand: &'a Hand,
+    source: &'a CommandSource,
     connection: Connection,
     random: Random,
     is_resp2: bool,
@@ -88,7 +88,7 @@ impl Client<'_> {
             self.send(cmd!["SELECT", db]);
         }
         if self.random.percent(30) {
-            self.hand.put_all_back().into_iter().for_each(|words| self.send(words));
+            self.source.put_all_back().into_iter().for_each(|words| self.send(words));
         }
         while !self.round.is_over() {
             if self.sent <= self.received + AHEAD {
@@ -106,15 +106,15 @@ impl Client<'_> {
         for _ in 0..=self.random.below(if long { 60 } else { 8 }) {
             match self.random.below(1_000) {
                 0..=569 => {
-                    let words = self.hand.ours(&mut self.random);
+                    let words = self.source.ours(&mut self.random);
                     self.send(words);
                 }
                 570..=799 => {
-                    let words = self.hand.other(&mut self.random);
+                    let words = self.source.other(&mut self.random);
                     self.send(words);
                 }
                 800..=997 => {
-                    let all = self.hand.draw(&mut self.random);
+                    let all = self.source.draw(&mut self.random);
                     all.into_iter().for_each(|words| self.send(words));
                 }
                 _ => return self.garble(),
@@ -129,14 +129,14 @@ impl Client<'_> {
 
     fn send(&mut self, mut words: Words) {
         let is_flush = words[0].to_ascii_uppercase().starts_with(b"FLUSH");
-        if is_flush && !self.hand.pauses.load(Ordering::SeqCst) {
+        if is_flush && !self.source.pauses.load(Ordering::SeqCst) {
             words.truncate(1);
             words.push(b"ASYNC".to_vec());
         }
         self.sent += 1;
-        self.round.notes.add("commands sent", 1);
+        self.round.log.add("commands sent", 1);
         let shown = words.iter().map(|word| word[..word.len().min(200)].escape_ascii().to_string());
-        self.round.notes.said(shown.collect::<Vec<_>>().join(" "));
+        self.round.log.sent(shown.collect::<Vec<_>>().join(" "));
         self.connection.send(words);
     }
 
@@ -157,7 +157,7 @@ impl Client<'_> {
         let noise = 0..self.random.below(64);
         let noise: Vec<u8> = noise.map(|_| self.random.below(256) as u8).collect();
         let bytes = [*self.random.pick(&WRONG), &noise].concat();
-        self.round.notes.said(bytes.escape_ascii().to_string());
+        self.round.log.sent(bytes.escape_ascii().to_string());
         self.connection.send_raw(&bytes);
     }
 
@@ -168,12 +168,12 @@ impl Client<'_> {
                 Ok(reply) => self.heard(&reply),
                 Err(ReceiveError::Timeout) => return true,
                 Err(ReceiveError::Closed) => {
-                    self.round.notes.add("connections that the server cut", 1);
+                    self.round.log.add("connections that the server cut", 1);
                     return false;
                 }
                 Err(ReceiveError::Malformed(_)) if self.is_garbled => return false,
                 Err(ReceiveError::Malformed(why)) => {
-                    self.round.notes.surprise(format!("what arrives is no RESP: {why}"));
+                    self.round.log.surprise(format!("what arrives is no RESP: {why}"));
                     return false;
                 }
             }
@@ -183,7 +183,7 @@ impl Client<'_> {
 
     fn heard(&mut self, reply: &Value) {
         self.received += 1;
-        self.round.notes.add("replies", 1);
+        self.round.log.add("replies", 1);
         match reply {
             // A reply to `RESET`, or to `LOCK.PROFILE RESET` whose first word was removed at random.
             Value::Status(word) if word == "RESET" => {
@@ -197,7 +197,7 @@ impl Client<'_> {
                     words::note_session(name);
                 }
             }
-            Value::Error { code, .. } => self.round.notes.add(&format!("errors: {code}"), 1),
+            Value::Error { code, .. } => self.round.log.add(&format!("errors: {code}"), 1),
             _ => {}
         }
     }

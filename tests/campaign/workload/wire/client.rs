@@ -180,9 +180,9 @@ impl<'a> Client<'a> {
         match reply {
             Value::Error { code, .. } if outcome == Outcome::Failed => {
                 if code == "READONLY" || code == "UNBLOCKED" {
-                    self.scene.notes.add("told that the primary is another", 1);
+                    self.scene.log.add("told that the primary is another", 1);
                 } else if !EXPECTED.contains(&code.as_str()) {
-                    self.scene.notes.surprise(format!("{request:?}: {reply}"));
+                    self.scene.log.surprise(format!("{request:?}: {reply}"));
                 }
             }
             _ => {}

@@ -106,7 +106,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
         let mut crowd = Crowd { scene, client, places, session: String::new(), last: 0 };
         let holder = format!("crowd-holder:{turn}");
         if crowd.gather_and_end(&holder, end).is_ok() {
-            scene.notes.add(what, 1);
+            scene.log.add(what, 1);
         }
         crowd.settle();
         scene.round.turns[number].fetch_add(1, Ordering::SeqCst);
@@ -211,7 +211,7 @@ impl Crowd<'_> {
             }
         }
         let waits = self.places.iter().filter(|place| place.in_line).count() as u64;
-        scene.notes.add("waits in crowds", waits);
+        scene.log.add("waits in crowds", waits);
         Ok(())
     }
 
@@ -225,7 +225,7 @@ impl Crowd<'_> {
             }
             empty = if self.last > before { 0 } else { empty + 1 };
             if empty == SILENCE {
-                self.scene.notes.surprise("crowd: waits without an outcome".to_owned());
+                self.scene.log.surprise("crowd: waits without an outcome".to_owned());
                 break;
             }
         }
@@ -254,7 +254,7 @@ impl Crowd<'_> {
     /// session.
     fn hear(&mut self, reply: &Value) -> bool {
         let scene = self.scene;
-        let surprise = |what: String| scene.notes.surprise(format!("crowd: {what}"));
+        let surprise = |what: String| scene.log.surprise(format!("crowd: {what}"));
         let Value::Array(reply) = reply else {
             if !EXPECTED.contains(&reply.code()) {
                 surprise(format!("SESSION.NEXT: {reply}"));

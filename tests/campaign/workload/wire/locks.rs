@@ -96,7 +96,7 @@ impl<'a> Worker<'a> {
     }
 
     /// A command for this lock and owner, in the requested mode.
-    fn say(&self, name: &str, words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    fn command(&self, name: &str, words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let name = format!("{}.{name}", self.kind.family());
         let mode = if self.shared { cmd!["SHARED"] } else { Vec::new() };
         [cmd![name, self.key, self.owner], words, mode].concat()
@@ -118,7 +118,7 @@ impl<'a> Worker<'a> {
         words.extend(cmd![lease]);
         words.extend(timeout.into_iter().flat_map(|timeout| cmd![timeout]));
         words.extend(makes.into_iter().flat_map(|makes| cmd!["HOLDS", makes]));
-        let command = self.say(if timeout.is_some() { "WAIT" } else { "ACQUIRE" }, words);
+        let command = self.command(if timeout.is_some() { "WAIT" } else { "ACQUIRE" }, words);
         let (lease, timeout) = (ms(lease), timeout.map(ms));
         let request = match self.kind {
             KeyKind::Semaphore => Request::Permits { of: PERMITS, lease, timeout },
@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
             _ if self.shared => Request::ReleaseShare,
             _ => Request::Release,
         };
-        (request, self.say("RELEASE", words))
+        (request, self.command("RELEASE", words))
     }
 
     fn renews(&self, lease: u64) -> Asks {
@@ -233,10 +233,10 @@ impl<'a> Worker<'a> {
         ]);
         let replies = replies.unwrap_or_default();
         if let [Value::Integer(1), Value::Integer(taken), _, again, _] = &replies[..] {
-            self.client.scene.notes.add("semaphore: all taken twice", 1);
+            self.client.scene.log.add("semaphore: all taken twice", 1);
             if *again != Value::Integer(*taken) {
                 let what = format!("{key}: {taken} were all, and {again} when taken again");
-                self.client.scene.notes.surprise(what);
+                self.client.scene.log.surprise(what);
             }
         }
     }
@@ -257,7 +257,7 @@ impl<'a> Worker<'a> {
                 _ => return self.clean_up(),
             }
         }
-        self.client.scene.notes.add("shared: downgrades", 1);
+        self.client.scene.log.add("shared: downgrades", 1);
         self.shared = true;
         self.give_back(lease);
     }

@@ -15,10 +15,10 @@ mod waits;
 
 pub(crate) use sessions::{Mailbox, client_of};
 
-use super::{Tasks, Way, Work};
-use crate::notes::Notes;
+use super::{ClientRoute, Tasks, Work};
 use crate::round::Round;
-use crate::topology::{GUEST, Two};
+use crate::round_log::RoundLog;
+use crate::topology::{GUEST, WirePair};
 use harness::coverage::Span;
 use harness::history::Recorder;
 use harness::random::Random;
@@ -40,7 +40,7 @@ pub(crate) const FAULTS: [&str; 7] = [
 pub(crate) const WIRE: Work = Work {
     name: "locks of all kinds on the wire, strangers, scripts",
     tasks: Tasks::Thread(|round, way, number, random| {
-        let Way::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
+        let ClientRoute::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
         work(round, pair, number, random);
     }),
 };
@@ -152,18 +152,18 @@ pub(crate) struct Lines {
 pub(crate) struct Scene<'a> {
     round: &'a Round,
     recorder: &'a Recorder,
-    notes: &'a Notes,
+    log: &'a RoundLog,
     mailboxes: &'a [Mailbox],
-    pair: Two,
+    pair: WirePair,
     locks: Vec<Lock>,
 }
 
 /// Does the work of the thread with the given number.
-fn work(round: &Round, pair: Two, number: usize, random: Random) {
+fn work(round: &Round, pair: WirePair, number: usize, random: Random) {
     let scene = Scene {
         round,
         recorder: &round.recorder,
-        notes: &round.notes,
+        log: &round.log,
         mailboxes: &round.lines.mailboxes,
         pair,
         locks: round.keys.iter().map(|key| Lock::of(key)).collect(),
@@ -204,12 +204,12 @@ impl Scene<'_> {
 
     /// Records a fault that a client made. The fault began at `begun` and has just ended.
     fn happened(&self, fault: &'static str, begun: Duration) {
-        self.notes.fault(fault, Span { from: begun, to: self.recorder.now() });
+        self.log.fault(fault, Span { from: begun, to: self.recorder.now() });
     }
 
     /// Counts a grant: under the name `what`, and in the total.
     fn granted(&self, what: &str) {
-        self.notes.add(what, 1);
-        self.notes.add("grants", 1);
+        self.log.add(what, 1);
+        self.log.add("grants", 1);
     }
 }

@@ -75,7 +75,7 @@ fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
         if shares && in_line && holder.line().contains(&waiter.owner) {
             let (key, owner) = (&waiter.key, &waiter.owner);
             let what = format!("{key}: {owner} is in line, and the one before it shares the lock");
-            waiter.client.scene.notes.surprise(what);
+            waiter.client.scene.log.surprise(what);
         }
         match waiter.finish(wait, &request, Outcome::Unknown) {
             Ending::Done => {
@@ -122,10 +122,10 @@ fn replace_a_semaphore(holder: &mut Worker<'_>) {
     };
     let is_heard = !info.field("queue").elements().is_empty();
     if is_heard && *all == Value::Integer(PERMITS.cast_signed()) && *copied == Value::Integer(1) {
-        holder.client.scene.notes.add("quiet: semaphores replaced", 1);
+        holder.client.scene.log.add("quiet: semaphores replaced", 1);
         if *then != Value::Integer(1) {
             let what = format!("{key}: {then} to a try, and all that hold it have expired");
-            holder.client.scene.notes.surprise(what);
+            holder.client.scene.log.surprise(what);
         }
     }
 }

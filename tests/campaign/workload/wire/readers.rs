@@ -138,7 +138,7 @@ impl Reader<'_> {
     }
 
     fn surprise(&self, what: &str) {
-        self.scene.notes.surprise(format!("session {}: {what}", &self.name[..8]));
+        self.scene.log.surprise(format!("session {}: {what}", &self.name[..8]));
     }
 
     fn read_to_the_end(&mut self) {

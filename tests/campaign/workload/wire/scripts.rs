@@ -75,7 +75,7 @@ fn acquire(
             return Ok(());
         }
         match listener.receive(ms(*random.pick(&PATIENCE_MS))) {
-            Ok(_) => client.scene.notes.add("scripts: messages", 1),
+            Ok(_) => client.scene.log.add("scripts: messages", 1),
             Err(ReceiveError::Timeout) => {}
             Err(broken) => return Err(broken),
         }

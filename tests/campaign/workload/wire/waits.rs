@@ -93,7 +93,7 @@ impl<'a> Worker<'a> {
             None => How::Queued(place),
             Some(ending) => How::Ended(ending),
         };
-        scene.notes.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
+        scene.log.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
         if matches!(how, How::Ended(Ending::Unknown)) {
             // The wait may be queued in spite of the broken connection, and be granted until it is cancelled.
             while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
@@ -155,7 +155,7 @@ impl<'a> Worker<'a> {
     fn cancel(&mut self, waiting: Waiting<'a>, request: &Request, lost: Outcome) -> Ending {
         let (begun, call) = (self.client.scene.recorder.now(), waiting.call);
         let cancelled = self.withdraw();
-        self.client.scene.notes.cancel(begun, self.client.scene.recorder.now());
+        self.client.scene.log.cancel(begun, self.client.scene.recorder.now());
         let ending = self.finish(waiting, request, lost);
         // If the cancel succeeded or its reply is unknown, the cancel may have ended the wait before its
         // timeout.

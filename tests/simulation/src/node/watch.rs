@@ -15,14 +15,14 @@ const AHEAD_US: u64 = 60_000 * MS;
 
 /// A lock, as any client can read it.
 #[derive(Debug, Default)]
-struct Seen {
+struct LockState {
     token: u64,
     shared: bool,
     /// Owners that hold or share it under a lease that has not ended.
     holders: Vec<Owner>,
 }
 
-impl Seen {
+impl LockState {
     fn of(entry: Option<&Entry>, now: Now) -> Self {
         let now = now.unix();
         let Some(entry) = entry.filter(|entry| entry.until.is_none_or(|until| until >= now.0))
@@ -41,7 +41,7 @@ impl Seen {
 
 /// Returns whether an owner holds the lock with that token.
 pub(super) fn holds(keys: &Keyspace, (key, owner): Place, token: u64, now: Now) -> bool {
-    let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
+    let seen = LockState::of(keys.get(key_name(key).as_bytes()), now);
     seen.token == token && seen.holders.contains(&owner)
 }
 
@@ -49,7 +49,7 @@ impl Node {
     /// Returns whether no lock is held on this server.
     pub(crate) fn is_free(&self, sim: &Sim) -> bool {
         let now = self.at(sim);
-        self.host.keys.values().all(|entry| Seen::of(Some(entry), now).holders.is_empty())
+        self.host.keys.values().all(|entry| LockState::of(Some(entry), now).holders.is_empty())
     }
 
     /// The reserved floor of tokens; 0 if there is none.
@@ -70,8 +70,10 @@ impl Node {
         }
         let Some(key) = key_of(&changed.name) else { return self.floor_was_written(sim) };
         let now = self.at(sim);
-        let (was, is) =
-            (Seen::of(changed.before.as_ref(), now), Seen::of(changed.after.as_ref(), now));
+        let (was, is) = (
+            LockState::of(changed.before.as_ref(), now),
+            LockState::of(changed.after.as_ref(), now),
+        );
         sim.log(|| format!("server {}: {key} is {is:?}", self.id));
         let joined = is.holders.iter().filter(|owner| !was.holders.contains(owner));
         let joined: Vec<_> = joined.copied().collect();
@@ -119,7 +121,7 @@ impl Node {
     ) {
         let now = self.at(sim);
         let held = |(key, owner): &Place| {
-            Seen::of(before.get(key_name(*key).as_bytes()), now).holders.contains(owner)
+            LockState::of(before.get(key_name(*key).as_bytes()), now).holders.contains(owner)
         };
         let stored = |it: &&Changed| is_result(&it.name) && it.after.is_some();
         for result in changed.iter().filter(stored) {
@@ -142,7 +144,7 @@ impl Node {
         let exists = result.is_some_and(|it| it.until.is_none_or(|until| until >= now.unix().0));
         let holds = |(key, _): &Place| {
             let lock = self.host.keys.get(key_name(*key).as_bytes());
-            Seen::of(lock, now).holders.contains(owner)
+            LockState::of(lock, now).holders.contains(owner)
         };
         if !exists || places.iter().any(holds) {
             let text = format!("{places:?} are told of a result: {result:?}");
@@ -155,7 +157,7 @@ impl Node {
         let now = self.at(sim);
         let keys = &self.host.keys;
         let holds = |(key, owner): Place| {
-            let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
+            let seen = LockState::of(keys.get(key_name(key).as_bytes()), now);
             seen.holders.contains(&owner)
         };
         if let Some(text) = self.ledger.wrong_set(holds) {

@@ -3,7 +3,7 @@
 use super::Topology;
 use crate::report::Report;
 use crate::setting::Setting;
-use crate::workload::{Hand, Way};
+use crate::workload::{ClientRoute, CommandSource};
 use harness::docs::is_ours;
 use harness::random::Random;
 use harness::{Connection, Server, Value, cmd, observe};
@@ -45,14 +45,14 @@ const FORGET: [&str; 7] = [
     "LATENCY RESET",
 ];
 
-pub(crate) struct Target {
+pub(crate) struct FuzzTarget {
     server: Server,
-    hand: Arc<Hand>,
+    source: Arc<CommandSource>,
     /// Memory in use after the start.
     base: i64,
 }
 
-impl Target {
+impl FuzzTarget {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         let server = setting
             .options(Duration::ZERO, 0)
@@ -72,10 +72,10 @@ impl Target {
         }
         let payloads = (1..=7).map(|n| admin.call(cmd!["DUMP", format!("p{n}")]).bytes().to_vec());
         let payloads = payloads.collect();
-        let hand = Arc::new(Hand::at(admin, payloads));
+        let source = Arc::new(CommandSource::at(admin, payloads));
         FORGET.iter().for_each(|line| drop(admin.run(line)));
         let base = observe::info_number(admin, "used_memory");
-        Box::new(Self { server, hand, base })
+        Box::new(Self { server, source, base })
     }
 
     /// Restores all options and checks the server. Returns an error if a client is still connected, or if a
@@ -88,7 +88,7 @@ impl Target {
             return Err(format!("clients have not left: {clients}"));
         }
         let again = [cmd!["DEBUG", "SET-ACTIVE-EXPIRE", 1]];
-        for command in self.hand.put_all_back().iter().chain(&again) {
+        for command in self.source.put_all_back().iter().chain(&again) {
             let reply = admin.call(command);
             if reply.is_error() {
                 return Err(format!("{}: {reply}", command.join(&b' ').escape_ascii()));
@@ -139,14 +139,14 @@ impl Target {
     }
 }
 
-impl Topology for Target {
+impl Topology for FuzzTarget {
     fn servers(&self) -> Vec<&Server> {
         vec![&self.server]
     }
 
-    fn ways(&self, _runtime: &Runtime) -> Vec<Way> {
-        self.hand.begin(self.server.connect().client_id());
-        vec![Way::Garbage(self.hand.clone(), self.server.port()); WAYS]
+    fn ways(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
+        self.source.begin(self.server.connect().client_id());
+        vec![ClientRoute::Garbage(self.source.clone(), self.server.port()); WAYS]
     }
 
     /// Not used: the workload chooses its leases itself.
@@ -185,7 +185,7 @@ impl Topology for Target {
                 report.add(&format!("{name}, of which {failed} failed"), calls);
             }
         }
-        report.add("values damaged", self.hand.damaged.load(Ordering::SeqCst));
+        report.add("values damaged", self.source.damaged.load(Ordering::SeqCst));
         Some(format!(
             "{all} commands executed, scripts included: {of_ours} of the module, {different} \
              different ones; {} bytes used before, {} after",

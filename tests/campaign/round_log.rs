@@ -13,18 +13,18 @@ use std::time::Duration;
 const REMEMBERED: usize = 4_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct RoundLog {
     pub(crate) report: Arc<Report>,
-    seen: Mutex<Seen>,
+    records: Mutex<Records>,
 }
 
 /// Records for the judgement at the end of a round.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Records {
     pub(crate) faults: Vec<(&'static str, Span)>,
     pub(crate) cancels: Vec<Span>,
     /// Times in which two servers may both have acted as primary.
-    pub(crate) apart: Vec<Span>,
+    pub(crate) splits: Vec<Span>,
     /// Renewals by the watchdog. The call of a failed one begins when the renewal was due. The call of a
     /// successful one begins then or at the task's previous check, whichever is later.
     pub(crate) renewals: Vec<Call>,
@@ -35,7 +35,7 @@ pub(crate) struct Seen {
     /// Calls that received neither a result nor the lock of the result in time.
     pub(crate) late_results: Vec<Span>,
     /// Recent commands and bytes that were sent but are not recorded as calls.
-    pub(crate) said: VecDeque<String>,
+    pub(crate) recent: VecDeque<String>,
     /// Violations that tasks saw, each with the weakest promise that excludes it.
     pub(crate) violations: Vec<(Promises, String)>,
 }
@@ -50,13 +50,13 @@ pub(crate) enum Shown {
     Found,
 }
 
-impl Notes {
+impl RoundLog {
     pub(crate) fn new(report: Arc<Report>) -> Self {
-        Self { report, seen: Mutex::default() }
+        Self { report, records: Mutex::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, what: &str, count: u64) {
@@ -69,8 +69,8 @@ impl Notes {
         self.open().faults.push((what, span));
     }
 
-    pub(crate) fn apart(&self, span: Span) {
-        self.open().apart.push(span);
+    pub(crate) fn split(&self, span: Span) {
+        self.open().splits.push(span);
     }
 
     pub(crate) fn cancel(&self, from: Duration, to: Duration) {
@@ -78,35 +78,35 @@ impl Notes {
     }
 
     /// Increments a counter, and records something for the judgement.
-    pub(crate) fn keep(&self, what: &str, keep: impl FnOnce(&mut Seen)) {
+    pub(crate) fn keep(&self, what: &str, keep: impl FnOnce(&mut Records)) {
         self.add(what, 1);
         keep(&mut self.open());
     }
 
-    pub(crate) fn said(&self, line: String) {
-        let said = &mut self.open().said;
-        if said.len() == REMEMBERED {
-            said.pop_front();
+    pub(crate) fn sent(&self, line: String) {
+        let recent = &mut self.open().recent;
+        if recent.len() == REMEMBERED {
+            recent.pop_front();
         }
-        said.push_back(line);
+        recent.push_back(line);
     }
 
     pub(crate) fn show(&self, key: &str, value: &str, shown: Shown) {
         let name = (key.to_owned(), value.to_owned());
-        let mut seen = self.open();
-        let all = seen.results.entry(name).or_default();
+        let mut records = self.open();
+        let all = records.results.entry(name).or_default();
         if !all.contains(&shown) {
             all.push(shown);
         }
     }
 
     pub(crate) fn renewed(&self, renewal: Call) {
-        self.keep("renewals seen", |seen| seen.renewals.push(renewal));
+        self.keep("renewals seen", |records| records.renewals.push(renewal));
     }
 
     /// Counts and records a violation, with the weakest promise that excludes it.
     pub(crate) fn broken(&self, what: &str, least: Promises, violation: String) {
-        self.keep(what, |seen| seen.violations.push((least, violation)));
+        self.keep(what, |records| records.violations.push((least, violation)));
     }
 
     /// Records an unexplained event.
@@ -122,7 +122,7 @@ impl Notes {
         }
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn records(&self) -> Records {
         self.open().clone()
     }
 }

@@ -59,7 +59,7 @@ impl Role {
 
 /// A report of a client process.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) enum Said {
+pub(super) enum Message {
     /// The process is connected. The names of its owners are this text, a colon and a number.
     Ready(String),
     /// The process was granted a lock, or its belief in a grant has changed or ended.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Sequences of commands and their weights. Of words separated by bars, one is drawn. Words in angle brackets
-/// are replaced by [`Hand::words`]. A command after a number is repeated at random: after `5*` it is sent up
+/// are replaced by [`CommandSource::words`]. A command after a number is repeated at random: after `5*` it is sent up
 /// to four times, or not at all.
 const SEQUENCES: [(u64, &str); 43] = [
     (250, "DEL <its-key>; <it>"),
@@ -131,7 +131,7 @@ const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
 
 /// Data about a server, from which random commands are made.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct CommandSource {
     grammar: Grammar,
     /// Values in the format of `DUMP`.
     payloads: Vec<Vec<u8>>,
@@ -149,7 +149,7 @@ pub(crate) struct Hand {
 
 pub(super) type Words = Vec<Vec<u8>>;
 
-impl Hand {
+impl CommandSource {
     /// Reads the commands and options from the server. The payloads are values to restore.
     pub(crate) fn at(server: &mut Connection, payloads: Vec<Vec<u8>>) -> Self {
         let grammar = Grammar::of(server);
