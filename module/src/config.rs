@@ -102,7 +102,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
                 let blocked = server.table.dismiss_all();
                 server.answer_all(blocked, &DRAINING);
                 server.table.wake_readers();
-                server.tell_readers(clock::now());
+                server.answer_readers(clock::now());
             }
         },
     },

@@ -87,7 +87,7 @@ impl Holders {
             living.len() < most
         });
         if extent == Extent::Part {
-            self.listed = Some((at.keep(), cursor));
+            self.listed = Some((at.to_lock_key(), cursor));
         }
         let is_all = extent == Extent::Enough || extent == Extent::All && !is_part;
         Listed { living, is_all, has_others: extent == Extent::Others }

@@ -251,13 +251,13 @@ pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> HeldBy {
 
 /// Returns the exclusive holder of a lock, and its `VALUE`.
 pub(crate) fn holder(key: &Key<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let (mut holder, mut says) = (None, None);
+    let (mut holder, mut published) = (None, None);
     key.for_each(&mut |field, value| {
         if field == VALUE_FIELD {
-            says = value_of(value).map(<[u8]>::to_vec);
+            published = value_of(value).map(<[u8]>::to_vec);
         } else if !RESERVED_FIELDS.contains(&field) {
             holder = Some(field.to_vec());
         }
     });
-    Some((holder?, says))
+    Some((holder?, published))
 }

@@ -33,9 +33,9 @@ impl Server {
                 HolderState::Shared { token: self.table.believe(sharing.token) }
             }
             Observed::Held(holding) => {
-                let (owner, says) = key.and_then(keyspace::holder)?;
+                let (owner, value) = key.and_then(keyspace::holder)?;
                 let token = self.table.believe(holding.token);
-                HolderState::Held { owner: owner.into(), token, value: says.map(Into::into) }
+                HolderState::Held { owner: owner.into(), token, value: value.map(Into::into) }
             }
         };
         Some((holder_state, seen.until()))

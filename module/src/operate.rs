@@ -285,11 +285,11 @@ impl Server {
         key.delete();
         drop(key);
         self.announce(ctx, name);
-        self.table.goes(case.at.key, Cause::Forced);
+        self.table.record_loss(case.at.key, Cause::Forced);
         if self.table.is_observed(case.at.key) {
             self.notice(ctx, (case.at.key, name), case.at.now, None);
         }
-        if let Some(token) = self.table.go_on_above(stored) {
+        if let Some(token) = self.table.continue_above(stored) {
             let place = Place::of(case.at.key.db, case.at.key.name, self.in_cluster);
             self.floors.reserve(ctx, place, token, case.at.now);
         }
@@ -309,11 +309,11 @@ impl Server {
             }
             Change::Update { holds, token, until, value } => {
                 let holds = holds.map(Text::number);
-                self.strings.say(&key, value.as_deref());
+                self.strings.write_value(&key, value.as_deref());
                 self.strings.update(&key, (requester, holds.as_ref()), token, until);
             }
             Change::Beside { holds, token, until } => {
-                self.strings.beside(&key, holds, token, until);
+                self.strings.write_shared_holds(&key, holds, token, until);
             }
             Change::Leave => key.unset(std::iter::once(requester)),
             Change::Free => {
@@ -331,21 +331,21 @@ impl Server {
                 let to = (owner.lend(), before);
                 self.strings.grant(&key, to, token, until, hand_off.value.as_deref());
                 drop(key);
-                self.tell(case, hand_off);
+                self.answer_waiter(case, hand_off);
             }
             Change::Share(sharers) => {
                 self.strings.share(&key, requester, &sharers);
                 drop(key);
-                sharers.joined.into_iter().for_each(|hand_off| self.tell(case, hand_off));
+                sharers.joined.into_iter().for_each(|hand_off| self.answer_waiter(case, hand_off));
             }
         }
     }
 
     /// Answers a waiter that was granted the lock, if it is a blocked client.
-    fn tell(&mut self, case: &Case<'_>, hand_off: HandOff<Waiting>) {
+    fn answer_waiter(&mut self, case: &Case<'_>, hand_off: HandOff<Waiting>) {
         let HandOff { id, owner, token, client, .. } = hand_off;
         let Some(client) = client else { return };
-        let key = case.at.key.keep();
+        let key = case.at.key.to_lock_key();
         let reply = Reply::Pair(token.value(), 1);
         self.answer(client, reply, Some(UnsentGrant { id, key, owner, token, permits: 0 }));
     }

@@ -148,8 +148,11 @@ pub(crate) fn released(outcome: ReleaseReply) -> Reply {
 
 /// Returns the reply for the outcome of the renewal of a lock. With a `VALUE` (`says`), the reply is an error
 /// if the owner shares the lock.
-pub(crate) fn renewed_saying(outcome: RenewReply, says: Option<&[u8]>) -> Result<Reply, Reply> {
-    if outcome == RenewReply::Shared && says.is_some() {
+pub(crate) fn renewed_with_value(
+    outcome: RenewReply,
+    value: Option<&[u8]>,
+) -> Result<Reply, Reply> {
+    if outcome == RenewReply::Shared && value.is_some() {
         return Err(error(arguments::NO_VALUE.to_owned()));
     }
     Ok(renewed(outcome))

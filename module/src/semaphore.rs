@@ -302,7 +302,7 @@ impl Server {
         drop(open);
         for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
             let Some(client) = client else { continue };
-            let grant = UnsentGrant { id, key: at.keep(), owner, token, permits };
+            let grant = UnsentGrant { id, key: at.to_lock_key(), owner, token, permits };
             self.answer(client, Reply::Number(holds), Some(grant));
         }
         if !all {

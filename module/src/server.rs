@@ -140,10 +140,10 @@ impl Server {
     }
 
     /// Answers all blocked waiters whose ready-key was found to exist, and some of the blocked readers that are
-    /// due: see [`Self::tell_readers`]. Then arms the timer for the next planned work.
+    /// due: see [`Self::answer_readers`]. Then arms the timer for the next planned work.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.answer_ready();
-        self.tell_readers(now);
+        self.answer_readers(now);
         self.wind(ctx, now);
     }
 

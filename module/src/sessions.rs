@@ -57,16 +57,16 @@ impl Server {
 
     /// Answers some of the blocked readers that are due, for example because an outcome arrived or the timeout
     /// passed. The timer answers the others.
-    pub(crate) fn tell_readers(&mut self, now: Now) {
+    pub(crate) fn answer_readers(&mut self, now: Now) {
         if self.table.has_readers_to_tell() {
             for (reading, waiting) in self.table.next_readers(now) {
-                self.tell_reader(reading, waiting);
+                self.answer_reader(reading, waiting);
             }
         }
     }
 
     /// Answers a blocked reader. The reply is composed when it is sent.
-    pub(crate) fn tell_reader(&mut self, reading: Reading, waiting: Waiting) {
+    pub(crate) fn answer_reader(&mut self, reading: Reading, waiting: Waiting) {
         let parked = self.parked.remove(&waiting.client.handle());
         if let Some(WaitsFor::Outcomes(_, most)) = parked {
             let outcomes = Outcomes::new(reading, most);

@@ -151,8 +151,8 @@ impl Server {
                 }
             };
         for (((case, open), change), part) in all.into_iter().zip(changes).zip(&parts) {
-            let says = hand_off.value.as_deref().filter(|_| alone && !part.under);
-            self.carry_out(&case, open, owner, change.saying(says));
+            let value = hand_off.value.as_deref().filter(|_| alone && !part.under);
+            self.carry_out(&case, open, owner, change.with_value(value));
         }
         let HandOff { id, owner, token, client, .. } = hand_off;
         if let (Some(client), Some((first, _))) = (client, keys.all.first()) {

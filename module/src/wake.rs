@@ -79,7 +79,7 @@ impl Server {
                 self.answer(waiting, sent_away(&Dismissal::Draining), None);
             }
             Work::Forgotten(reader) => self.answer(reader, NO_SESSION, None),
-            Work::Read(reading, waiting) => self.tell_reader(reading, waiting),
+            Work::Read(reading, waiting) => self.answer_reader(reading, waiting),
             Work::Ring(session, last) => ring(ctx, &session, last),
             Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
             Work::Set(waiter) => self.probe_set(ctx, waiter, now),

@@ -17,30 +17,30 @@ impl Strings {
         (owner, before): (Arg<'_>, Option<Arg<'_>>),
         token: Token,
         until: UnixMillis,
-        says: Option<&[u8]>,
+        value: Option<&[u8]>,
     ) {
         let token = stored(token);
         let [owner, token] = [(owner, self.one.lend()), (self.token_field.lend(), token.lend())];
         let (until, strings) = (until.0, [self.replace.lend(), self.abs_ttl.lend()]);
-        match (says, before) {
+        match (value, before) {
             (None, None) => key.replace([owner, token], None, until, strings),
             (None, before) => key.replace([token, owner], before, until, strings),
-            (Some(says), before) => {
-                let says = Text::new(&stored_value(says));
-                let says = (self.value_field.lend(), says.lend());
-                key.replace([token, owner, says], before, until, strings);
+            (Some(value), before) => {
+                let value = Text::new(&stored_value(value));
+                let value = (self.value_field.lend(), value.lend());
+                key.replace([token, owner, value], before, until, strings);
             }
         }
     }
 
     /// Writes the new `VALUE` of the holder. An empty value removes the field, and `None` changes nothing.
-    pub(crate) fn say(&self, key: &Key<'_>, says: Option<&[u8]>) {
+    pub(crate) fn write_value(&self, key: &Key<'_>, value: Option<&[u8]>) {
         let field = self.value_field.lend();
-        match says {
+        match value {
             None => {}
             Some([]) if key.has(field) => key.unset(std::iter::once(field)),
             Some([]) => {}
-            Some(says) => key.set(&[(field, Text::new(&stored_value(says)).lend())]),
+            Some(value) => key.set(&[(field, Text::new(&stored_value(value)).lend())]),
         }
     }
 
@@ -86,7 +86,7 @@ impl Strings {
 
     /// Writes the number of shared holds of the exclusive holder; zero removes the field. Also writes the
     /// token and the expiry time, if they are given.
-    pub(crate) fn beside(
+    pub(crate) fn write_shared_holds(
         &self,
         key: &Key<'_>,
         holds: u64,

@@ -128,7 +128,7 @@ impl Election {
             ));
         }
         let lock = self.lock.clone();
-        let lock = if self.value.is_empty() { lock } else { lock.saying(self.value.clone()) };
+        let lock = if self.value.is_empty() { lock } else { lock.with_value(self.value.clone()) };
         let guard = lock.acquire_by(limit).await?;
         Ok(guard.map(|guard| {
             *sync::lock(&self.leading) = Arc::downgrade(guard.lease());

@@ -122,7 +122,7 @@ impl Latch {
     /// If the future is dropped, it may or may not have counted. It can be called again.
     pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
         let request = request::count_down(self.lock.key(), Some(participant.as_ref()));
-        self.lock.look(&request, reply::read).await
+        self.lock.query(&request, reply::read).await
     }
 
     /// Waits until the latch is open, without a time limit.
@@ -182,6 +182,6 @@ impl Latch {
     ///
     /// Cancel safe: it changes nothing.
     pub async fn info(&self) -> Result<LatchInfo, Error> {
-        self.lock.look(&request::latch_info(self.lock.key()), reply::read).await
+        self.lock.query(&request::latch_info(self.lock.key()), reply::read).await
     }
 }

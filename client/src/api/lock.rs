@@ -238,7 +238,7 @@ impl Lock {
     }
 
     /// Sets the value that the holder publishes, for example the address of a leader.
-    pub(crate) fn saying(mut self, value: Arc<[u8]>) -> Self {
+    pub(crate) fn with_value(mut self, value: Arc<[u8]>) -> Self {
         self.value = Some(value);
         self
     }

@@ -276,7 +276,7 @@ impl OnceKey {
         let inner = self.lock.inner();
         let (request, mut trouble) = (request::get(&*self.key), Trouble::new(limit));
         loop {
-            match inner.look(&self.key, &request, reply::read).await {
+            match inner.query(&self.key, &request, reply::read).await {
                 Err(Error::NotALock) => {
                     return Err(Error::Invalid(
                         "the key of the result holds something that is not a string".to_owned(),

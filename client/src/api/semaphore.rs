@@ -125,7 +125,7 @@ impl Semaphore {
 
     async fn send_set(&self, permits: u32, only_if_unset: bool) -> Result<bool, Error> {
         let request = request::set_permits(self.lock.key(), permits, only_if_unset);
-        self.lock.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
+        self.lock.query(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
     /// Acquires the permits. Waits in the queue behind earlier waiters, without a time limit.
@@ -236,7 +236,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
-        self.lock.look(&request::semaphore_info(self.lock.key()), reply::read).await
+        self.lock.query(&request::semaphore_info(self.lock.key()), reply::read).await
     }
 }
 

@@ -105,7 +105,7 @@ impl Acquisition<'_> {
             };
             match step {
                 Ok(Step::Held(held)) => {
-                    claim.keep();
+                    claim.finish();
                     asked.acquired();
                     observe::acquired(&held.0.held_lock);
                     return Ok(Some(held));
@@ -164,7 +164,7 @@ impl Acquisition<'_> {
     /// Turns a grant of [`regain`](Self::regain) into a lease, and ends the claim.
     pub(crate) async fn keep(&self, mut claim: Claim, granted: Granted) -> Result<Held, Error> {
         let held = self.accept(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))?;
-        claim.keep();
+        claim.finish();
         Ok(held)
     }
 

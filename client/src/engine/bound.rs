@@ -51,7 +51,7 @@ pub(crate) async fn bind(
         match try_bind(inner, lease, &route).await {
             Ok(()) => return Ok(()),
             Err(lost @ Error::Lost(_)) => return Err(lost),
-            Err(error) if inner.router.goes_on(&mut route, &error) => {}
+            Err(error) if inner.router.follow_redirect(&mut route, &error) => {}
             Err(error) => {
                 let unknown = error.code() == Some("NOSESSION");
                 let error = if unknown { Error::Timeout } else { error };
@@ -70,7 +70,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
         return Err(lease.lost_error());
     }
     session.bind(lease)?;
-    session.keep_bound(|session| keep(session, inner));
+    session.keep_bound(|session| rebind_leases(session, inner));
     let held_lock = &lease.held_lock;
     let sent = inner.now();
     let length = lease.longest(sent).unwrap_or_default();
@@ -122,7 +122,10 @@ async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
 }
 
 /// Binds leases of a session again: a lease when its slot has moved, and all leases when the session is over.
-fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()> + Send + 'static {
+fn rebind_leases(
+    session: Arc<Session>,
+    inner: &Arc<Context>,
+) -> impl Future<Output = ()> + Send + 'static {
     let (inner, pause) = (Arc::downgrade(inner), inner.settings.session_ttl / LOOKS);
     async move {
         let mut moved = Moved::default();

@@ -113,7 +113,7 @@ impl Context {
     }
 
     /// Sends an idempotent request about a key. Repeats it once if the connection was closed.
-    pub(crate) async fn look<T>(
+    pub(crate) async fn query<T>(
         &self,
         key: &[u8],
         request: &Cmd,

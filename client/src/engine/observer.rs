@@ -163,7 +163,7 @@ impl Running {
         let mut route = router.route(&self.observed.key).await?;
         loop {
             let Err(trouble) = self.observe_at(&route, trouble).await;
-            if !router.goes_on(&mut route, &trouble) {
+            if !router.follow_redirect(&mut route, &trouble) {
                 return Err(trouble);
             }
         }
@@ -183,14 +183,14 @@ impl Running {
         let answer = session.ask(&live, &request, to.asking).await;
         let first = observed(answer?)?;
         let mut newest = first.version;
-        check(context, this.see(first));
+        check(context, this.apply(first));
         *trouble = None;
         loop {
             let seen = changes.next().await?;
             // A change may arrive before the answer to `LOCK.OBSERVE` is read.
             if seen.version > newest {
                 newest = seen.version;
-                check(context, this.see(seen));
+                check(context, this.apply(seen));
             }
         }
     }

@@ -302,7 +302,7 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     /// Returns the outcome of the wait; an error if the session ended the wait without an outcome.
-    pub(crate) async fn told(&mut self) -> Result<WaitEnd, Error> {
+    pub(crate) async fn outcome(&mut self) -> Result<WaitEnd, Error> {
         if let Ok(told) = (&mut self.told).await {
             return Ok(told);
         }

@@ -67,6 +67,6 @@ async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<()
 /// Returns whether the key holds this result.
 async fn is_stored(inner: &Context, result: ToStore<'_>) -> bool {
     let get = request::get(result.key);
-    let stored = inner.look(result.key, &get, reply::read::<Option<Vec<u8>>>).await;
+    let stored = inner.query(result.key, &get, reply::read::<Option<Vec<u8>>>).await;
     stored.is_ok_and(|stored| stored.as_deref() == Some(result.value))
 }

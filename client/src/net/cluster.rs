@@ -215,7 +215,7 @@ impl Cluster {
     pub(crate) async fn keep_looking(&self) -> Infallible {
         loop {
             sleep(ROUND).await;
-            if let Err(trouble) = self.look(Instant::now(), ROUND).await {
+            if let Err(trouble) = self.refresh(Instant::now(), ROUND).await {
                 tracing::debug!(%trouble, "no node of the cluster answers");
             }
         }
@@ -228,7 +228,7 @@ impl Cluster {
         if looking.as_ref().is_none_or(JoinHandle::is_finished) {
             let me = self.clone();
             *looking = Some(runtime.spawn(async move {
-                if let Err(trouble) = me.look(Instant::now(), FRESH).await {
+                if let Err(trouble) = me.refresh(Instant::now(), FRESH).await {
                     tracing::debug!(%trouble, "no node of the cluster answers");
                 }
             }));
@@ -240,13 +240,13 @@ impl Cluster {
     async fn refresh_map(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let (me, asked) = (self.clone(), Instant::now());
-        let looking = runtime.spawn(async move { me.look(asked, fresh).await });
+        let looking = runtime.spawn(async move { me.refresh(asked, fresh).await });
         looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
     }
 
     /// Refreshes the slot map. If the last refresh began after `asked`, or less than `fresh` before
     /// it, returns the outcome of that refresh instead.
-    async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
+    async fn refresh(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
         let mut last = self.looks.lock().await;
         if let Some(Look { began, outcome }) = &*last
             && *began + fresh > asked
@@ -255,7 +255,7 @@ impl Cluster {
         }
         self.pace.turn().await;
         let began = Instant::now();
-        let outcome = match self.see().await {
+        let outcome = match self.fetch_view().await {
             Ok(view) => {
                 self.pace.succeeded();
                 self.believe(&view)
@@ -266,7 +266,7 @@ impl Cluster {
     }
 
     /// Asks one node after the other until one sends a map that is not outdated.
-    async fn see(&self) -> Result<View, Error> {
+    async fn fetch_view(&self) -> Result<View, Error> {
         let (known, replicas, epoch) = {
             let mut state = self.state();
             let best = state.knows_best.take();
@@ -300,7 +300,7 @@ impl Cluster {
         let host = server.at().map(|(host, _)| host).unwrap_or_default();
         let asking = async {
             let connection = server.connect().await?;
-            read(connection.beside(connection.send_all(&questions())).await?, &host)
+            read(connection.drive_while(connection.send_all(&questions())).await?, &host)
         };
         timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout)?
     }

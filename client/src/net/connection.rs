@@ -42,7 +42,7 @@ enum Driver {
     /// Not driven yet.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
     Task(AbortHandle),
-    /// Driven elsewhere, by redis-rs or by the caller of [`Connection::beside`]; or ended.
+    /// Driven elsewhere, by redis-rs or by the caller of [`Connection::drive_while`]; or ended.
     Away,
 }
 
@@ -85,7 +85,7 @@ impl Connection {
 
     /// Awaits `what`, and drives the connection at the same time unless it is driven elsewhere. If this
     /// future is dropped before `what` is done, the connection must not be used again.
-    pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
+    pub(crate) async fn drive_while<T>(&self, what: impl Future<Output = T>) -> T {
         let mut driver = std::mem::replace(&mut *lock(&self.driver), Driver::Away);
         let mut what = pin!(what);
         let done = poll_fn(|context| {

@@ -82,9 +82,9 @@ impl Live {
         self.connection.drive();
     }
 
-    /// See [`Connection::beside`].
-    pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
-        self.connection.beside(what).await
+    /// See [`Connection::drive_while`].
+    pub(crate) async fn drive_while<T>(&self, what: impl Future<Output = T>) -> T {
+        self.connection.drive_while(what).await
     }
 
     /// Sends a command, after `ASKING` if `asking`, and waits up to `patience` for its answer.

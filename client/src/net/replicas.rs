@@ -145,7 +145,7 @@ impl Renewals {
         loop {
             sending(to.live.number, sent_on);
             match self.send_that_way(&to, renewal, patience).await {
-                Err(trouble) if self.router.goes_on(&mut to.route, &trouble) => {
+                Err(trouble) if self.router.follow_redirect(&mut to.route, &trouble) => {
                     to = self.connect(to.route).await?;
                     sent_on = true;
                 }

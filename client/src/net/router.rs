@@ -168,7 +168,7 @@ impl Router {
         let mut route = self.route(key).await?;
         loop {
             match self.call_at(&route, cmd, patience, end, &mut via).await {
-                Err(trouble) if self.goes_on(&mut route, &trouble) => {}
+                Err(trouble) if self.follow_redirect(&mut route, &trouble) => {}
                 answer => return answer.map_err(|trouble| self.explained(trouble)),
             }
         }
@@ -176,7 +176,7 @@ impl Router {
 
     /// Handles an error, as [`learn`](Self::learn) does. If the error is a redirect and the limit of
     /// redirects is not reached, replaces the route and returns `true`.
-    pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
+    pub(crate) fn follow_redirect(&self, route: &mut Route, trouble: &Error) -> bool {
         let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
         let hops = route.hops + 1;
         next.map(|next| *route = Route { hops, ..next }).is_some()

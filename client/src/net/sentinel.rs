@@ -137,7 +137,7 @@ impl Sentinels {
         self.keep_watching();
         let info = self.server.clone().set_addr(moved(self.server.addr(), at));
         let connection = Server::new(info, self.patience, &self.transport)?.connect().await?;
-        let is_primary = connection.beside(reports_primary(&connection));
+        let is_primary = connection.drive_while(reports_primary(&connection));
         let is_primary = timeout(self.patience, is_primary);
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
@@ -278,7 +278,7 @@ impl Sentinels {
 
     /// Asks for the primary. If it is another server than before, calls in flight at the previous primary
     /// fail.
-    async fn look(&self) {
+    async fn refresh(&self) {
         match self.find().await {
             Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
             Err(trouble) => tracing::debug!(%trouble, "no Sentinel answers"),
@@ -295,7 +295,7 @@ async fn watch(sentinels: Weak<Sentinels>) {
     loop {
         let Some(me) = sentinels.upgrade() else { return };
         let messages = me.listen().await;
-        me.look().await;
+        me.refresh().await;
         drop(me);
         let Ok((index, messages)) = messages else {
             sleep(ROUND).await;
@@ -309,7 +309,7 @@ async fn watch(sentinels: Weak<Sentinels>) {
                 // The other Sentinels may not know the new primary yet, so this one is asked first.
                 me.first.store(index, Ordering::Relaxed);
             }
-            me.look().await;
+            me.refresh().await;
             if matches!(told, Ok(None)) {
                 break;
             }

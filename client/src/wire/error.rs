@@ -220,30 +220,30 @@ impl From<RedisError> for Error {
     fn from(error: RedisError) -> Self {
         match error.code() {
             Some("ERR") => return of_the_command(error),
-            Some("NOPERM") => return Self::Denied(said(&error)),
+            Some("NOPERM") => return Self::Denied(message(&error)),
             Some("WRONGTYPE") => return Self::NotALock,
             Some("QUEUEFULL") => return Self::QueueFull,
             Some("UPGRADE") => return Self::Upgrade,
-            Some("NOAUTH" | "WRONGPASS") => return Self::Authentication(said(&error)),
+            Some("NOAUTH" | "WRONGPASS") => return Self::Authentication(message(&error)),
             Some(_) => return Self::Server(error),
             None => {}
         }
         let kind = error.kind();
         let is = |kinds: &[ErrorKind]| kinds.contains(&kind);
         // redis-rs reports this if the connection is closed in the middle of an answer.
-        let cut = kind == ErrorKind::Parse && said(&error).contains("end of input");
+        let cut = kind == ErrorKind::Parse && message(&error).contains("end of input");
         if error.is_timeout() {
             Self::Timeout
         } else if cut {
             Self::Connection(error)
         } else if is(&[ErrorKind::Parse, ErrorKind::UnexpectedReturnType]) {
-            Self::Protocol(said(&error))
+            Self::Protocol(message(&error))
         } else if is(&[ErrorKind::AuthenticationFailed]) {
-            Self::Authentication(said(&error))
+            Self::Authentication(message(&error))
         } else if is(&[ErrorKind::InvalidClientConfig]) {
             Self::Config(error.to_string())
         } else if is(&[ErrorKind::Client]) {
-            Self::Invalid(said(&error))
+            Self::Invalid(message(&error))
         } else {
             Self::Connection(error)
         }
@@ -252,7 +252,7 @@ impl From<RedisError> for Error {
 
 /// Converts an error with the code `ERR`, by its text.
 fn of_the_command(error: RedisError) -> Error {
-    let said = said(&error);
+    let said = message(&error);
     if said.starts_with("unknown command")
         || said.starts_with("syntax error")
         || said.starts_with("wrong number of arguments")
@@ -269,7 +269,7 @@ fn of_the_command(error: RedisError) -> Error {
 }
 
 /// Returns the text of the error, without its code.
-fn said(error: &RedisError) -> String {
+fn message(error: &RedisError) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }
 

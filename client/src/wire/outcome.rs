@@ -101,18 +101,21 @@ impl Read for Outcome {
             }
             (b"error", None) => Event::Observed(
                 Read::read(key, "key")?,
-                Err(said(&parts.next::<Vec<u8>>("error")?)),
+                Err(server_error(&parts.next::<Vec<u8>>("error")?)),
             ),
             (word, owner) => {
                 let owner = owner.ok_or_else(|| malformed("owner"))?;
-                Event::Wait(String::from_utf8_lossy(&owner).into_owned(), told(word, &mut parts)?)
+                Event::Wait(
+                    String::from_utf8_lossy(&owner).into_owned(),
+                    wait_end(word, &mut parts)?,
+                )
             }
         };
         Ok(Self { seq, news })
     }
 }
 
-fn told(word: &[u8], parts: &mut Parts) -> Result<WaitEnd, ParsingError> {
+fn wait_end(word: &[u8], parts: &mut Parts) -> Result<WaitEnd, ParsingError> {
     Ok(match word {
         b"granted" => {
             let token: Option<u64> = parts.next("token")?;
@@ -124,13 +127,13 @@ fn told(word: &[u8], parts: &mut Parts) -> Result<WaitEnd, ParsingError> {
         b"timeout" => WaitEnd::Timeout,
         b"cancelled" => WaitEnd::Cancelled,
         b"replaced" => WaitEnd::Replaced,
-        b"error" => WaitEnd::Error(said(&parts.next::<Vec<u8>>("error")?)),
+        b"error" => WaitEnd::Error(server_error(&parts.next::<Vec<u8>>("error")?)),
         _ => return Err(malformed("outcome")),
     })
 }
 
 /// Converts the text of an error in an outcome to the error that the server would have replied with.
-pub(crate) fn said(words: &[u8]) -> RedisError {
+pub(crate) fn server_error(words: &[u8]) -> RedisError {
     let words = words.escape_ascii();
     let answer = redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
     answer.and_then(Value::extract_error).map_or_else(|error| error, |_| malformed("error").into())

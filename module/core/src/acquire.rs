@@ -102,7 +102,7 @@ impl<P> Table<P> {
         let (token, given) = self.token_of(at, holding.token)?;
         let more = holds != holding.holds;
         self.count_reentry(more);
-        self.touched(at.key, request.owner, holding.token);
+        self.record_use(at.key, request.owner, holding.token);
         let holds_now = more.then_some(holds);
         let change = Change::Update { holds: holds_now, token: given, until, value: None };
         Ok((AcquireReply::Granted { token, holds }, change.or_none()))
@@ -151,7 +151,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(at.key, owner, holding.token);
+        self.record_use(at.key, owner, holding.token);
         let change = if left == holding.holds {
             count(&mut self.counters.repeated);
             Change::None

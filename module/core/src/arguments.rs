@@ -336,7 +336,8 @@ mod tests {
     #[test]
     fn a_value_is_short_and_belongs_to_one_holder() {
         let long = [0; VALUE_BYTES_MAX + 1];
-        let read = |said: &[u8], want| value(Some(&said), want).map(|said| said.map(<[u8]>::len));
+        let read =
+            |bytes: &[u8], want| value(Some(&bytes), want).map(|value| value.map(<[u8]>::len));
         assert_eq!(read(&long[1..], Want::Exclusive), Ok(Some(VALUE_BYTES_MAX)));
         assert_eq!(read(&long, Want::Exclusive), Err(Refusal::Value));
         assert_eq!(read(b"", Want::Shared), Err(Refusal::SharedValue));

@@ -120,7 +120,7 @@ impl<P> Table<P> {
         let look = now.mono.plus(lease.max(LOOKED_AT_AFTER));
         let names = key.name.len().saturating_add(owner.len());
         let _charge = open.account.charge(Kept::Bound, BYTES.saturating_add(names));
-        let (key, owner) = (key.keep(), owner.into());
+        let (key, owner) = (key.to_lock_key(), owner.into());
         bindings.all.insert(place, Binding { key, owner, token, session, look, _charge });
         bindings.looks.insert((look, place));
     }
@@ -402,7 +402,7 @@ impl<P> Table<P> {
             Observed::Shared(sharing) => self.stop_sharing(at, sharing, Cause::Release),
             Observed::Free { .. } | Observed::NotALock { .. } => Change::None,
         };
-        self.goes(at.key, Cause::SessionGone);
+        self.record_loss(at.key, Cause::SessionGone);
         change
     }
 

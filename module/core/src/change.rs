@@ -96,15 +96,15 @@ impl<P> Change<P> {
     /// keeps it. [`Self::None`] becomes an update; a change of another kind than [`Self::Take`] and
     /// [`Self::Update`] stays as it is.
     #[must_use]
-    pub fn saying(mut self, said: Option<&[u8]>) -> Self {
-        let Some(said) = said else { return self };
+    pub fn with_value(mut self, new: Option<&[u8]>) -> Self {
+        let Some(new) = new else { return self };
         if matches!(self, Self::None) {
             self = Self::Update { holds: None, token: None, until: None, value: None };
         }
         if let Self::Take { value, .. } = &mut self {
-            *value = Some(said.into()).filter(|_| !said.is_empty());
+            *value = Some(new.into()).filter(|_| !new.is_empty());
         } else if let Self::Update { value, .. } = &mut self {
-            *value = Some(said.into());
+            *value = Some(new.into());
         }
         self
     }
@@ -161,16 +161,16 @@ mod tests {
     fn a_holder_sets_a_value_or_removes_it() {
         let (token, until) = (Token::from_stored(7).expect("it is one"), UnixMillis(9));
         let take = || Change::<()>::Take { token, until, value: None };
-        let said = |change: Change<()>| {
+        let value_of = |change: Change<()>| {
             let (Change::Take { value, .. } | Change::Update { value, .. }) = change else {
                 panic!("{change:?}");
             };
             value
         };
-        assert_eq!(said(take().saying(Some(b"a"))).as_deref(), Some(&b"a"[..]));
-        assert_eq!(said(take().saying(Some(b""))), None);
-        assert_eq!(take().saying(None), take());
-        assert_eq!(said(Change::None.saying(Some(b""))).as_deref(), Some(&b""[..]));
-        assert_eq!(Change::<()>::None.saying(None), Change::None);
+        assert_eq!(value_of(take().with_value(Some(b"a"))).as_deref(), Some(&b"a"[..]));
+        assert_eq!(value_of(take().with_value(Some(b""))), None);
+        assert_eq!(take().with_value(None), take());
+        assert_eq!(value_of(Change::None.with_value(Some(b""))).as_deref(), Some(&b""[..]));
+        assert_eq!(Change::<()>::None.with_value(None), Change::None);
     }
 }

@@ -197,7 +197,7 @@ impl Search<'_> {
         from: Option<usize>,
     ) -> Option<Found> {
         self.left = self.left.saturating_sub(1);
-        let link = Link { key: key.keep(), owner: Rc::clone(&owner), holds };
+        let link = Link { key: key.to_lock_key(), owner: Rc::clone(&owner), holds };
         let found = Found { link, from };
         if *owner == *self.owner {
             // If the owner only has an earlier place for a set here, that place does not depend on

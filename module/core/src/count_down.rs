@@ -108,7 +108,7 @@ impl<P> Table<P> {
         let id = self.queues.first_released()?;
         let leaver = self.take_out(id)?;
         count(&mut self.counters.released_by_latches);
-        Some(self.tell(leaver, Ending::Open))
+        Some(self.deliver(leaver, Ending::Open))
     }
 
     /// Returns whether there may be waiters of an opened latch to answer.

@@ -49,7 +49,7 @@ impl<P> Table<P> {
         stored: Option<Token>,
         cause: Cause,
     ) -> Change<P> {
-        self.goes(at.key, cause);
+        self.record_loss(at.key, cause);
         self.pass_over(at.key);
         if cause == Cause::Release
             && !at.must_guess(self.believe(stored))
@@ -76,7 +76,7 @@ impl<P> Table<P> {
         }
         let queue = self.queues.find(at.key)?;
         self.look_at_groups(queue);
-        if !self.tell_ready_in_front(at, queue) {
+        if !self.answer_ready_at_head(at, queue) {
             return None;
         }
         let front = self.front(queue).filter(|(front, _)| !self.queues.is_of_set(*front));
@@ -107,7 +107,7 @@ impl<P> Table<P> {
         own: Option<(Share, Option<UnixMillis>)>,
     ) -> Change<P> {
         let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
-        let joined = self.let_in(at, token, cause);
+        let joined = self.grant_shared_batch(at, token, cause);
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
         let until = match own {
             Some((_, None)) => None,
@@ -130,7 +130,7 @@ impl<P> Table<P> {
             return None;
         }
         let (token, given) = self.token_of(at, sharing.token).ok()?;
-        let joined = self.let_in(at, token, cause);
+        let joined = self.grant_shared_batch(at, token, cause);
         let longest = joined.iter().map(|hand_off| hand_off.until).max()?;
         let until = sharing.extended_to(longest);
         Some(Change::Share(Sharers { begins: false, token: given, own: None, joined, until }))
@@ -138,13 +138,18 @@ impl<P> Table<P> {
 
     /// Grants the lock to the waiters at the head that want to share it, up to one batch, and plans
     /// the next look.
-    fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
+    fn grant_shared_batch(
+        &mut self,
+        at: &Situation<'_>,
+        token: Token,
+        cause: Cause,
+    ) -> Vec<HandOff<P>> {
         let mut joined = Vec::new();
         if self.quarantine.is_on(at.now) {
             return joined;
         }
         while let Some(queue) = self.queues.find(at.key)
-            && self.tell_ready_in_front(at, queue)
+            && self.answer_ready_at_head(at, queue)
             && let Some((head, Want::Shared)) = self.front(queue)
         {
             if joined.len() == RUN_MAX {
@@ -201,7 +206,7 @@ impl<P> Table<P> {
         }
         let granted = Granted { id, token, holds, permits, at: now.mono };
         let value = leaver.value.clone();
-        let client = self.tell(leaver, Ending::Granted(granted));
+        let client = self.deliver(leaver, Ending::Granted(granted));
         HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
@@ -239,7 +244,7 @@ impl<P> Table<P> {
     }
 
     /// Records that the owner has used a grant, which shows that the owner has received it.
-    pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
+    pub(crate) fn record_use(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.relied_on(key, owner);
         self.note_own_set(key, owner);
         if let Some(token) = token {

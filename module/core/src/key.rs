@@ -79,7 +79,7 @@ impl<'a> KeyRef<'a> {
 
     /// Returns an owned copy.
     #[must_use]
-    pub fn keep(self) -> LockKey {
+    pub fn to_lock_key(self) -> LockKey {
         LockKey { db: self.db, name: self.name.into(), kind: self.kind }
     }
 }

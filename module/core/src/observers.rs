@@ -113,7 +113,7 @@ impl<P> Table<P> {
     }
 
     /// Records the reason for a loss of the lock. [`Self::notice`] reports it to the observers.
-    pub fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
+    pub fn record_loss(&mut self, key: KeyRef<'_>, cause: Cause) {
         if self.watches.all.is_empty() {
             return;
         }
@@ -156,7 +156,7 @@ impl<P> Table<P> {
             count(&mut self.counters.changes);
         }
         self.plan_regular_look(id, until, now);
-        self.tell_observers();
+        self.inform_observers();
     }
 
     fn plan_regular_look(&mut self, id: QueueId, until: Option<UnixMillis>, now: Now) {
@@ -170,9 +170,9 @@ impl<P> Table<P> {
     }
 
     /// Informs some observers of the newest states of their locks.
-    fn tell_observers(&mut self) {
+    fn inform_observers(&mut self) {
         for _ in 0..TOLD_AT_ONCE {
-            if !self.tell_next() {
+            if !self.inform_next() {
                 return;
             }
         }
@@ -180,9 +180,9 @@ impl<P> Table<P> {
 
     /// Informs one observer, unless it knows the newest state. Locks with observers to inform take
     /// turns. Returns false if there is no such lock.
-    pub(crate) fn tell_next(&mut self) -> bool {
+    pub(crate) fn inform_next(&mut self) -> bool {
         let Some(queue) = self.watches.telling.pop_front() else { return false };
-        if self.tell_next_of(queue) {
+        if self.inform_next_of(queue) {
             self.watches.telling.push_back(queue);
         }
         true
@@ -190,7 +190,7 @@ impl<P> Table<P> {
 
     /// Informs the next observer of one lock, unless it knows the newest state. Returns false if no
     /// observer is left to inform.
-    fn tell_next_of(&mut self, queue: QueueId) -> bool {
+    fn inform_next_of(&mut self, queue: QueueId) -> bool {
         let Some(watched) = self.watches.all.get_mut(&queue) else { return false };
         let Some(round) = &mut watched.round else { return false };
         let from = round.after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -136,8 +136,8 @@ impl Outcome {
     /// Estimated memory, in bytes.
     fn bytes(&self) -> usize {
         let names = self.key.name.len().saturating_add(self.owner.len());
-        let says = self.ending.changed().map_or(0, |changed| changed.news.bytes());
-        WAIT_BYTES.saturating_add(names).saturating_add(says)
+        let news = self.ending.changed().map_or(0, |changed| changed.news.bytes());
+        WAIT_BYTES.saturating_add(names).saturating_add(news)
     }
 }
 

@@ -128,7 +128,7 @@ impl<P> Table<P> {
     /// Records that the owner has used its permits. Ends the owner's wait if that wait is passed
     /// over.
     fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        self.touched(key, owner, Some(Token::NONE));
+        self.record_use(key, owner, Some(Token::NONE));
         self.leave_place_aside(key, owner);
     }
 
@@ -182,7 +182,7 @@ impl<P> Table<P> {
             Release::DownTo(n) if n <= own.holds => n,
             Release::DownTo(_) => return (ReleaseReply::Mismatch, PermitsChange::None),
         };
-        self.touched(at.key, owner, Some(Token::NONE));
+        self.record_use(at.key, owner, Some(Token::NONE));
         if left == own.holds {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), PermitsChange::None);
@@ -209,7 +209,7 @@ impl<P> Table<P> {
             }
         };
         let until = at.now.unix().plus(lease);
-        self.touched(at.key, owner, Some(Token::NONE));
+        self.record_use(at.key, owner, Some(Token::NONE));
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let share = Some(Share { until, ..own });
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
@@ -236,7 +236,7 @@ impl<P> Table<P> {
         };
         if let Some(why) = misfit {
             let Some(leaver) = self.take_out(head) else { return Served::NotYet };
-            return Served::Dismissed(self.tell(leaver, Ending::Dismissed(why.clone())), why);
+            return Served::Dismissed(self.deliver(leaver, Ending::Dismissed(why.clone())), why);
         }
         let more = seen.held().saturating_add(permits);
         if self.quarantine.is_on(at.now) {

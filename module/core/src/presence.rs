@@ -147,7 +147,7 @@ impl<P> Table<P> {
         self.settle_on();
         self.clear_remains();
         self.forget_some(STEPS);
-        self.tell_next();
+        self.inform_next();
         self.sessions_have_work()
     }
 
@@ -217,12 +217,12 @@ impl<P> Table<P> {
         }
         let id = self.queues.first()?;
         let leaver = self.take_out(id)?;
-        Some(self.tell(leaver, Ending::Dismissed(Dismissal::Draining)))
+        Some(self.deliver(leaver, Ending::Dismissed(Dismissal::Draining)))
     }
 
     /// Delivers the outcome of a waiter that has left. Returns the client to answer; for a session,
     /// keeps the outcome.
-    pub(crate) fn tell(&mut self, leaver: Leaver<P>, ending: Ending) -> Option<P> {
+    pub(crate) fn deliver(&mut self, leaver: Leaver<P>, ending: Ending) -> Option<P> {
         match leaver.waiter.via {
             Via::Client(client) => Some(client),
             Via::Place(_) => None,

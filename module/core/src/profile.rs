@@ -96,7 +96,7 @@ impl Profile {
         if self.by_hash.contains_key(&hash) {
             return None;
         }
-        let mut place = Place { hash, key: key.keep(), cost: Cost::default() };
+        let mut place = Place { hash, key: key.to_lock_key(), cost: Cost::default() };
         if self.places.len() < PLACES {
             self.by_hash.insert(hash, self.places.len());
             self.recent = self.places.len();

@@ -277,8 +277,13 @@ impl<P> Queues<P> {
         }
         let id = QueueId(self.next_number());
         self.by_key.insert((self.hash_of(key.db, key.name), id));
-        let queue =
-            Queue { key: key.keep(), len: 0, look: None, cause: Cause::Expiry, is_released: false };
+        let queue = Queue {
+            key: key.to_lock_key(),
+            len: 0,
+            look: None,
+            cause: Cause::Expiry,
+            is_released: false,
+        };
         self.queues.insert(id, queue);
         self.name_bytes = self.name_bytes.saturating_add(key.name.len());
         id
@@ -312,9 +317,9 @@ impl<P> Queues<P> {
     pub(crate) fn set_value(&mut self, id: WaiterId, value: Value) {
         self.values.remove(&id);
         if let Some(waiter) = self.waiters.get_mut(&id) {
-            let says = value.as_ref().map_or(0, |value| value.len());
+            let bytes = value.as_ref().map_or(0, |value| value.len());
             if let Some(charge) = &mut waiter.charge {
-                charge.resize(wait_bytes(&waiter.owner).saturating_add(says));
+                charge.resize(wait_bytes(&waiter.owner).saturating_add(bytes));
             }
             self.values.extend(value.map(|value| (id, value)));
         }

@@ -52,28 +52,28 @@ impl<P> Table<P> {
     pub fn is_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         count(&mut self.counters.told_ready);
         if let Some(place) = self.place_of(key, owner) {
-            self.tell_ready(place);
+            self.answer_ready(place);
         }
     }
 
     /// Answers `ready` to a waiter for a set of locks if its ready-key exists. Returns whether it
     /// does.
-    pub(crate) fn tell_ready_to(&mut self, waiter: WaiterId, at: &Situation<'_>) -> bool {
+    pub(crate) fn answer_ready_to(&mut self, waiter: WaiterId, at: &Situation<'_>) -> bool {
         let ready = self.queues.ready.of(waiter).is_some_and(|key| at.results.has(key));
         if ready {
-            self.tell_ready(waiter);
+            self.answer_ready(waiter);
         }
         ready
     }
 
-    fn tell_ready(&mut self, waiter: WaiterId) {
+    fn answer_ready(&mut self, waiter: WaiterId) {
         if let Some(leaver) = self.withdraw(waiter) {
             if leaver.stood_in_front {
                 // The lock may be free: the next one in line may have it.
                 self.plan_look(leaver.waiter.queue, Some(AT_ONCE), Cause::Outside);
             }
             count(&mut self.counters.told_ready);
-            let client = self.tell(leaver, Ending::Ready);
+            let client = self.deliver(leaver, Ending::Ready);
             self.ready_clients.extend(client);
         }
     }
@@ -85,14 +85,14 @@ impl<P> Table<P> {
 
     /// Answers `ready` to waiters at the head whose ready-key exists, up to a limit. Returns false
     /// if there may be more; then another look follows.
-    pub(crate) fn tell_ready_in_front(&mut self, at: &Situation<'_>, queue: QueueId) -> bool {
+    pub(crate) fn answer_ready_at_head(&mut self, at: &Situation<'_>, queue: QueueId) -> bool {
         for _ in 0..STEPS {
             let front = self.front(queue).map(|(front, _)| front);
             let ready = front.filter(|front| {
                 self.queues.ready.of(*front).is_some_and(|key| at.results.has(key))
             });
             match ready {
-                Some(front) => self.tell_ready(front),
+                Some(front) => self.answer_ready(front),
                 None => return true,
             }
         }
@@ -128,6 +128,6 @@ impl<P> Table<P> {
         {
             round.last = Some(Rc::clone(&group.ready_key));
         }
-        some.into_iter().for_each(|waiter| self.tell_ready(waiter));
+        some.into_iter().for_each(|waiter| self.answer_ready(waiter));
     }
 }

@@ -44,7 +44,7 @@ impl<P> Table<P> {
             self.has_token_now(at.key, owner, token);
         }
         let until = at.now.unix().plus(lease);
-        self.touched(at.key, owner, holding.token);
+        self.record_use(at.key, owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let change = Change::Update { holds: None, token, until: Some(until), value: None };
         (RenewReply::Lease(lease), change)
@@ -95,7 +95,7 @@ impl<P> Table<P> {
     /// Called when a hash with a token is deleted. Tokens that are issued later with a floor are
     /// larger than `stored`, the token of the hash. Returns this token, or `None` if it is too
     /// large: see [`Self::believe`].
-    pub fn go_on_above(&mut self, stored: Option<Token>) -> Option<Token> {
+    pub fn continue_above(&mut self, stored: Option<Token>) -> Option<Token> {
         let token = self.believe(stored)?;
         self.tokens.raise(token);
         Some(token)
@@ -109,26 +109,26 @@ impl<P> Table<P> {
     }
 
     /// Sets the value that a waiter will have as the holder. `None` or an empty value removes it.
-    pub fn will_say(&mut self, waiter: WaiterId, said: Option<&[u8]>) {
-        let said = said.filter(|said| !said.is_empty());
-        self.queues.set_value(waiter, said.map(Rc::from));
+    pub fn set_value(&mut self, waiter: WaiterId, value: Option<&[u8]>) {
+        let value = value.filter(|value| !value.is_empty());
+        self.queues.set_value(waiter, value.map(Rc::from));
     }
 
-    /// Renews like [`Self::renew`]. If `said` is given, also sets the value of the holder.
-    pub fn renew_saying(
+    /// Renews like [`Self::renew`]. If `value` is given, also sets the value of the holder.
+    pub fn renew_with_value(
         &mut self,
         at: &Situation<'_>,
         owner: &[u8],
         (lease, at_least): (Millis, Option<Token>),
-        said: Option<&[u8]>,
+        value: Option<&[u8]>,
     ) -> (RenewReply, Change<P>) {
-        if let (Observed::Shared(sharing), Some(_)) = (&at.seen, said) {
+        if let (Observed::Shared(sharing), Some(_)) = (&at.seen, value) {
             let shares = sharing.share_of(owner, at.now.unix()).is_some();
             let reply = if shares { RenewReply::Shared } else { RenewReply::NotHeld };
             return (reply, Change::None);
         }
         let (reply, change) = self.renew(at, owner, lease, at_least);
-        let said = said.filter(|_| matches!(reply, RenewReply::Lease(_)));
-        (reply, change.saying(said))
+        let value = value.filter(|_| matches!(reply, RenewReply::Lease(_)));
+        (reply, change.with_value(value))
     }
 }

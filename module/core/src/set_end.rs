@@ -79,11 +79,12 @@ impl<P> Table<P> {
         members: &[Member<'_>],
         owner: &[u8],
         (lease, at_least): (Millis, Option<Token>),
-        says: Option<&[u8]>,
+        value: Option<&[u8]>,
     ) -> (RenewReply, Vec<Change<P>>) {
         // All locks are checked first, so that an error changes nothing.
-        let mut refusals =
-            members.iter().filter_map(|member| self.refuses_renewal(member, owner, at_least, says));
+        let mut refusals = members
+            .iter()
+            .filter_map(|member| self.refuses_renewal(member, owner, at_least, value));
         if let Some(refusal) = refusals.next() {
             return (refusal, Vec::new());
         }
@@ -93,7 +94,7 @@ impl<P> Table<P> {
             let (reply, change) = if member.under {
                 self.renew(&member.at, owner, lease, None)
             } else {
-                self.renew_saying(&member.at, owner, (lease, at_least), says)
+                self.renew_with_value(&member.at, owner, (lease, at_least), value)
             };
             if reply == RenewReply::NotHeld {
                 of_all = reply;
@@ -109,12 +110,12 @@ impl<P> Table<P> {
         member: &Member<'_>,
         owner: &[u8],
         at_least: Option<Token>,
-        says: Option<&[u8]>,
+        value: Option<&[u8]>,
     ) -> Option<RenewReply> {
         match &member.at.seen {
             Observed::NotALock { .. } => Some(RenewReply::NotALock),
             Observed::Shared(sharing) if !member.under => {
-                let asks = at_least.is_some() || says.is_some();
+                let asks = at_least.is_some() || value.is_some();
                 let shares = sharing.share_of(owner, member.at.now.unix()).is_some();
                 (asks && shares).then_some(RenewReply::Shared)
             }

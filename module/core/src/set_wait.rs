@@ -272,7 +272,7 @@ impl<P> Table<P> {
     /// Removes a waiter for a set without a grant. Returns the client to answer, if any.
     pub fn dismiss_set(&mut self, waiter: WaiterId, why: Dismissal) -> Option<P> {
         let leaver = self.take_out(waiter)?;
-        self.tell(leaver, Ending::Dismissed(why))
+        self.deliver(leaver, Ending::Dismissed(why))
     }
 
     /// Returns whether a waiter for a set must keep waiting: its session is away, or one of its locks
@@ -354,7 +354,7 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> Option<GrantedSet<P>> {
         let first = members.first()?;
-        if self.tell_ready_to(waiter, &first.at) {
+        if self.answer_ready_to(waiter, &first.at) {
             return None;
         }
         let holds = self.queues.holds_of_set(waiter);
@@ -377,7 +377,7 @@ impl<P> Table<P> {
             if let AcquireReply::Granted { token, .. } = reply
                 && !again
             {
-                in_flight.push((member.at.key.keep(), *token));
+                in_flight.push((member.at.key.to_lock_key(), *token));
             }
             let until = now.unix().plus(lease);
             if let Some((due, cause)) = self.next_look_at(Some(until), now) {
@@ -394,7 +394,7 @@ impl<P> Table<P> {
         self.profile.handed_off(leaver.key.borrow(), waited);
         let value = leaver.value.clone();
         let granted = Granted { id, token, holds, permits: 0, at: now.mono };
-        let client = self.tell(leaver, Ending::Granted(granted));
+        let client = self.deliver(leaver, Ending::Granted(granted));
         let until = now.unix().plus(lease);
         let hand_off = HandOff { id, owner, token, until, value, client };
         Some(GrantedSet { changes, hand_off, holds })

@@ -60,7 +60,7 @@ impl<P> Table<P> {
         let (holds, until) = share.as_holding().reenter(request, at.now.unix())?;
         let (token, given) = self.token_of(at, sharing.token)?;
         self.count_reentry(holds > share.holds);
-        self.touched(at.key, request.owner, sharing.token);
+        self.record_use(at.key, request.owner, sharing.token);
         let now = Share { holds, until: until.unwrap_or(share.until) };
         let same = now == share && given.is_none();
         let change = if same { Change::None } else { shares_on(sharing, now, given) };
@@ -78,7 +78,7 @@ impl<P> Table<P> {
         let (holds, until) = beside.reenter(request, at.now.unix())?;
         let (token, given) = self.token_of(at, holding.token)?;
         self.count_reentry(holds > holding.shared);
-        self.touched(at.key, request.owner, holding.token);
+        self.record_use(at.key, request.owner, holding.token);
         let same = holds == holding.shared && until.is_none() && given.is_none();
         let change =
             if same { Change::None } else { Change::Beside { holds, token: given, until } };
@@ -121,7 +121,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, share.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(at.key, owner, sharing.token);
+        self.record_use(at.key, owner, sharing.token);
         let change = if left == share.holds {
             count(&mut self.counters.repeated);
             Change::None
@@ -148,7 +148,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.shared) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(at.key, holding.owner, holding.token);
+        self.record_use(at.key, holding.owner, holding.token);
         if left == holding.shared {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), Change::None);
@@ -164,7 +164,7 @@ impl<P> Table<P> {
         sharing: &Sharing<'_>,
         cause: Cause,
     ) -> Change<P> {
-        self.goes(at.key, cause);
+        self.record_loss(at.key, cause);
         if sharing.holders > 1 { Change::Leave } else { self.pass_on(at, sharing.token, cause) }
     }
 
@@ -173,7 +173,7 @@ impl<P> Table<P> {
     /// a resource can tell late writes under the exclusive holds from uses under the shared holds.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);
-        self.goes(at.key, Cause::Release);
+        self.record_loss(at.key, Cause::Release);
         let until = holding.until.unwrap_or(Share::ENDLESS);
         let own = Share { holds: holding.shared, until };
         let stored = self.believe(holding.token);
@@ -200,7 +200,7 @@ impl<P> Table<P> {
         let Some(share) = sharing.share_of(owner, at.now.unix()) else {
             return (RenewReply::NotHeld, Change::None);
         };
-        self.touched(at.key, owner, sharing.token);
+        self.record_use(at.key, owner, sharing.token);
         let until = at.now.unix().plus(lease);
         // The renewed lease may end before the planned look.
         self.look_no_later_than(at.key, after(until), Cause::Expiry);

@@ -148,7 +148,7 @@ impl Turns {
         let Some(turn) = self.lock_mut(key).filter(|turn| turn.left > 0) else { return false };
         turn.left = turn.left.saturating_sub(1);
         turn.until = Some(until);
-        self.moments.push_back((until, key.keep()));
+        self.moments.push_back((until, key.to_lock_key()));
         true
     }
 

@@ -218,7 +218,7 @@ impl<P> Table<P> {
     /// Removes a waiter because another wait of its owner replaces it. Returns the client to answer.
     pub(crate) fn replace(&mut self, id: WaiterId) -> Option<P> {
         let leaver = self.withdraw(id)?;
-        self.tell(leaver, Ending::Replaced)
+        self.deliver(leaver, Ending::Replaced)
     }
 
     /// Gives an existing place to the caller of a new wait. Returns the client that was blocked there,
@@ -250,7 +250,8 @@ impl<P> Table<P> {
         let old_session = before.session().filter(|old| session != Some(*old));
         if let Some(old) = old_session {
             self.sessions.leave(old, id);
-            self.sessions.post(old, Outcome { key: key.keep(), owner, ending: Ending::Replaced });
+            self.sessions
+                .post(old, Outcome { key: key.to_lock_key(), owner, ending: Ending::Replaced });
         }
         if let Some(session) = session {
             self.sessions.join(session, id);
@@ -266,7 +267,7 @@ impl<P> Table<P> {
         let id = self.queues.place(queue, owner)?;
         let leaver = self.withdraw(id)?;
         count(&mut self.counters.cancelled);
-        Some(self.tell(leaver, Ending::Cancelled))
+        Some(self.deliver(leaver, Ending::Cancelled))
     }
 
     /// Removes a waiter whose client has disconnected.
@@ -293,7 +294,7 @@ impl<P> Table<P> {
         let queue = self.queues.find(key)?;
         let first = self.queues.with_beside(queue).next()?;
         let leaver = self.take_out(self.queues.main_of(first))?;
-        Some(self.tell(leaver, Ending::Dismissed(why)))
+        Some(self.deliver(leaver, Ending::Dismissed(why)))
     }
 
     /// Removes one waiter whose timeout has passed. Returns `None` if there is none, otherwise the
@@ -312,7 +313,7 @@ impl<P> Table<P> {
         }
         let leaver = self.withdraw(id)?;
         count(&mut self.counters.timeouts);
-        Some(self.tell(leaver, Ending::TimedOut))
+        Some(self.deliver(leaver, Ending::TimedOut))
     }
 
     /// Takes a key that is due for a look, with the cause to report if the lock is free. The caller

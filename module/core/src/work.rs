@@ -190,7 +190,7 @@ impl<P> Table<P> {
             Kind::Connections => self.close_on(now).then_some(Work::Done),
             Kind::Sessions => self.settle_on().then_some(Work::Done),
             Kind::Remains => self.clear_remains().then_some(Work::Done),
-            Kind::VersionedState => self.tell_next().then_some(Work::Done),
+            Kind::VersionedState => self.inform_next().then_some(Work::Done),
             Kind::Drain => self.drain_one().map(|it| answer(it, Work::Drained)),
             Kind::Unbound => self.has_forgotten().then(|| {
                 self.forget_some(FREED);

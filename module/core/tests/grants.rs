@@ -88,7 +88,7 @@ fn a_grant_that_stays_is_not_taken_back() {
     let lost = hand_over(&mut table, b"lost");
     for (name, grant) in [(&b"kept"[..], &kept), (b"lost", &lost)] {
         let (key, owner, token) =
-            (KeyRef::lock(0, name).keep(), Rc::clone(&grant.owner), grant.token);
+            (KeyRef::lock(0, name).to_lock_key(), Rc::clone(&grant.owner), grant.token);
         // No effect on `lost`, because it is not this grant.
         table.stays_granted(&UnsentGrant { key, owner, id: kept.id, token, permits: 0 });
     }
@@ -110,7 +110,7 @@ fn a_waiter_has_its_value_as_the_holder() {
         let join = Join { owner: b"next", want: Want::Exclusive, lease: LEASE, timeout: None };
         let (waiter, _) = table.enqueue(&first, &join, 0);
         for value in values {
-            table.will_say(waiter, value.map(str::as_bytes));
+            table.set_value(waiter, value.map(str::as_bytes));
         }
         let (_, change) = table.release(&first, b"first", Want::Exclusive, Release::One);
         let Change::HandOff(hand_off) = change else { panic!("{change:?}") };
@@ -122,7 +122,7 @@ fn a_waiter_has_its_value_as_the_holder() {
 fn tokens_continue_above_the_token_of_a_deleted_hash() {
     let mut table = table();
     let stored = Token::from_stored(NOW.unix_us + 1_000);
-    assert_eq!(table.go_on_above(stored), stored);
+    assert_eq!(table.continue_above(stored), stored);
     assert!(Some(take(&mut table, b"k", b"first")) > stored);
 }
 

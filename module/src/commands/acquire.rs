@@ -43,12 +43,12 @@ impl Operation for LockAcquire {
         let most = server.config.max_lease_ms;
         let further = arguments::further(*key, options)?;
         let options = further.as_ref().map_or(options, |(_, options)| options);
-        let ([session, says, unless], options) =
+        let ([session, value, unless], options) =
             arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
         let (bound, options) = arguments::bound(&options)?;
         let (held, options) = arguments::held(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
-        let says = arguments::value(says.as_ref(), request.want)?;
+        let value = arguments::value(value.as_ref(), request.want)?;
         let parts = further.map(|(further, _)| set::parts(*key, &further));
         set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
         if is_ready(server, ctx, (*key, *owner), unless)? {
@@ -56,14 +56,14 @@ impl Operation for LockAcquire {
         }
         if let Some(parts) = parts {
             let how = ((session, bound), held);
-            return set::acquire(server, ctx, &parts, *owner, (&request, says), how);
+            return set::acquire(server, ctx, &parts, *owner, (&request, value), how);
         }
         let at = (*key, Kind::Lock, request.owner);
         let bound = bound_to(server, ctx, (session, bound), at)?;
         if held {
-            return Ok(run_held(server, ctx, *key, *owner, &request, says, bound));
+            return Ok(run_held(server, ctx, *key, *owner, &request, value, bound));
         }
-        Ok(run(server, ctx, *key, *owner, &request, says, bound))
+        Ok(run(server, ctx, *key, *owner, &request, value, bound))
     }
 }
 
@@ -130,14 +130,14 @@ pub(super) fn run(
     key: Arg<'_>,
     owner: Arg<'_>,
     request: &Acquire<'_>,
-    says: Option<&[u8]>,
+    value: Option<&[u8]>,
     bound: Option<SessionId>,
 ) -> Reply {
     let need = need(request);
     let outcome = server.on_lock(ctx, key, Some(owner), need, |table, at| {
         let (reply, change) = table.acquire(at, request);
         table.bind_granted(at, request, reply, bound);
-        (reply, change.saying(says.filter(|_| is_granted(reply))))
+        (reply, change.with_value(value.filter(|_| is_granted(reply))))
     });
     acquired(outcome)
 }
@@ -150,13 +150,13 @@ fn run_held(
     key: Arg<'_>,
     owner: Arg<'_>,
     request: &Acquire<'_>,
-    says: Option<&[u8]>,
+    value: Option<&[u8]>,
     bound: Option<SessionId>,
 ) -> Reply {
     acquired(server.on_lock(ctx, key, Some(owner), Need::Own, |table, at| {
         let (reply, change) = table.acquire_held(at, request);
         table.bind_granted(at, request, reply, bound);
-        (reply, change.saying(says.filter(|_| is_granted(reply))))
+        (reply, change.with_value(value.filter(|_| is_granted(reply))))
     }))
 }
 

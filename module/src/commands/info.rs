@@ -46,7 +46,7 @@ impl Operation for LockInfo {
         let mut fields = held.describe(server, now);
         fields.push(("waiters", number(server.table.waiters_of(name))));
         fields.extend(held.describe_mode());
-        fields.extend(held.says.take().map(|says| ("value", Reply::Bytes(says))));
+        fields.extend(held.value.take().map(|value| ("value", Reply::Bytes(value))));
         let observers = server.table.observers_of(name);
         fields.extend((observers > 0).then(|| ("observers", number(observers))));
         fields.extend(quarantine(server, now));
@@ -66,7 +66,7 @@ struct Held {
     /// Exclusive owner, with the numbers of its exclusive and its shared holds.
     alone: Option<(Vec<u8>, u64, u64)>,
     /// The `VALUE` of the exclusive owner.
-    says: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
     /// Number of sharers, including expired ones that were not removed yet.
     sharers: usize,
     /// Shares of some of the sharers that are alive.
@@ -85,13 +85,13 @@ impl Held {
         now: UnixMillis,
     ) -> Option<Self> {
         let living = BTreeMap::new();
-        let free = Self { alone: None, says: None, sharers: 0, living, token: None, until: None };
+        let free = Self { alone: None, value: None, sharers: 0, living, token: None, until: None };
         Some(match keyspace::read(open, &server.strings, at.name, None, Depth::Full) {
             Observed::NotALock { .. } => return None,
             Observed::Free { .. } => free,
             Observed::Held(Holding { holds, shared, token, until, .. }) => {
-                let (owner, says) = open.and_then(keyspace::holder)?;
-                Self { alone: Some((owner, holds, shared)), says, token, until, ..free }
+                let (owner, value) = open.and_then(keyspace::holder)?;
+                Self { alone: Some((owner, holds, shared)), value, token, until, ..free }
             }
             Observed::Shared(Sharing { token, until, holders, .. }) => {
                 let listed = server.holders.list(at, open?, now, shown);

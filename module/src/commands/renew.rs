@@ -6,7 +6,7 @@ use super::operation::{Answer, Operation};
 use super::set;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
-use crate::replies::renewed_saying;
+use crate::replies::renewed_with_value;
 use crate::server::Server;
 
 pub(crate) struct LockRenew;
@@ -33,16 +33,16 @@ impl Operation for LockRenew {
         let (name, most) = (owner.bytes(), server.config.max_lease_ms);
         let further = arguments::further(*key, options)?;
         let options = further.as_ref().map_or(options, |(_, options)| options);
-        let ([says], options) = arguments::named([b"VALUE"], options)?;
+        let ([value], options) = arguments::named([b"VALUE"], options)?;
         let renewal = arguments::renewal(name, lease.bytes(), &options, most)?;
-        let says = arguments::value(says.as_ref(), Want::Exclusive)?;
+        let value = arguments::value(value.as_ref(), Want::Exclusive)?;
         if let Some((further, _)) = further {
             let parts = set::parts(*key, &further);
-            return set::renew(server, ctx, &parts, *owner, (renewal, says));
+            return set::renew(server, ctx, &parts, *owner, (renewal, value));
         }
         let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Own, |table, at| {
-            table.renew_saying(at, name, renewal, says)
+            table.renew_with_value(at, name, renewal, value)
         });
-        renewed_saying(outcome, says)
+        renewed_with_value(outcome, value)
     }
 }

@@ -79,7 +79,7 @@ impl Operation for SessionNext {
             }
         };
         let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
-            tell(server, reading, most)
+            outcomes_reply(server, reading, most)
         } else if server.table.limits.draining && !server.table.has_waits(session) {
             // A drain may precede a reload of the module. So locks and permits that are bound to the session
             // are not released now: they last as long as their leases.
@@ -95,7 +95,7 @@ impl Operation for SessionNext {
 }
 
 /// Returns a reply with outcomes to read, and records that they were sent.
-fn tell(server: &mut Server, reading: Reading, most: usize) -> Reply {
+fn outcomes_reply(server: &mut Server, reading: Reading, most: usize) -> Reply {
     let outcomes = Outcomes::new(reading, most);
     let reply = server.read(&outcomes);
     server.was_sent(&outcomes);

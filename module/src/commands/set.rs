@@ -13,7 +13,7 @@ use crate::operate::Need;
 use crate::redis::{Arg, Ctx, Reply};
 use crate::replies::{
     READY_KEY, SYNTAX, TOO_MANY_BOUND, UNBOUND, acquired, full, is_granted, released,
-    renewed_saying,
+    renewed_with_value,
 };
 use crate::server::Server;
 use crate::sets::Part;
@@ -63,7 +63,7 @@ pub(super) fn acquire(
     ctx: &Ctx<'_>,
     parts: &[Part<'_>],
     owner: Arg<'_>,
-    (request, says): (&Acquire<'_>, Option<&[u8]>),
+    (request, value): (&Acquire<'_>, Option<&[u8]>),
     (session, held): ((Option<Arg<'_>>, bool), bool),
 ) -> Answer {
     let bound = bound_to(server, ctx, session, parts, request.owner)?;
@@ -74,7 +74,7 @@ pub(super) fn acquire(
         } else {
             table.acquire_set(members, request, bound)
         };
-        (reply, saying(changes, members, says.filter(|_| is_granted(reply))))
+        (reply, with_values(changes, members, value.filter(|_| is_granted(reply))))
     });
     Ok(acquired(outcome))
 }
@@ -82,7 +82,7 @@ pub(super) fn acquire(
 /// Arguments of a wait for several locks.
 pub(super) struct Wait<'a> {
     pub(super) request: Acquire<'a>,
-    pub(super) says: Option<&'a [u8]>,
+    pub(super) value: Option<&'a [u8]>,
     pub(super) timeout: Option<Millis>,
     pub(super) bound: bool,
     pub(super) unless: Option<Arg<'a>>,
@@ -98,10 +98,10 @@ pub(super) fn wait(
     what: &Wait<'_>,
     how: Option<How>,
 ) -> Answer {
-    let Wait { request, says, timeout, bound, unless } = what;
+    let Wait { request, value, timeout, bound, unless } = what;
     let Some(how) = how else {
         let session = ((None, false), false);
-        return acquire(server, ctx, parts, owner, (request, *says), session);
+        return acquire(server, ctx, parts, owner, (request, *value), session);
     };
     for part in parts {
         arguments::kept_key(part.name.bytes())?;
@@ -116,7 +116,7 @@ pub(super) fn wait(
     let joined = server.on_set(ctx, parts, owner, need, |table, members| {
         let (outcome, changes) = table.wait_set(members, request, how.caller(), bound);
         let granted = matches!(outcome, WaitReply::Now(reply) if is_granted(reply));
-        let changes = saying(changes, members, says.filter(|_| granted));
+        let changes = with_values(changes, members, value.filter(|_| granted));
         let Acquire { owner, want, lease, .. } = *request;
         let join = Join { owner, want, lease, timeout: *timeout };
         let enqueue = |via| {
@@ -125,7 +125,7 @@ pub(super) fn wait(
             if bound.is_some() {
                 table.bind_when_granted(waiter);
             }
-            table.will_say(waiter, *says);
+            table.set_value(waiter, *value);
             table.set_ready_key(waiter, unless.as_ref().map(|key| key.bytes()));
             (waiter, replaced)
         };
@@ -135,13 +135,13 @@ pub(super) fn wait(
 }
 
 /// Adds the `VALUE` of the holder to the changes, except for keys of `UNDER`.
-fn saying(
+fn with_values(
     changes: Vec<Change<Waiting>>,
     members: &[Member<'_>],
-    says: Option<&[u8]>,
+    value: Option<&[u8]>,
 ) -> Vec<Change<Waiting>> {
     let changes = changes.into_iter().zip(members);
-    changes.map(|(change, member)| change.saying(says.filter(|_| !member.under))).collect()
+    changes.map(|(change, member)| change.with_value(value.filter(|_| !member.under))).collect()
 }
 
 /// Releases each lock of a set, except locks that the owner does not hold. If `HOLDS` does not match,
@@ -178,10 +178,10 @@ pub(super) fn renew(
     ctx: &Ctx<'_>,
     parts: &[Part<'_>],
     owner: Arg<'_>,
-    (renewal, says): ((Millis, Option<Token>), Option<&[u8]>),
+    (renewal, value): ((Millis, Option<Token>), Option<&[u8]>),
 ) -> Answer {
     let outcome = server.on_set(ctx, parts, owner, Need::Own, |table, members| {
-        table.renew_set(members, owner.bytes(), renewal, says)
+        table.renew_set(members, owner.bytes(), renewal, value)
     });
-    renewed_saying(outcome, says)
+    renewed_with_value(outcome, value)
 }

@@ -39,12 +39,12 @@ impl Operation for LockWait {
         let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
         let further = arguments::further(*key, options)?;
         let options = further.as_ref().map_or(options, |(_, options)| options);
-        let ([session, says, unless], options) =
+        let ([session, value, unless], options) =
             arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
         let (bound, options) = arguments::bound(&options)?;
         let most = server.config.max_lease_ms;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
-        let says = arguments::value(says.as_ref(), request.want)?;
+        let value = arguments::value(value.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let how = How::find(server, ctx, *key, session, bound)?;
         let parts = further.map(|(further, _)| set::parts(*key, &further));
@@ -53,11 +53,11 @@ impl Operation for LockWait {
             return Ok(READY);
         }
         if let Some(parts) = parts {
-            let what = set::Wait { request, says, timeout, bound, unless };
+            let what = set::Wait { request, value, timeout, bound, unless };
             return set::wait(server, ctx, &parts, *owner, &what, how);
         }
         let Some(how) = how else {
-            return Ok(acquire::run(server, ctx, *key, *owner, &request, says, None));
+            return Ok(acquire::run(server, ctx, *key, *owner, &request, value, None));
         };
         let at = KeyRef::lock(ctx.db(), key.bytes());
         let bound = how.bound_to(server, bound, at, request.owner)?;
@@ -70,10 +70,10 @@ impl Operation for LockWait {
             }
             let Acquire { owner, want, lease, .. } = request;
             let join = Join { owner, want, lease, timeout };
-            let change = change.saying(says.filter(|_| granted));
+            let change = change.with_value(value.filter(|_| granted));
             let enqueue = |via| {
                 let (waiter, replaced) = enqueue(table, at, &join, via, bound);
-                table.will_say(waiter, says);
+                table.set_value(waiter, value);
                 table.set_ready_key(waiter, unless.as_ref().map(|key| key.bytes()));
                 (waiter, replaced)
             };

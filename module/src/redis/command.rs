@@ -290,13 +290,13 @@ fn arg_spec(arg: &ArgSpec, key: c_int, parts: &mut Parts) -> raw::RedisModuleCom
                 flags: MULTIPLE,
                 ..plain(c"key", KEY)
             };
-            let subargs = keep(parts, vec![plain(c"numkeys", NUMBER), keys]);
+            let subargs = store_parts(parts, vec![plain(c"numkeys", NUMBER), keys]);
             optional(raw::RedisModuleCommandArg { subargs, ..behind(word, name, BLOCK) })
         }
         ArgSpec::OptionalStore { word, key: name } => {
             let name = raw::RedisModuleCommandArg { key_spec_index: key, ..plain(name, KEY) };
             let lifetime = optional(behind(c"PX", c"lifetime-ms", NUMBER));
-            let subargs = keep(parts, vec![name, plain(c"value", TEXT), lifetime]);
+            let subargs = store_parts(parts, vec![name, plain(c"value", TEXT), lifetime]);
             let store = behind(word, c"result", BLOCK);
             optional(raw::RedisModuleCommandArg { subargs, ..store })
         }
@@ -304,7 +304,7 @@ fn arg_spec(arg: &ArgSpec, key: c_int, parts: &mut Parts) -> raw::RedisModuleCom
 }
 
 /// Stores the parts of an argument in `parts`, and returns a pointer to the first of them.
-fn keep(
+fn store_parts(
     parts: &mut Parts,
     mut some: Vec<raw::RedisModuleCommandArg>,
 ) -> *mut raw::RedisModuleCommandArg {
@@ -328,7 +328,7 @@ fn one_of(
     second: raw::RedisModuleCommandArg,
     parts: &mut Parts,
 ) -> raw::RedisModuleCommandArg {
-    let subargs = keep(parts, vec![first, second]);
+    let subargs = store_parts(parts, vec![first, second]);
     raw::RedisModuleCommandArg { subargs, ..plain(c"amount", ONE_OF) }
 }
 

@@ -140,7 +140,7 @@ impl Key<'_> {
         self.events.set(self.events.get() | event);
     }
 
-    fn tell<'w>(&self, command: &CStr, words: impl Iterator<Item = Arg<'w>>) {
+    fn replicate<'w>(&self, command: &CStr, words: impl Iterator<Item = Arg<'w>>) {
         let mut args = vec![self.name];
         for word in words {
             args.push(word);
@@ -155,7 +155,7 @@ impl Key<'_> {
         }
         self.write(fields);
         let words = fields.iter().flat_map(|(field, value)| [*field, *value]);
-        self.tell(c"HSET", words);
+        self.replicate(c"HSET", words);
     }
 
     fn write(&self, fields: &[(Arg<'_>, Arg<'_>)]) {
@@ -180,7 +180,7 @@ impl Key<'_> {
         }
         self.happened(LOST_FIELDS);
         fields.clone().for_each(|field| self.erase(field));
-        self.tell(c"HDEL", fields);
+        self.replicate(c"HDEL", fields);
     }
 
     fn erase(&self, field: Arg<'_>) {

@@ -50,7 +50,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
-        self.look(&request::info(&*self.key, None), reply::read).await
+        self.query(&request::info(&*self.key, None), reply::read).await
     }
 
     /// Returns the state as [`info`](Self::info) does, with the first `count` waiters in the order of the
@@ -74,7 +74,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
-        self.look(&request::info(&*self.key, Some(count)), reply::read).await
+        self.query(&request::info(&*self.key, Some(count)), reply::read).await
     }
 
     /// Returns whether the lock is held at this moment. To get a free lock, call
@@ -176,13 +176,13 @@ impl Lock {
     }
 
     /// Sends an idempotent request for this name. Repeats it once if the connection was closed.
-    pub(crate) async fn look<T>(
+    pub(crate) async fn query<T>(
         &self,
         request: &Cmd,
         read: fn(Value) -> Result<T, ParsingError>,
     ) -> Result<T, Error> {
         self.check()?;
-        self.inner.look(&self.key, request, read).await
+        self.inner.query(&self.key, request, read).await
     }
 
     /// Sends a request that must not be repeated.

@@ -217,7 +217,7 @@ impl Claim {
     }
 
     /// Ends the claim: a guard now has the lock.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn finish(mut self) {
         self.state = State::Over;
     }
 

@@ -42,7 +42,7 @@ pub(crate) async fn wait(
     let mut route = inner.router.route(&key).await?;
     loop {
         match try_at(claim, &route, offer, limit, trouble).await {
-            Err(error) if inner.router.goes_on(&mut route, &error) => {}
+            Err(error) if inner.router.follow_redirect(&mut route, &error) => {}
             outcome => return outcome,
         }
     }
@@ -102,7 +102,7 @@ async fn try_at(
     let in_line = Instant::now();
     inner.contended.set(&claim.key, true);
     // If the session ends, the server may still keep the owner's place in the queue. The caller asks again.
-    let told = ticket.told().await;
+    let told = ticket.outcome().await;
     if matches!(told, Err(_) | Ok(WaitEnd::Replaced | WaitEnd::Error(_))) {
         trouble.was_queued(in_line, session.heard());
     }
@@ -123,7 +123,9 @@ async fn try_at(
         WaitEnd::Ready => Ok(Waited::Ready),
         WaitEnd::Timeout => Ok(Waited::Over),
         WaitEnd::Cancelled => Ok(Waited::Sent),
-        WaitEnd::Replaced => Err(outcome::said(b"UNBLOCKED another session has the place").into()),
+        WaitEnd::Replaced => {
+            Err(outcome::server_error(b"UNBLOCKED another session has the place").into())
+        }
         WaitEnd::Error(error) => Err(error.into()),
     }
 }

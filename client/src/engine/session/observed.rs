@@ -112,7 +112,7 @@ impl Observed {
     }
 
     /// Processes a report of a server. Returns the leases that contradict it.
-    pub(crate) fn see(&self, seen: ObservedState) -> Suspects {
+    pub(crate) fn apply(&self, seen: ObservedState) -> Suspects {
         let ObservedState { holder, shared, loss, .. } = seen;
         let mut state = lock(&self.state);
         let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
@@ -247,7 +247,7 @@ mod tests {
             (held(0, ""), (Some(0), None)),
             (held(8, "old"), (Some(0), None)),
         ] {
-            observed.see(seen.clone());
+            observed.apply(seen.clone());
             assert_eq!(shown(&observed), expected, "{seen:?}");
         }
     }
@@ -257,7 +257,7 @@ mod tests {
         let observed = observed();
         let mut view = observed.view.subscribe();
         let mut is_told = |seen| {
-            observed.see(seen);
+            observed.apply(seen);
             let told = view.has_changed().unwrap();
             view.mark_unchanged();
             told

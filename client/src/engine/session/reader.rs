@@ -61,10 +61,10 @@ impl Reader {
     async fn read(&self) -> Result<Infallible, Error> {
         let (session, router) = (&self.0, &self.0.shared.router);
         let mut live = session.node.dial().await?;
-        let id = live.beside(self.open(&live)).await?;
+        let id = live.drive_while(self.open(&live)).await?;
         let mut ack = 0;
         loop {
-            let broke = live.beside(self.read_over(&live, &id, &mut ack));
+            let broke = live.drive_while(self.read_over(&live, &id, &mut ack));
             match router.looking(broke).await {
                 Err(why) if session.is_over() || is_forgotten(&why) => return Err(why),
                 // The server sends outcomes that were not acknowledged again over the next connection.

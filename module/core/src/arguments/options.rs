@@ -119,7 +119,7 @@ pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
         let Some(place) = words.iter().zip(&mut found).find(|(word, _)| is(option, word)) else {
-            keep(option, &mut rest, &mut others);
+            add_option(option, &mut rest, &mut others);
             continue;
         };
         if place.1.replace(*rest.next().ok_or(Refusal::Syntax)?).is_some() {
@@ -154,13 +154,13 @@ fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>
             found = found.saturating_add(1);
             continue;
         }
-        keep(option, &mut rest, &mut others);
+        add_option(option, &mut rest, &mut others);
     }
     if found > 1 { Err(Refusal::Syntax) } else { Ok((found == 1, others)) }
 }
 
 /// Adds an option to the others. If the option is `HOLDS`, also adds its number.
-fn keep<A: AsRef<[u8]> + Copy>(
+fn add_option<A: AsRef<[u8]> + Copy>(
     option: &A,
     rest: &mut std::slice::Iter<'_, A>,
     others: &mut Vec<A>,

@@ -51,7 +51,7 @@ impl Stage {
         let (now, mut all) = (self.clock.now(), String::new());
         for lock in self.names.clone() {
             let stands = self.stands(&lock, DATES);
-            if self.said.insert(lock.clone(), stands.clone()) != Some(stands) {
+            if self.last_states.insert(lock.clone(), stands.clone()) != Some(stands) {
                 all += &self.stands(&lock, [now, now]);
             }
         }

@@ -43,7 +43,7 @@ pub(crate) struct Stage {
     /// Grants whose reply is in flight, by the name of the client.
     pub(crate) grants: BTreeMap<String, Grant>,
     /// The state of each lock and the time of the first look, as they were last shown.
-    pub(crate) said: BTreeMap<Name, String>,
+    pub(crate) last_states: BTreeMap<Name, String>,
     pub(crate) look_said: Option<UnixMillis>,
     /// Result of the current command, so far.
     pub(crate) log: String,
@@ -62,7 +62,7 @@ impl Stage {
             waiting: BTreeMap::new(),
             readings: BTreeMap::new(),
             grants: BTreeMap::new(),
-            said: BTreeMap::new(),
+            last_states: BTreeMap::new(),
             look_said: None,
             log: String::new(),
         }

@@ -180,9 +180,9 @@ pub(crate) fn holder_state(news: &VersionedState) -> String {
         HolderState::Shared { token: of } => format!("shared, token {}", token(*of)),
         HolderState::Held { owner, token: of, value } => {
             let owner = String::from_utf8_lossy(owner);
-            let says = value.as_deref().map(String::from_utf8_lossy);
-            let says = says.map(|says| format!(" says {says}")).unwrap_or_default();
-            format!("held by {owner}, token {}{says}", token(*of))
+            let value = value.as_deref().map(String::from_utf8_lossy);
+            let value = value.map(|value| format!(" says {value}")).unwrap_or_default();
+            format!("held by {owner}, token {}{value}", token(*of))
         }
     };
     format!("version {}: {what}", news.version)

@@ -95,23 +95,23 @@ impl Naive {
         self.counters.told_ready += 1;
         let place = self.locks[key].queue.iter().position(|wait| wait.owner == owner);
         if let Some(place) = place {
-            self.tell_ready(key, place);
+            self.answer_ready(key, place);
         }
     }
 
-    fn tell_ready(&mut self, key: Key, place: usize) {
+    fn answer_ready(&mut self, key: Key, place: usize) {
         let wait = self.locks[key].queue.remove(place);
         self.counters.told_ready += 1;
         self.ready.push(wait.client);
     }
 
     /// Answers the waiters at the head whose result exists. Returns whether a waiter is left.
-    pub fn tell_ready_in_front(&mut self, key: Key) -> bool {
+    pub fn answer_ready_at_head(&mut self, key: Key) -> bool {
         while let Some(head) = self.locks[key].queue.first() {
             if !self.wants_what_is_there(key, head) {
                 return true;
             }
-            self.tell_ready(key, 0);
+            self.answer_ready(key, 0);
         }
         false
     }
@@ -130,7 +130,7 @@ impl Naive {
             return group.for_each(|wait| wait.looks_for_result = false);
         }
         while let Some(place) = self.locks[key].queue.iter().position(of_group) {
-            self.tell_ready(key, place);
+            self.answer_ready(key, place);
         }
     }
 
@@ -142,7 +142,7 @@ impl Naive {
     /// Returns `None` if no waiter is left.
     pub fn hand_to_head(&mut self, key: Key, stored: Option<u64>) -> Option<Vec<Sent>> {
         self.begin_round(key);
-        if !self.tell_ready_in_front(key) {
+        if !self.answer_ready_at_head(key) {
             return None;
         }
         self.end_turn(key);

@@ -59,7 +59,7 @@ impl Naive {
     pub fn let_in(&mut self, key: Key, token: u64) -> Vec<Sent> {
         let mut told = Vec::new();
         let most = if self.in_quarantine() { 0 } else { RUN_MAX };
-        while told.len() < most && self.tell_ready_in_front(key) && self.locks[key].queue[0].shared
+        while told.len() < most && self.answer_ready_at_head(key) && self.locks[key].queue[0].shared
         {
             let head = self.locks[key].queue.remove(0);
             let until = self.join(key, head.owner, head.lease);

@@ -79,7 +79,7 @@ impl World {
             Op::TakeBack(nth) | Op::Delivered(nth) => {
                 let Some(at) = nth.checked_rem(self.granted.len()) else { return Ok(()) };
                 let grant = self.granted.swap_remove(at);
-                let (key, owner) = (key_ref(&grant.key).keep(), grant.owner.as_bytes());
+                let (key, owner) = (key_ref(&grant.key).to_lock_key(), grant.owner.as_bytes());
                 if matches!(op, Op::Delivered(_)) {
                     self.table.delivered(key.borrow(), grant.id, owner, grant.token);
                 } else {

@@ -166,7 +166,7 @@ impl World {
     fn take_back(&mut self, granted: &[Grant], by_model: &[(u64, Owner, Vec<Key>)], nth: usize) {
         let Some(at) = nth.checked_rem(granted.len()) else { return };
         let Grant { client, id, owner, token, key } = granted[at].clone();
-        let key = key_ref(&key).keep();
+        let key = key_ref(&key).to_lock_key();
         let owner = owner.as_bytes().into();
         self.table.was_not_sent(UnsentGrant { key, owner, id, token, permits: 0 });
         let of_model = by_model.iter().find(|(it, ..)| *it == client).expect("it knows the grant");
