@@ -229,8 +229,8 @@ pub(crate) struct Run {
     /// start on many machines at about the same time, and must run once
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "permits")]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Bind the lock to this process: if the process dies or loses the server, the lock is free ten seconds
-    /// later at the latest, however long the lease is
+    /// Bind the lock to this process: if the process dies or loses the server, the lock is free about ten
+    /// seconds later, even if the lease is longer
     #[arg(long, conflicts_with_all = ["permits", "hold_at_least"])]
     pub(crate) bound: bool,
     /// Time between SIGTERM and SIGKILL when the lock is lost. Always less than a quarter of the lease

@@ -8,7 +8,8 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
-use std::ffi::OsString;
+use rustix::process::{WaitOptions, wait};
+use std::ffi::{OsString, c_int};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdout, Command, Stdio};
@@ -18,17 +19,20 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Exited(u8),
-    Died(Signal),
+    /// Number of the signal, which may be a real-time signal.
+    Died(c_int),
 }
 
 impl End {
+    pub(crate) const fn by(signal: Signal) -> Self {
+        Self::Died(signal as c_int)
+    }
+
     /// Returns the exit code that a shell reports for this end.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
-            Self::Died(signal) => {
-                SIGNALLED.saturating_add(u8::try_from(signal as i32).unwrap_or(0))
-            }
+            Self::Died(signal) => SIGNALLED.saturating_add(u8::try_from(signal).unwrap_or(0)),
         }
     }
 }
@@ -141,34 +145,33 @@ impl Child {
     /// Returns the next change of the command's state. `None` if there is none at this time. Reaps other
     /// children that have ended.
     pub(crate) fn next_event(&mut self) -> Option<ChildEvent> {
-        loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-                Ok(WaitStatus::Exited(id, code)) if id == self.id => {
-                    // The kernel keeps eight bits of an exit code.
-                    let code = u8::try_from(code).unwrap_or(u8::MAX);
-                    return Some(ChildEvent::Ended(End::Exited(code)));
-                }
-                Ok(WaitStatus::Signaled(id, signal, _)) if id == self.id => {
-                    return Some(ChildEvent::Ended(End::Died(signal)));
-                }
-                Ok(WaitStatus::Stopped(id, signal)) if id == self.id => {
-                    return Some(ChildEvent::Stopped(signal));
-                }
-                // The keeper was reaped, so another process may get its id. This process must not signal that
+        while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            let id = Pid::from_raw(id.as_raw_pid());
+            let stopped = status.stopping_signal();
+            if id == self.id {
+                return Some(match (stopped, status.terminating_signal()) {
+                    (Some(signal), _) => {
+                        // Only these signals stop processes: SIGSTOP, SIGTSTP, SIGTTIN and SIGTTOU.
+                        ChildEvent::Stopped(Signal::try_from(signal).unwrap_or(Signal::SIGSTOP))
+                    }
+                    (None, Some(signal)) => ChildEvent::Ended(End::Died(signal)),
+                    (None, None) => {
+                        let code = status.exit_status().map(u8::try_from);
+                        // The kernel keeps eight bits of an exit code.
+                        ChildEvent::Ended(End::Exited(code.and_then(Result::ok).unwrap_or(u8::MAX)))
+                    }
+                });
+            }
+            if stopped.is_some() {
+                // A stopped keeper guards nothing. It is killed, and later replaced.
+                self.keeper.iter().filter(|keeper| keeper.id == id).for_each(Keeper::kill);
+            } else {
+                // If the keeper was reaped, another process may get its id. This process must not signal that
                 // id again.
-                Ok(WaitStatus::Exited(id, _) | WaitStatus::Signaled(id, ..))
-                    if self.keeper.as_ref().is_some_and(|keeper| keeper.id == id) =>
-                {
-                    self.keeper = None;
-                }
-                Ok(WaitStatus::Stopped(id, _)) => {
-                    // A stopped keeper guards nothing. It is killed, and later replaced.
-                    self.keeper.iter().filter(|keeper| keeper.id == id).for_each(Keeper::kill);
-                }
-                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
-                _ => {}
+                self.keeper = self.keeper.take().filter(|keeper| keeper.id != id);
             }
         }
+        None
     }
 
     /// Returns whether all processes of the group have ended.

@@ -65,9 +65,10 @@ pub(crate) async fn execute(
     watch.terminal.take_back();
     child.dismiss_keeper();
     let (Outcome::Ended(end) | Outcome::Lost(end)) = outcome;
-    let exit = match end {
-        End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
-        _ => Exit::Code(end.code()),
+    let exit = if end == End::by(Signal::SIGINT) && (interrupted || lent) {
+        Exit::Interrupt { alone: lent }
+    } else {
+        Exit::Code(end.code())
     };
     Ok(Ended { exit, outcome, asked_to_end, output: output.map_err(refused)? })
 }

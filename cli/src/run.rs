@@ -117,7 +117,7 @@ pub(crate) fn start(address: &Address, task: Run, purpose: Purpose) -> Result<Ex
             take_default_action(Signal::SIGINT);
             // Reached if this process ignores SIGINT, a setting that it has inherited from its parent, or if
             // it is process 1 of a container.
-            End::Died(Signal::SIGINT).code()
+            End::by(Signal::SIGINT).code()
         }
     }))
 }
@@ -222,7 +222,7 @@ impl Job {
         let released = self.release(guard, since).await;
         let (exit, outcome, asked) = outcome?;
         // The keeper sends SIGKILL if this process is stopped for too long.
-        let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
+        let killed = matches!(outcome, Outcome::Ended(end) if end == End::by(Signal::SIGKILL));
         Ok(match self.purpose.value() {
             _ if released => Some(exit),
             None => Some(Exit::Code(LOST)),
@@ -407,5 +407,5 @@ pub(crate) fn ended_by(received: ReceivedSignal) -> Exit {
     if received.typed && received.signal == Signal::SIGINT {
         return Exit::Interrupt { alone: false };
     }
-    Exit::Code(End::Died(received.signal).code())
+    Exit::Code(End::by(received.signal).code())
 }

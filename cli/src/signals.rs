@@ -8,7 +8,7 @@ use crate::messages;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use rustix::process::{WaitOptions, wait};
 use std::io;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,11 +99,7 @@ impl Signals {
 /// Reaps orphans of an earlier command that have ended. This process is their parent because it is a
 /// subreaper.
 fn reap() {
-    while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-        if status == WaitStatus::StillAlive {
-            return;
-        }
-    }
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 fn forward(source: &SignalFd, outbox: &UnboundedSender<ReceivedSignal>) {
@@ -137,7 +133,7 @@ pub(crate) fn take_default_action(signal: Signal) {
 pub(crate) fn end_by(signal: Signal) -> ExitCode {
     messages::flush(messages::AT_EXIT);
     take_default_action(signal);
-    ExitCode::from(End::Died(signal).code())
+    ExitCode::from(End::by(signal).code())
 }
 
 /// Returns the ignored signals as a bit set.

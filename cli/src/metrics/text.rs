@@ -43,7 +43,7 @@ const GAUGES: [(&str, &str); 12] = [
     ("waiters", "Waiters, blocked or through sessions"),
     ("blocked", "Blocked clients: waiters, and readers of sessions"),
     ("waiters_peak", "Largest number of waiters since the module was loaded"),
-    ("waiting_keys", "Locks with waiters"),
+    ("waiting_keys", "Locks, semaphores and latches with waiters"),
     ("sessions", "Sessions"),
     ("sessions_away", "Sessions whose reader's connection was lost"),
     ("session_waits", "Waits through sessions"),

@@ -72,7 +72,7 @@ fn the_exit_code_of_the_command_is_returned() {
 #[test]
 fn a_command_that_dies_of_a_signal_ends_with_128_and_its_number() {
     let mut stage = Stage::set();
-    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("USR1", 138)] {
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("USR1", 138), ("40", 168)] {
         stage.run(&[], &format!("kill -{signal} $$")).done().assert_code(code);
         assert!(stage.is_free());
     }
