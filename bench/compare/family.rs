@@ -8,8 +8,8 @@ use crate::process::Process;
 use crate::scenario::{Cells, Effort, Measured};
 use crate::server::{Backend, Setting};
 
-/// Adds shared locks and semaphores. Redisson has two semaphores: one with leases, like kvlock's, and one
-/// without.
+/// Adds the measurements of shared locks and semaphores. Redisson has two semaphores: one with leases, like
+/// kvlock's, whose protocol `Lua + pub/sub` uses, and one without, whose protocol `Lua counter` uses.
 pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     let shared = ["kvlock", "Lua + pub/sub"].as_slice();
     let permits = ["kvlock", "Lua + pub/sub", "Lua counter"].as_slice();

@@ -243,7 +243,7 @@ impl Server {
         if listeners == 0 {
             return self.table.hand_off_instead_of_turn(&case.at);
         }
-        self.table.has_given_way(case.at.key, listeners, case.at.now);
+        self.table.begin_turn(case.at.key, listeners, case.at.now);
         Change::GiveWay
     }
 
@@ -320,7 +320,7 @@ impl Server {
                 key.delete();
                 drop(key);
                 let listeners = self.announce(case.ctx, case.name);
-                self.table.was_left_free(case.at.key, listeners, case.at.now);
+                self.table.begin_turn_if_due(case.at.key, listeners, case.at.now);
             }
             Change::GiveWay => key.delete(),
             Change::HandOff(hand_off) => {

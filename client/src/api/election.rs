@@ -70,7 +70,8 @@ impl Election {
     /// # Errors
     ///
     /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or if this
-    /// candidate or a clone of it leads already. After an error this call has left the queue.
+    /// candidate or a clone of it leads already. After an error this call leaves the queue, possibly in the
+    /// background: see [`Client::settled`](crate::Client::settled).
     ///
     /// # Cancel safety
     ///
@@ -153,8 +154,8 @@ impl Election {
     /// # Errors
     ///
     /// The errors of [`campaign`](Self::campaign). Temporary errors are returned only after they have lasted
-    /// for the client's [`patience`](crate::Builder::patience). After an error this call has left
-    /// the queue. An error of the resignation is only logged.
+    /// for the client's [`patience`](crate::Builder::patience). After an error this call leaves the queue,
+    /// possibly in the background. An error of the resignation is only logged.
     ///
     /// # Cancel safety
     ///

@@ -57,7 +57,7 @@ pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observ
     observation
 }
 
-/// Makes a renewal of each suspect due. Its answer shows whether the lease is lost.
+/// Makes a renewal due for each lease that contradicts a report. The reply shows whether the lease is lost.
 fn check(context: &Context, suspects: Suspects) {
     let Suspects { leases, why } = suspects;
     for lease in leases {

@@ -41,12 +41,12 @@ pub struct Owner {
 }
 
 /// Slots by mode and name of the lock.
-type Slots = HashMap<(Mode, Arc<[u8]>), Visited>;
+type Slots = HashMap<(Mode, Arc<[u8]>), SharedSlot>;
 
 #[derive(Default)]
-struct Visited {
+struct SharedSlot {
     slot: Arc<Slot>,
-    visitors: usize,
+    users: usize,
 }
 
 /// State of an owner for one lock.
@@ -77,9 +77,9 @@ impl Owner {
 
     pub(crate) fn slot(&self, mode: Mode, key: &Arc<[u8]>) -> OwnerSlot {
         let mut slots = lock(&self.slots);
-        let visited = slots.entry((mode, key.clone())).or_default();
-        visited.visitors += 1;
-        OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
+        let shared = slots.entry((mode, key.clone())).or_default();
+        shared.users += 1;
+        OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: shared.slot.clone() }
     }
 
     /// Returns the lease of this owner for this lock and mode, if any. The lease may be lost.
@@ -158,8 +158,8 @@ impl Drop for OwnerSlot {
         let mut slots = lock(&self.owner.slots);
         let name = (self.mode, self.key.clone());
         if let Some(slot) = slots.get_mut(&name) {
-            slot.visitors -= 1;
-            if slot.visitors == 0 {
+            slot.users -= 1;
+            if slot.users == 0 {
                 slots.remove(&name);
             }
         }

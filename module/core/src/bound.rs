@@ -239,7 +239,7 @@ impl<P> Table<P> {
 
     /// Called when the owner uses its grant. If the grant is bound to a session that has ended,
     /// drops the binding: the grant then lasts as long as its lease.
-    pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+    pub(crate) fn drop_orphan_binding(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
             return;
         }

@@ -34,11 +34,11 @@ pub enum Change<P> {
         value: Value,
     },
     /// The lock becomes free, and no waiter is granted it. Delete the key and announce to Redisson
-    /// that the lock is free. Then call [`Table::was_left_free`](crate::Table::was_left_free) with
+    /// that the lock is free. Then call [`Table::begin_turn_if_due`](crate::Table::begin_turn_if_due) with
     /// the number of processes that the message reached.
     Free,
     /// It is the turn of Redisson's clients: announce to them that the lock is free. If the message
-    /// reaches a process, delete the key and call [`Table::has_given_way`](crate::Table::has_given_way). Otherwise
+    /// reaches a process, delete the key and call [`Table::begin_turn`](crate::Table::begin_turn). Otherwise
     /// call [`Table::hand_off_instead_of_turn`](crate::Table::hand_off_instead_of_turn), and carry
     /// out the change that it returns.
     GiveWay,

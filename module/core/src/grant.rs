@@ -188,7 +188,7 @@ impl<P> Table<P> {
             self.unbind(key.borrow(), &owner);
         } else {
             // The owner has other permits too. None of all these ends with a session that is gone.
-            self.relied_on(key.borrow(), &owner);
+            self.drop_orphan_binding(key.borrow(), &owner);
         }
         if let (true, Some(session)) = (leaver.waiter.bound, leaver.waiter.via.session()) {
             self.bind((key.borrow(), &owner), (token, lease), session, now);
@@ -245,7 +245,7 @@ impl<P> Table<P> {
 
     /// Records that the owner has used a grant, which shows that the owner has received it.
     pub(crate) fn record_use(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
-        self.relied_on(key, owner);
+        self.drop_orphan_binding(key, owner);
         self.note_own_set(key, owner);
         if let Some(token) = token {
             self.settle(key, None, owner, token);

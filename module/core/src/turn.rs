@@ -81,17 +81,17 @@ impl<P> Table<P> {
 
     /// Begins a turn after [`Change::GiveWay`]. `listeners` is the number of processes that the
     /// message reached.
-    pub fn has_given_way(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
+    pub fn begin_turn(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
         self.turns.begin(key, listeners, now.mono);
         self.leave_free(key, now);
     }
 
     /// Begins a turn, if one is due, at a lock that became free without a waiter in line.
     /// `listeners` is the number of processes that the message reached.
-    pub fn was_left_free(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
+    pub fn begin_turn_if_due(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
         let may_be = listeners > 0 && self.turns.on && !self.quarantine.is_on(now);
         if may_be && !self.is_in_line(key) && self.turns.count_release(key, 0, now.mono) {
-            self.has_given_way(key, listeners, now);
+            self.begin_turn(key, listeners, now);
         }
     }
 

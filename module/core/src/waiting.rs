@@ -65,7 +65,7 @@ impl<P> Table<P> {
         place.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id))
     }
 
-    /// The place of an owner in this queue.
+    /// Returns the id of the place that an owner has in the queue of a key.
     pub(crate) fn place_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<WaiterId> {
         self.queues.find(key).and_then(|queue| self.queues.place(queue, owner))
     }

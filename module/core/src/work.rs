@@ -1,11 +1,11 @@
 //! The scheduler of all work outside commands.
 //!
 //! ```text
-//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of sessions,
-//!                    turns of Redisson, looks, sets of locks, releases of ended sessions,
-//!                    take-backs, sweeps
-//! the rest           regular looks, sessions that went away or returned, remains of ended sessions,
-//!                    changes for observers, drain, checks of bindings, freeing
+//! for live waiters   ends of waits, opened latches, readers, messages to channels of sessions,
+//!                    results, ends of sessions, ends of turns of Redisson, due looks at keys, sets
+//!                    of locks, releases of ended sessions, grants to take back, sweeps
+//! the rest           regular looks at all keys, sessions that went away or returned, remains of
+//!                    ended sessions, changes for observers, drain, checks of bindings, freeing
 //! ```
 //!
 //! The caller asks for one piece of work after another, until its time is used up. Each piece is
@@ -36,7 +36,8 @@ pub enum Work<P> {
     Forgotten(P),
     /// Answer this reader with the outcomes of its session.
     Read(Reading, P),
-    /// Publish a message to this session's channel: there are outcomes to read, up to this number.
+    /// Publish a message to this session's channel: it has unread outcomes. The number is that of the latest
+    /// outcome.
     Ring(SessionName, u64),
     /// Read this key and call the function that looks at its kind.
     Look(LockKey, Cause),

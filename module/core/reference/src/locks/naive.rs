@@ -305,7 +305,7 @@ impl Naive {
             self.locks[key].what = What::Free(None);
             self.locks[key].shares.clear();
             self.locks[key].until = None;
-            self.was_left_free(key);
+            self.begin_turn_if_due(key);
             Vec::new()
         })
     }

@@ -33,7 +33,7 @@ impl Naive {
 
     /// Begins a turn after a lock became free, if one is due, the lock has no waiters, and processes of
     /// Redisson listen.
-    pub fn was_left_free(&mut self, key: Key) {
+    pub fn begin_turn_if_due(&mut self, key: Key) {
         if self.turns.1 > 0 && self.locks[key].queue.is_empty() && self.is_turn_due(key) {
             self.begin_turn(key);
         }

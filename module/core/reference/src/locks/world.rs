@@ -167,8 +167,8 @@ impl World {
             Change::GiveWay if listeners == 0 => {
                 return self.with(key, caller, |table, at| table.hand_off_instead_of_turn(at));
             }
-            Change::GiveWay => self.table.has_given_way(name, listeners, now),
-            Change::Free => self.table.was_left_free(name, listeners, now),
+            Change::GiveWay => self.table.begin_turn(name, listeners, now),
+            Change::Free => self.table.begin_turn_if_due(name, listeners, now),
             Change::None
             | Change::Take { .. }
             | Change::Update { .. }
