@@ -1,5 +1,12 @@
-//! Sets of locks against a model, with random walks and with all short walks.
+//! Sets of locks against a model, with random walks and with all short walks. `HOLDS` is tested apart.
 
+#![expect(clippy::panic, reason = "a panic is how a test fails")]
+
+use kvlock_core::{
+    Acquire, AcquireReply, Caller, Cause, Dismissal, Holding, Join, KeyRef, Limits, Member, Millis,
+    MonoMillis, Now, Observed, Results, ServedSet, Situation, Table, Token, UnixMillis, WaitReply,
+    WaiterId, Want,
+};
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
 
@@ -53,4 +60,66 @@ fn a_sharer_that_arrives_after_a_lease_ended_and_before_the_look_delays_no_set()
     ];
     let done = do_late(&walk);
     assert!(done.is_ok(), "{done:?}");
+}
+
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+const LEASE: Millis = Millis(50);
+const FREE: Observed<'static> = Observed::Free { stored: None };
+
+fn held(owner: &[u8], holds: u64) -> Observed<'_> {
+    let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
+    Observed::Held(Holding { owner, holds, shared: 0, token, until })
+}
+
+/// The locks `a` and `b`.
+fn members<'a>(a: Observed<'a>, b: Observed<'a>) -> [Member<'a>; 2] {
+    [(&b"a"[..], a), (b"b", b)].map(|(name, seen)| {
+        let (key, floor, results) = (KeyRef::lock(0, name), Some(0), Results::NONE);
+        Member { at: Situation { key, seen, now: NOW, floor, results }, under: false }
+    })
+}
+
+/// Queues `ann` for `a`, which is free, and `b`, which `bob` holds. Returns the waiter and the replaced
+/// clients.
+fn queue(table: &mut Table<u32>, holds: Option<u64>, client: u32) -> (WaiterId, Vec<u32>) {
+    let (owner, want, caller) = (&b"ann"[..], Want::Exclusive, Caller::from(None));
+    let members = members(FREE, held(b"bob", 1));
+    let request = Acquire { owner, want, lease: LEASE, holds };
+    let (reply, changes) = table.wait_set(&members, &request, &caller, None);
+    assert_eq!((reply, changes), (WaitReply::Block, Vec::new()));
+    let join = Join { owner, want, lease: LEASE, timeout: None };
+    let queued = table.enqueue_set(&members, &join, holds, client, &caller);
+    queued.unwrap_or_else(|| panic!("a set is queued"))
+}
+
+fn table() -> Table<u32> {
+    Table::new(Limits { waiters: 99, waiters_per_key: 99, ..Limits::UNLIMITED })
+}
+
+/// While the owner waits, other commands make it the holder of the first lock.
+#[test]
+fn a_granted_set_has_the_holds_that_its_wait_expects() {
+    let cases = [((None, 1), Ok(2)), ((Some(1), 1), Ok(1)), ((Some(1), 2), Err(()))];
+    for ((expected, own), holds) in cases {
+        let mut table = table();
+        let (waiter, _) = queue(&mut table, expected, 1);
+        match (table.serve_set(waiter, &members(held(b"ann", own), FREE), Cause::Release), holds) {
+            (ServedSet::Granted(granted), Ok(holds)) => assert_eq!(granted.holds, holds),
+            (ServedSet::Dismissed(client, why), Err(())) => {
+                assert_eq!(client, Some(1));
+                assert_eq!(why, Dismissal::Misfit(AcquireReply::Mismatch));
+            }
+            other => panic!("{expected:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_wait_that_takes_over_a_set_brings_its_own_holds() {
+    let mut table = table();
+    let (waiter, _) = queue(&mut table, None, 1);
+    assert_eq!(queue(&mut table, Some(1), 2), (waiter, vec![1]));
+    let served = table.serve_set(waiter, &members(held(b"ann", 1), FREE), Cause::Release);
+    let ServedSet::Granted(granted) = served else { panic!("{served:?}") };
+    assert_eq!((granted.holds, granted.hand_off.client), (1, Some(2)));
 }
