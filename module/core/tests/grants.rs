@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use kvlock_core::{
-    Acquire, AcquireReply, Cause, Change, GrantId, HandOff, Holding, Join, KeyRef, Limits, Millis,
-    MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply, RenewReply, Results,
-    Semaphore, SemaphoreAt, Served, Share, Sharing, Situation, Table, TakeReply, Token, UnixMillis,
-    UnsentGrant, WaitReply, Want,
+    Acquire, AcquireReply, Cause, Change, Dismissal, GrantId, HandOff, Holding, Join, KeyRef,
+    Limits, Millis, MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply,
+    RenewReply, Results, Semaphore, SemaphoreAt, Served, Share, Sharing, Situation, Table,
+    TakeReply, Token, UnixMillis, UnsentGrant, WaitReply, Want,
 };
 
 const LEASE: Millis = Millis(50);
@@ -185,8 +185,12 @@ fn a_planned_look_keeps_its_cause_when_another_is_planned_for_the_same_time() {
 
 /// Returns a semaphore with one permit, as an owner sees it.
 fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
-    let (used, earliest) = (u64::from(own.is_some()), own.map(|own| own.until));
-    let seen = Semaphore::Set(Permits { limit: 1, used, own, earliest });
+    larger_pool(1, name, own)
+}
+
+fn larger_pool(limit: u64, name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
+    let (used, earliest) = (own.map_or(0, |own| own.holds), own.map(|own| own.until));
+    let seen = Semaphore::Set(Permits { limit, used, own, earliest });
     SemaphoreAt { key: KeyRef::semaphore(0, name), seen, now: NOW }
 }
 
@@ -249,4 +253,35 @@ fn permits_whose_grant_was_answered_are_not_taken_back() {
     let seen = pool(b"other", Some(share));
     let change = table.take_permits_back(&seen, other, b"next", 1);
     assert_eq!(change, PermitsChange::Own { share: None, used: 0 });
+}
+
+const OWN: Share = Share { holds: 1, until: UnixMillis(1_050) };
+
+/// An owner without permits can only be bound because its permits have ended.
+#[test]
+fn first_permits_drop_an_earlier_binding_and_further_permits_keep_it() {
+    for (own, is_kept) in [(Some(OWN), true), (None, false)] {
+        let mut table = table();
+        let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
+        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+        let seen = larger_pool(2, b"k", own);
+        table.bind((seen.key, b"next"), (Token::NONE, LEASE), session, NOW);
+        let request = request(b"next", Want::Permits { more: 1, holds: None });
+        let (reply, _) = table.take_permits(&seen, 1, &request);
+        assert!(matches!(reply, TakeReply::Holds(_)), "{reply:?}");
+        let binding = table.bound_to(seen.key, b"next", Some(Token::NONE));
+        assert_eq!(binding.is_some(), is_kept);
+    }
+}
+
+/// While the owner waits, another command gives it the permit.
+#[test]
+fn a_waiter_that_has_the_permits_it_expects_is_dismissed() {
+    let mut table = table();
+    let want = Want::Permits { more: 1, holds: Some(1) };
+    let join = Join { owner: b"next", want, lease: LEASE, timeout: None };
+    table.enqueue(&pool(b"k", None), &join, 7);
+    let served = table.serve_permits(&larger_pool(2, b"k", Some(OWN)), Cause::Release);
+    let Served::Dismissed(client, why) = served else { panic!("{served:?}") };
+    assert_eq!((client, why), (Some(7), Dismissal::Misfit(AcquireReply::Mismatch)));
 }
