@@ -21,8 +21,8 @@ const FREE: Situation<'static> = Situation {
     results: Results::NONE,
 };
 
-/// Returns a lock that is bound to a session that has ended, and the binding to release.
-fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
+/// Returns a lock that is bound to a session that has ended.
+fn left_behind(table: &mut Table<()>) -> Situation<'static> {
     let session = table.open_session([1; 32], b"user", LEASE, NOW).expect("there is room");
     let request = Acquire { owner: b"a", want: Want::Exclusive, lease: LEASE, holds: None };
     let (reply, change) = table.acquire(&FREE, &request);
@@ -31,8 +31,21 @@ fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
     while table.work_on_sessions() {}
     let (token, until) = (change.issued(), change.until());
     let holding = Holding { owner: b"a", holds: 1, shared: 0, token, until };
-    let at = Situation { seen: Observed::Held(holding), ..FREE };
+    Situation { seen: Observed::Held(holding), ..FREE }
+}
+
+/// Also returns the binding to release.
+fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
+    let at = left_behind(table);
     (at, table.next_bound(NOW).expect("it is to be released"))
+}
+
+#[test]
+fn a_lock_whose_owner_uses_it_after_the_end_of_its_session_is_not_released() {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let at = left_behind(&mut table);
+    table.renew(&at, b"a", LEASE, None);
+    assert!(table.next_bound(NOW).is_none());
 }
 
 #[test]

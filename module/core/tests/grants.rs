@@ -143,6 +143,18 @@ fn a_new_binding_stays_when_an_earlier_grant_is_taken_back() {
 }
 
 #[test]
+fn a_grant_that_is_taken_back_loses_its_binding() {
+    let mut table = table();
+    let lost = hand_over(&mut table, b"k");
+    let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
+    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let seen = at(b"k", held(b"next", 0, lost.token));
+    table.bind((seen.key, b"next"), (lost.token, LEASE), session, NOW);
+    assert_eq!(table.take_back(&seen, lost.id, b"next", lost.token), Change::Free);
+    assert_eq!(table.bound(), 0);
+}
+
+#[test]
 fn live_sharers_are_searched_only_for_exclusive_requests() {
     let mut table = table();
     let token = take(&mut table, b"k", b"first");

@@ -6,7 +6,7 @@ use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
 
 /// Commands that are not drawn, because they would end the server, connect to other machines, lock all
-/// clients out, wait for long or disturb the test. The sequences in `hand.rs` contain some of them.
+/// clients out, wait for long or disturb the test. The sequences in `command_source.rs` contain some of them.
 /// `CLIENT PAUSE` is never sent in a transaction: after such a transaction, Redis 7.0 and 8 crash, even without
 /// modules, on any write to an expired key.
 const NEVER: &str = "\
