@@ -40,12 +40,12 @@ Waits for the lock, runs the command, renews the lease while it runs, and releas
 when it ends. The command inherits standard input, output and error. It finds in its environment:
 
   KVLOCK_KEY    the name of the lock
-  KVLOCK_OWNER  the owner of the lock, as `kvlock info` shows it
+  KVLOCK_OWNER  the owner of the lock
   KVLOCK_TOKEN  the fencing token: grows with every grant of the lock
 
 The command runs in a process group of its own, to which signals are passed on. When the lock is \
-about to be lost the group gets SIGTERM, and SIGKILL before another owner can have the lock. If \
-kvlock itself is killed, the group is killed.";
+about to be lost the group gets SIGTERM, and SIGKILL before the lease ends. If kvlock itself is \
+killed, the group is killed.";
 
 const ONCE: &str = "\
 Prints the stored output of a command, or runs the command and stores what it prints.
@@ -95,7 +95,8 @@ Prints the leader, and each change, until a signal ends it or its output is clos
 One line for each state: `leads`, the term, the owner and the value; or `vacant`, and why the last term \
 ended, if this program saw it: released, expired, forced, deleted, flushed, gone (its session ended), \
 taken-back (its client was gone before the grant reached it) or other. If the state changes several times \
-in a short time, only the last state may be printed. Terms never decrease, even after a failover.";
+in a short time, only the last state may be printed. Terms never decrease, even after a failover. A \
+Redisson client that holds the lock has the term 0.";
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -139,7 +139,12 @@ impl Job {
         let lease = self.task.lease;
         let believed = if self.task.bound { lease.min(SESSION) } else { lease };
         let terms = Terms::new(believed, self.task.kill_after);
-        let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
+        let settings = Client::builder()
+            .lease(lease)
+            .margin(terms.margin)
+            .session_ttl(SESSION)
+            // The command must not run while the lease is still the short one of a grant after a wait.
+            .confirm(true);
         // After `SESSION` without a connection, a candidate has lost its place in the queue anyway.
         let settings =
             if self.purpose.value().is_some() { settings.patience(SESSION) } else { settings };

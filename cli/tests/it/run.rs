@@ -278,3 +278,18 @@ fn a_hold_at_least_longer_than_the_longest_lease_is_refused_before_the_command_r
     stage.run(&["--hold-at-least", "24h"], "exit 3").done().assert_code(3);
     assert!(stage.control.run("PTTL k").integer() > 80_000_000);
 }
+
+/// A server in a quarantine relies on the full leases of the commands that run.
+#[test]
+fn a_command_runs_under_the_full_lease_after_a_wait() {
+    let mut stage = Stage::set();
+    stage.control.run("LOCK.ACQUIRE k holder 60000");
+    let run = stage.run(&["--kill-after", "0", "--lease", "1m"], "ready; idle");
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.control.run("LOCK.RELEASE k holder");
+    let _command = stage.process("pid");
+    let left = stage.control.run("PTTL k").integer();
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    run.signal(Signal::SIGTERM);
+    run.done();
+}
