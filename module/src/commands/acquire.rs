@@ -21,7 +21,7 @@ impl Operation for LockAcquire {
         name: c"lock.acquire",
         flags: c"write deny-oom fast getkeys-api",
         summary: c"Acquires a lock if it is free, or re-enters it. Never waits.",
-        complexity: c"O(1)",
+        complexity: c"O(1) for each key",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),

@@ -15,7 +15,8 @@ const SPEC: CommandSpec = CommandSpec {
     name: c"lock.cancel",
     flags: c"write fast",
     summary: c"Cancels an owner's wait: its LOCK.WAIT answers nil.",
-    complexity: c"O(1)",
+    complexity:
+        c"O(log N) for each key, where N is the number of waiters and observers on the server",
     args: &[ArgSpec::Key, ArgSpec::Text(c"owner")],
 };
 

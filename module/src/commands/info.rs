@@ -29,7 +29,7 @@ impl Operation for LockInfo {
         name: c"lock.info",
         flags: c"readonly fast",
         summary: c"Returns the holder of a lock, the rest of its lease, and its waiters.",
-        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
+        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each expired holder",
         args: SHOWS,
     };
 

@@ -52,7 +52,7 @@ impl Operation for LatchCountDown {
         name: c"latch.countdown",
         flags: c"write deny-oom fast",
         summary: c"Counts a latch down by one; at zero it opens.",
-        complexity: c"O(1), however many clients wait",
+        complexity: c"O(1); if the latch opens, O(log N) where N is the number of waiters and observers on the server",
         args: &[ArgSpec::Key, ArgSpec::OptionalText(c"participant")],
     };
 
@@ -84,7 +84,7 @@ impl Operation for LatchWait {
         name: c"latch.wait",
         flags: c"readonly deny-oom blocking",
         summary: c"Waits until a latch is open.",
-        complexity: c"O(1), however many clients wait",
+        complexity: c"O(log N) where N is the number of waiters and observers on the server",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"waiter"),

@@ -16,7 +16,8 @@ impl Operation for LockList {
         name: c"lock.list",
         flags: c"readonly",
         summary: c"Lists the locks of the database with the most waiters.",
-        complexity: c"O(N) where N is the number of locks that are waited for",
+        complexity:
+            c"O(N) where N is the number of keys with waiters or observers, in all databases",
         args: &[ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" }],
     };
 

@@ -20,7 +20,7 @@ impl Operation for LockRelease {
         name: c"lock.release",
         flags: c"write fast getkeys-api",
         summary: c"Releases a lock. With the last hold it is granted to the first waiter.",
-        complexity: c"O(1)",
+        complexity: c"O(1) for each key; if waiters are granted the lock, O(log N) where N is the number of waiters and observers on the server",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
@@ -79,7 +79,7 @@ impl Operation for LockForceRelease {
         name: c"lock.forcerelease",
         flags: c"write admin fast",
         summary: c"Takes a lock from its holders and grants it to the first waiter.",
-        complexity: c"O(1)",
+        complexity: c"O(log N) where N is the number of waiters and observers on the server",
         args: &[ArgSpec::Key],
     };
 

@@ -16,7 +16,7 @@ impl Operation for LockRenew {
         name: c"lock.renew",
         flags: c"write fast getkeys-api",
         summary: c"Renews the lease of a held lock.",
-        complexity: c"O(1)",
+        complexity: c"O(1) for each key",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),

@@ -21,7 +21,7 @@ impl Operation for SemSet {
         name: c"sem.set",
         flags: c"write deny-oom fast",
         summary: c"Sets the number of permits of a semaphore.",
-        complexity: c"O(1), and O(1) for each waiter that is served by it",
+        complexity: c"O(1); if clients wait, O(log N) where N is the number of waiters and observers on the server, and a search of expired holders",
         args: &[
             ArgSpec::Key,
             ArgSpec::Number(c"permits"),
@@ -51,7 +51,7 @@ impl Operation for SemAcquire {
         name: c"sem.acquire",
         flags: c"write deny-oom fast",
         summary: c"Acquires permits of a semaphore if they are free. Never waits.",
-        complexity: c"O(1), and O(1) for each dead holder that is found",
+        complexity: c"O(1); if too few permits are free, O(H) where H is the number of holders",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
@@ -126,7 +126,7 @@ impl Operation for SemWait {
         name: c"sem.wait",
         flags: c"write deny-oom blocking",
         summary: c"Acquires permits of a semaphore, or waits in the queue until they are free.",
-        complexity: c"O(1), and O(1) for each dead holder that is found",
+        complexity: c"O(log N) where N is the number of waiters and observers on the server; if too few permits are free, also O(H) where H is the number of holders",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
@@ -176,7 +176,7 @@ impl Operation for SemRelease {
         name: c"sem.release",
         flags: c"write fast",
         summary: c"Releases permits and grants them to the first waiters.",
-        complexity: c"O(1), and O(1) for each waiter that is served by it",
+        complexity: c"O(1); if clients wait, O(log N) where N is the number of waiters and observers on the server, and a search of expired holders",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
@@ -226,7 +226,7 @@ impl Operation for SemInfo {
         name: c"sem.info",
         flags: c"readonly fast",
         summary: c"Returns the permits of a semaphore, their holders, and its waiters.",
-        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
+        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each expired holder",
         args: SHOWS,
     };
 

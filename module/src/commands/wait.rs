@@ -18,7 +18,8 @@ impl Operation for LockWait {
         flags: c"write deny-oom blocking getkeys-api",
         summary:
             c"Acquires a lock, or waits in its queue until it is granted or the timeout has passed.",
-        complexity: c"O(1)",
+        complexity:
+            c"O(log N) for each key, where N is the number of waiters and observers on the server",
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
