@@ -77,7 +77,8 @@ pub(crate) enum Clients {
     Several(usize),
     /// The given number of processes, each with one client.
     Processes(usize),
-    /// Each task has its own client, in as many processes as [`Contender::processes`] allows.
+    /// Each task has its own client, unless [`Contender::is_one_client`]. Runs in as many processes as
+    /// [`Contender::processes`] allows.
     OwnEach,
 }
 

@@ -31,7 +31,8 @@ const PASSED_ON: [Signal; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedSignal {
     pub(crate) signal: Signal,
-    /// `true` if the kernel sent it, as it does to a whole process group for a key of the terminal.
+    /// `true` if the signal has the code `SI_KERNEL`, for example because Ctrl-C was pressed: then the kernel
+    /// sends it to the whole foreground process group.
     pub(crate) typed: bool,
 }
 

@@ -43,7 +43,8 @@ const LENGTH: Duration = Duration::from_secs(20);
 /// Longest wait for the lock. A thread may wait for the whole contention.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client that acquires the lock repeatedly, on its own connection.
+/// A client of kvlock, or a thread of a Redisson client, that contends for the lock. `connection` leads to the
+/// server, or to the program that runs Redisson.
 struct Contender {
     connection: Connection,
     lock: Vec<Vec<u8>>,

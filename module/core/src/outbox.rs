@@ -98,7 +98,7 @@ pub enum Dismissal {
     Server(Rc<[u8]>),
 }
 
-/// A grant that was never sent to its client and must be taken back.
+/// A grant to a waiter, with what is needed to take it back if it is never sent to its client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnsentGrant {
     /// The lock, or the semaphore whose permits were granted.

@@ -358,8 +358,8 @@ impl<P> Queues<P> {
         Some(Leaver { waiter, key, stood_in_front, value, planned })
     }
 
-    /// Takes a waiter out of the line, or from beside the line. The waiter keeps its place. Returns
-    /// whether it was there.
+    /// Removes a waiter from the line, or from the places beside it (see `places.rs`), so that it is
+    /// passed over. The waiter keeps its place. Returns whether it was there.
     pub(crate) fn step_out(&mut self, id: WaiterId) -> bool {
         self.waiter(id).map(|waiter| waiter.queue).is_some_and(|queue| {
             self.sets.in_line.remove(&(queue, id));

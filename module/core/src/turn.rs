@@ -11,9 +11,10 @@
 //!      and one for the last holder              for each process
 //! ```
 //!
-//! A moment ends as soon as the key is changed, and after 5 ms at the latest. If a moment ends
-//! unused, the turn ends. If a client waits here at that time, the number of rounds until the next
-//! turn doubles, up to a limit. Locks without a listener have no turns. The first release at least
+//! In a turn, the lock is left free once for each process. Such a *moment* ends as soon as the key
+//! is changed, and after 5 ms at the latest. If a moment ends unused, the turn ends. If a client
+//! waits here at that time, the number of rounds until the next turn doubles, up to a limit. A used
+//! moment resets it to one. Locks without a listener have no turns. The first release at least
 //! 50 ms after the last check checks again whether a process listens.
 //!
 //! The state is kept for a limited number of locks, and apart from the queues: if two clients use a
