@@ -1,4 +1,4 @@
-//! Names of keys, owners and results in the walks.
+//! Names of keys, owners and results, and lengths of leases, for random sequences of operations.
 
 use crate::Bytes;
 
