@@ -64,7 +64,7 @@ const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Child {
     /// Starts a process that executes the command when it gets SIGCONT. Adds the variables to its
-    /// environment. The keeper lets it run until `until`, see [`may_run_until`](Self::may_run_until).
+    /// environment. The keeper lets it run until `until`, see [`set_deadline`](Self::set_deadline).
     pub(crate) fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
@@ -121,11 +121,11 @@ impl Child {
         let _ended = killpg(self.id, signal);
     }
 
-    /// Sends the keeper a new deadline, see [`Keeper::may_run_until`]. If the keeper has ended, starts
+    /// Sends the keeper a new deadline, see [`Keeper::set_deadline`]. If the keeper has ended, starts
     /// another one, at most once in [`KEEPER_INTERVAL`].
-    pub(crate) fn may_run_until(&mut self, until: Duration, now: Duration) {
+    pub(crate) fn set_deadline(&mut self, until: Duration, now: Duration) {
         if let Some(keeper) = &mut self.keeper {
-            keeper.may_run_until(until);
+            keeper.set_deadline(until);
         } else if now >= self.next_keeper {
             // Does not wait until the keeper is ready: a long wait could lose the lock.
             match Keeper::start(self.id, until) {

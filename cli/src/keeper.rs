@@ -74,7 +74,7 @@ impl Keeper {
 
     /// Sends a new deadline, on the clock of [`since_boot`]. If the pipe is full or closed, kills the
     /// keeper, so that it is replaced.
-    pub(crate) fn may_run_until(&mut self, until: Duration) {
+    pub(crate) fn set_deadline(&mut self, until: Duration) {
         if self.pipe.write(&nanos(until).to_le_bytes()).is_err() {
             self.kill();
         }

@@ -103,7 +103,7 @@ impl Watch<'_> {
         let left = self.guard.lease_left();
         if let (Some(now), false) = (since_boot(), left.is_zero()) {
             self.kill_by = Some(now + left + self.terms.grace);
-            self.child.may_run_until(self.terms.keeper_deadline(now, left), now);
+            self.child.set_deadline(self.terms.keeper_deadline(now, left), now);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Releases locks and permits that were bound to ended sessions, a few in each turn. Drops bindings whose
 //! grant no longer exists.
 
-use kvlock_core::{Bound, Kind, Now, UnixMillis};
+use kvlock_core::{DueBinding, Kind, Now, UnixMillis};
 
 use crate::redis::{Arg, Ctx, Text};
 use crate::semaphore;
@@ -11,7 +11,7 @@ impl Server {
     /// Drops the binding if its owner no longer has the bound grant of the lock, or holds no permits. If the
     /// grant still exists and the session has ended, releases it. If the key cannot be written now, plans
     /// another attempt.
-    pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
+    pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &DueBinding, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));
         let (name, owner) = (name.lend(), owner.lend());
@@ -50,12 +50,12 @@ impl Server {
     fn bound_lock_until(
         &mut self,
         ctx: &Ctx<'_>,
-        bound: &Bound,
+        bound: &DueBinding,
         (name, owner): (Arg<'_>, Arg<'_>),
         now: Now,
     ) -> Option<UnixMillis> {
         let mut case = self.case(ctx, bound.key.db, name, now);
         case.read(ctx.open_to_read(name).as_ref(), &self.strings, Some(owner));
-        self.table.is_still_bound(&case.at, bound)
+        self.table.bound_until(&case.at, bound)
     }
 }

@@ -93,10 +93,10 @@ impl Server {
     /// Answers some waiters of opened latches. The timer answers the others.
     pub(crate) fn answer_released(&mut self, ctx: &Ctx<'_>) {
         for _ in 0..RUN_MAX {
-            let Some(waiting) = self.table.next_released() else { return };
+            let Some(waiting) = self.table.next_opened() else { return };
             self.answer(waiting, Reply::Number(0), None);
         }
-        if self.table.has_released() {
+        if self.table.has_opened() {
             self.timer.arm(ctx, std::time::Duration::ZERO);
         }
     }

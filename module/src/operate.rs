@@ -214,7 +214,7 @@ impl Server {
             self.floors.reserve(case.ctx, place, token, case.at.now);
         }
         if may_end_sooner {
-            self.end_with_the_last(case);
+            self.trim_to_last_share(case);
         }
         if left && self.table.waiters_of(case.at.key) > 0 {
             // Finds out whether another sharer is alive. If none is, the first waiter is granted the lock.
@@ -251,7 +251,7 @@ impl Server {
     /// Deletes the key if no lease is left and no waiter is in line. Announces the lock to Redisson's
     /// waiters if it is deleted or ends noticeably sooner. Does nothing if there are too many sharers to
     /// read all of them. Called when the longest lease may have been released or shortened.
-    fn end_with_the_last(&mut self, case: &Case<'_>) {
+    fn trim_to_last_share(&mut self, case: &Case<'_>) {
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
         case.read(Some(&key), &self.strings, None);

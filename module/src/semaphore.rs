@@ -213,7 +213,7 @@ impl Server {
     /// of expired holders count as free. If so, plans the next attempt. If the waiter's request no longer
     /// fits, for example because the semaphore has fewer permits in all, answers the waiter with an error.
     /// Writes nothing.
-    pub(crate) fn permits_are_out(
+    pub(crate) fn postpone_without_permits(
         &mut self,
         ctx: &Ctx<'_>,
         at: KeyRef<'_>,

@@ -121,7 +121,7 @@ impl Server {
     /// Plans to take back a grant whose client disconnected before the reply was sent.
     pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: UnsentGrant) {
         if self.primary {
-            self.table.was_not_sent(grant);
+            self.table.queue_take_back(grant);
             self.timer.arm(ctx, Duration::ZERO);
         }
     }

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use kvlock_core::{Account, Charge, Kept, Reading, UnsentGrant, WaiterId};
+use kvlock_core::{Account, Charge, Quota, Reading, UnsentGrant, WaiterId};
 
 use crate::redis::Parked;
 
@@ -25,9 +25,9 @@ const BLOCKED_BYTES: usize = 55_000;
 impl Waiting {
     /// Returns a waiter. Charges it to the account of its user.
     pub(crate) fn waiter(client: Parked, client_id: u64, account: &Account) -> Self {
-        let wait = account.charge(Kept::Waits, 0);
+        let wait = account.charge(Quota::Waits, 0);
         Self {
-            _charges: (account.charge(Kept::Blocked, BLOCKED_BYTES), Some(wait)),
+            _charges: (account.charge(Quota::Blocked, BLOCKED_BYTES), Some(wait)),
             client,
             client_id,
         }
@@ -35,7 +35,7 @@ impl Waiting {
 
     /// Returns a reader of a session. Charges it to the account of the session's user.
     pub(crate) fn reader(client: Parked, client_id: u64, account: &Account) -> Self {
-        Self { _charges: (account.charge(Kept::Blocked, BLOCKED_BYTES), None), client, client_id }
+        Self { _charges: (account.charge(Quota::Blocked, BLOCKED_BYTES), None), client, client_id }
     }
 }
 

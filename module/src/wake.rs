@@ -121,7 +121,7 @@ impl Server {
             if self.permits_are_due(ctx, key.borrow(), name.lend())
                 && let Some(refusal) = ctx.refusal_to_write(name.lend())
             {
-                if self.permits_are_out(ctx, key.borrow(), name.lend(), cause) {
+                if self.postpone_without_permits(ctx, key.borrow(), name.lend(), cause) {
                     return;
                 }
                 return self.turn_away(key.borrow(), &refused(&refusal), now);

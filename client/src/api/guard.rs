@@ -5,11 +5,11 @@ use crate::engine::bound;
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, give_back_in, renew};
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
-use crate::engine::observe;
 use crate::engine::observer::{Observation, observe_held};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::engine::store::give_back_storing;
+use crate::engine::telemetry;
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
 use crate::wire::request::{Mode, ToStore};
@@ -260,11 +260,11 @@ impl Guard {
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
         let Held { inner, lease, share } = &self.held;
-        let span = observe::release_span(&lease.held_lock);
+        let span = telemetry::release_span(&lease.held_lock);
         let work = give_back(inner, lease, *share);
         // If it times out, the drop of `self` starts the release again.
         let work = pin!(timeout(inner.settings.reply_timeout, work));
-        let outcome = observe::inside(&span, work).await.map_err(|_| Error::Timeout)?;
+        let outcome = telemetry::inside(&span, work).await.map_err(|_| Error::Timeout)?;
         self.on_drop = OnDrop::Nothing;
         outcome
     }
@@ -278,9 +278,9 @@ impl Guard {
     /// stored.
     pub(crate) async fn release_storing(mut self, result: ToStore<'_>) -> Result<(), Error> {
         let Held { inner, lease, share } = &self.held;
-        let span = observe::release_span(&lease.held_lock);
+        let span = telemetry::release_span(&lease.held_lock);
         let work = pin!(give_back_storing(inner, lease, *share, result));
-        let outcome = observe::inside(&span, work).await;
+        let outcome = telemetry::inside(&span, work).await;
         self.on_drop = OnDrop::Nothing;
         outcome
     }
@@ -441,11 +441,11 @@ impl Drop for Guard {
         // If the runtime ends before the release is sent, nothing renews the lease, and it ends.
         self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
-        let span = observe::release_span(&lease.held_lock);
+        let span = telemetry::release_span(&lease.held_lock);
         self.inner.spawn(async move {
             let work = pin!(give_back(&inner, &lease, share));
-            if let Err(trouble) = observe::inside(&span, work).await {
-                observe::not_released(&lease.held_lock, &trouble);
+            if let Err(trouble) = telemetry::inside(&span, work).await {
+                telemetry::not_released(&lease.held_lock, &trouble);
             }
         });
     }

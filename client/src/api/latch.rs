@@ -165,7 +165,7 @@ impl Latch {
             match wait(&mut claim, Duration::ZERO, limit, &mut trouble).await {
                 Ok(Waited::Open | Waited::Granted(..) | Waited::Ready) => return Ok(true),
                 Ok(_) if limit.is_over() => return Ok(false),
-                Ok(Waited::Over) => trouble.over(),
+                Ok(Waited::Over) => trouble.reset(),
                 Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,
                 Err(error) => claim.inner().wait_to_retry(&mut trouble, error).await?,
             }

@@ -25,9 +25,9 @@ use crate::engine::acquire::wait::{Waited, wait};
 use crate::engine::context::Context;
 use crate::engine::lease::{Granted, Held, LeaseSpec};
 use crate::engine::limit::{Limit, Trouble, pause_before_asking};
-use crate::engine::observe::{self, Stopwatch};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::telemetry::{self, Stopwatch};
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
@@ -107,15 +107,15 @@ impl Acquisition<'_> {
                 Ok(Step::Held(held)) => {
                     claim.finish();
                     asked.acquired();
-                    observe::acquired(&held.0.held_lock);
+                    telemetry::acquired(&held.0.held_lock);
                     return Ok(Some(held));
                 }
                 Ok(Step::Ready) => return Ok(None),
                 Ok(Step::Refused) if self.limit.is_over() => {
-                    observe::refused();
+                    telemetry::refused();
                     return Ok(None);
                 }
-                Ok(Step::Refused) => trouble.over(),
+                Ok(Step::Refused) => trouble.reset(),
                 Err(error @ Error::NotReplicated { .. }) => {
                     claim.undo().await;
                     return Err(error);
@@ -202,7 +202,7 @@ impl Acquisition<'_> {
         };
         match answer.and_then(|value| Ok(granted(value)?)) {
             Ok(Some(grant)) => {
-                claim.has();
+                claim.record_accepted();
                 Ok(Some(Granted { grant, since: sent, runs: lease }))
             }
             Ok(None) => {

@@ -102,7 +102,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
         }
         // The owner does not hold the lock, or holds it with another token.
         Some(_) | None => {
-            lease.gone();
+            lease.mark_not_held();
             Err(lease.lost_error())
         }
     }

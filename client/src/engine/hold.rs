@@ -5,8 +5,8 @@ use crate::engine::context::Context;
 use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
 use crate::engine::limit::{Limit, Trouble};
-use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::telemetry;
 use crate::engine::undo;
 use crate::net::link::{after, left};
 use crate::wire::error::Error;
@@ -133,7 +133,7 @@ pub(crate) async fn give_back_in(
     let request = held_lock.release(give_back);
     let outcome = send(inner, lease, &request, held_so_far).await;
     match &outcome {
-        Ok(()) => observe::released(held_lock),
+        Ok(()) => telemetry::released(held_lock),
         // A partial release that does not fit: a stray command may have changed the number of holds. The last
         // guard releases all holds.
         Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),
@@ -165,7 +165,7 @@ pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, s
     let lasts = lease.longest_ever().max(FIRST_LEASE);
     let release = lease.leave(turn, share);
     inner.watchdog.watch(lease);
-    observe::released(&lease.held_lock);
+    telemetry::released(&lease.held_lock);
     if let ReleaseAction::Release { give_back, strays: true } = release {
         release_again(inner, lease, lease.held_lock.release(give_back), lasts);
     }
@@ -187,7 +187,7 @@ async fn send(
             // Probably released by the first command, whose answer did not arrive.
             Ok(None) if !again && held_so_far => return Ok(()),
             Ok(None) | Err(Error::NotALock) => {
-                lease.gone();
+                lease.mark_not_held();
                 return Err(lease.lost_error());
             }
             Err(Error::Connection(_)) if again => again = false,

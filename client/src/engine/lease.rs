@@ -37,8 +37,8 @@ pub(crate) use renewal::WatchdogAction;
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::lease::belief::{Belief, Binding};
 use crate::engine::lease::held_lock::HeldLock;
-use crate::engine::lease::late::Late;
-use crate::engine::observe::Stopwatch;
+use crate::engine::lease::late::UnansweredRenewals;
+use crate::engine::telemetry::Stopwatch;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::loss::Loss;
 use crate::wire::reply::{Grant, Token};
@@ -77,7 +77,8 @@ pub(crate) struct Lease {
     binding: Binding,
     state: Mutex<State>,
     turn_over: Notify,
-    gone: Notify,
+    /// Notified when the lease is lost, or one of its guards ends.
+    end_notify: Notify,
     /// Notified when a renewal has ended, or the lease is lost.
     answered: Notify,
 }
@@ -94,7 +95,7 @@ struct State {
     /// `true` if an earlier acquire or release of this owner may still arrive at the server.
     strays: bool,
     /// Renewals that may still be in flight.
-    late: Late,
+    late: UnansweredRenewals,
     /// The longest lease that any guard has requested. The server's lease ends at most this long after the
     /// command that set it.
     longest_ever: Duration,
@@ -187,7 +188,7 @@ pub(crate) struct Beginning {
     /// Duration that the server has granted so far: the lease, or a shorter offer.
     pub(crate) runs: Duration,
     /// Renewals of the same owner that may still arrive.
-    pub(crate) late: Late,
+    pub(crate) late: UnansweredRenewals,
     /// `true` if acquires of the same owner may still arrive.
     pub(crate) strays: bool,
 }
@@ -231,7 +232,7 @@ impl Lease {
             binding: Binding::none(),
             state: Mutex::new(state),
             turn_over: Notify::new(),
-            gone: Notify::new(),
+            end_notify: Notify::new(),
             answered: Notify::new(),
         };
         (Arc::new(lease), share)
@@ -260,7 +261,7 @@ impl Lease {
     }
 
     /// Returns the renewals that may still arrive, for another record of the same owner.
-    pub(crate) fn late(&self) -> Late {
+    pub(crate) fn late(&self) -> UnansweredRenewals {
         self.state().late.clone().handed_over()
     }
 
@@ -429,7 +430,7 @@ impl Lease {
             share.abandoned = true;
         }
         drop(state);
-        self.gone.notify_waiters();
+        self.end_notify.notify_waiters();
     }
 
     /// Stops renewals for this share, so that its lease ends.
@@ -456,7 +457,7 @@ impl Lease {
         let ends = was_held && left == 0;
         let strays = state.strays;
         drop(state);
-        self.gone.notify_waiters();
+        self.end_notify.notify_waiters();
         if ends {
             self.held.ended();
         }

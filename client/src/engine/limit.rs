@@ -1,6 +1,6 @@
 //! Limits of a call: the time limit of its caller, and the time for which errors are retried.
 
-use crate::engine::observe;
+use crate::engine::telemetry;
 use crate::wire::error::Error;
 use crate::wire::request::LONGEST;
 use std::pin::Pin;
@@ -105,16 +105,16 @@ impl Trouble {
         Self { limit, since: None, failed: false }
     }
 
-    pub(crate) fn over(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Self::new(self.limit);
     }
 
     /// Records the failure of a wait that was in the queue since `since`. The errors count from `heard`,
     /// when the server last answered. If that was right after the start of the wait, earlier errors count
     /// too.
-    pub(crate) fn was_queued(&mut self, since: Instant, heard: Instant) {
+    pub(crate) fn record_failed_wait(&mut self, since: Instant, heard: Instant) {
         if heard.saturating_duration_since(since) >= REACHED {
-            self.over();
+            self.reset();
         }
         self.since.get_or_insert_with(|| heard.max(since));
     }
@@ -141,7 +141,7 @@ impl Trouble {
         }
         if !first {
             let pause = pause_after(lasts);
-            observe::trouble(&error, pause);
+            telemetry::trouble(&error, pause);
             self.limit.wait_for(sleep_until_changed(pause, news)).await;
         }
         Ok(())

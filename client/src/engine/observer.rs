@@ -7,8 +7,8 @@
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{pause_after, sleep_until_changed};
-use crate::engine::observe;
 use crate::engine::session::observed::{Observed, Suspects, View};
+use crate::engine::telemetry;
 use crate::net::router::Route;
 use crate::wire::error::Error;
 use crate::wire::observed::observed;
@@ -150,7 +150,7 @@ impl Running {
                 lasts.clamp(REFUSED_MIN, REFUSED_MAX)
             };
             if !trouble.is_retryable() || lasts >= context.settings.patience {
-                observe::trouble(&trouble, pause);
+                telemetry::trouble(&trouble, pause);
                 observed.failed(trouble);
             }
             sleep_until_changed(pause, context.router.switched()).await;

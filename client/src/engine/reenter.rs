@@ -6,8 +6,8 @@ use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::hold;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
-use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::telemetry;
 use crate::engine::undo::{self, Followed};
 use crate::net::live::Live;
 use crate::wire::error::Error;
@@ -61,7 +61,7 @@ pub(crate) async fn reenter(
     };
     addition.turn = None;
     inner.watchdog.watch(lease);
-    observe::reentered(&lease.held_lock);
+    telemetry::reentered(&lease.held_lock);
     Ok(Some(share))
 }
 

@@ -51,7 +51,7 @@ async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<()
                 if in_doubt && is_stored(inner, result).await {
                     return Ok(());
                 }
-                lease.gone();
+                lease.mark_not_held();
                 return Err(lease.lost_error());
             }
             // Release at once: the next waiter need not wait until memory is free.

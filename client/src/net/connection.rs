@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 const FULL: &[u8] = b"-ERR max number of clients";
 
 /// A connection that many tasks can use at the same time. A task of its own [drives](Self::drive) it, or its
-/// only user drives it [beside](Self::beside) other work, which saves a switch of tasks for each answer.
+/// only user drives it [while](Self::drive_while) it waits for other work, which saves a switch of tasks for each answer.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
     state: Arc<State>,

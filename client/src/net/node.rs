@@ -83,7 +83,7 @@ impl Node {
     }
 
     /// Raises [`Self::most_replicas`] to this number of replicas, if it is larger.
-    pub(crate) fn has_shown(&self, replicas: u32) {
+    pub(crate) fn record_replicas(&self, replicas: u32) {
         self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
     }
 

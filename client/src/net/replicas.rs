@@ -105,7 +105,7 @@ impl Renewals {
             let mut confirmed = reached(confirmed).map_err(|trouble| deposed(trouble, wanted))?;
             if all {
                 let (replicas, connections) = replicas_of(role)?;
-                node.has_shown(replicas);
+                node.record_replicas(replicas);
                 if connections > wanted {
                     // Replicas that have connected since are wanted, too.
                     wanted = connections;

@@ -179,7 +179,7 @@ async fn a_client_uses_one_session_per_server() {
     // The third connection belongs to this test.
     assert_eq!((count("kvlock_sessions"), count("connected_clients")), (1, 3));
     ok(guard.release()).await;
-    super::is_served(waiter).await;
+    super::assert_served(waiter).await;
 }
 
 /// While the server is silent, waits fail after the client's patience. Bound locks are kept for most of the

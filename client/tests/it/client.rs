@@ -266,6 +266,6 @@ async fn visit(lock: &Lock) {
 }
 
 /// Checks that a waiter gets the lock, and releases it.
-async fn is_served(waiter: Waiter) {
+async fn assert_served(waiter: Waiter) {
     ok(ok(waiter).await.unwrap().release()).await;
 }

@@ -1,6 +1,6 @@
 //! A client that finds the primary through Sentinels.
 
-use super::{LONG, assert_matches, is_served, ok, wait_for_lease, waits};
+use super::{LONG, assert_matches, assert_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error};
@@ -110,7 +110,7 @@ async fn all_requests_to_a_hanging_primary_move_to_the_new_one() {
     observe::wait_for_waiters(&mut eye, "k", 1);
     assert_eq!(eye.run("LOCK.RELEASE k somebody"), Value::Integer(0));
     for task in [waiter, asker] {
-        is_served(task).await;
+        assert_served(task).await;
     }
     assert!(!held.is_lost());
     site.server(before).signal(Signal::SIGCONT);

@@ -1,7 +1,7 @@
 //! Connections that break and servers that stop: no hold is counted twice, and no state is left.
 
 use super::{
-    LONG, SOON, Stage, Suspended, assert_matches, is_served, ok, soon, visit, wait_for_more,
+    LONG, SOON, Stage, Suspended, assert_matches, assert_served, ok, soon, visit, wait_for_more,
     wait_for_renewals,
 };
 use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
@@ -255,7 +255,7 @@ async fn a_lock_survives_a_restart_if_the_server_saved_it() {
             soon(guard.lost()).await;
             assert!(guard.release().await.unwrap_err().is_lost());
         }
-        is_served(waiter).await;
+        assert_served(waiter).await;
     }
 }
 
@@ -271,7 +271,7 @@ async fn a_wait_with_occasional_disconnects_outlasts_the_retry_limit() {
     }
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     stage.control.run("LOCK.RELEASE k somebody");
-    is_served(waiter).await;
+    assert_served(waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

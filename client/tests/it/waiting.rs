@@ -1,6 +1,6 @@
 //! Tasks that wait: their order, and their cost.
 
-use super::{LONG, SOON, Stage, calls, is_served, ok, soon, visit, wait_for_more};
+use super::{LONG, SOON, Stage, assert_served, calls, ok, soon, visit, wait_for_more};
 use harness::{cmd, observe, wait};
 use kvlock::{Client, Clock};
 use nix::sys::signal::Signal;
@@ -135,7 +135,7 @@ async fn places_in_a_queue_survive_the_readers_connection() {
     let first = ok(first).await.unwrap();
     assert!(!second.is_finished());
     ok(first.release()).await;
-    is_served(second).await;
+    assert_served(second).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,6 +180,6 @@ async fn waiters_keep_no_connection_that_was_replaced() {
     });
     for (waiter, key) in waiters {
         stage.control.call(cmd!["LOCK.RELEASE", key, "somebody"]);
-        is_served(waiter).await;
+        assert_served(waiter).await;
     }
 }

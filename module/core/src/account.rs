@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 /// A thing that is counted for each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Quota {
     /// A wait, blocked or through a session; a place of a wait for a set of locks in a further
     /// queue; an observer; or an outcome that is kept.
     Waits,
@@ -39,11 +39,11 @@ const ROOM: usize = 64;
 struct Counts([Cell<usize>; KINDS], Cell<usize>);
 
 impl Counts {
-    fn of(&self, kept: Kept) -> Option<&Cell<usize>> {
+    fn of(&self, kept: Quota) -> Option<&Cell<usize>> {
         self.0.get(kept as usize)
     }
 
-    fn change(&self, kept: Kept, by: isize) {
+    fn change(&self, kept: Quota, by: isize) {
         if let Some(count) = self.of(kept) {
             count.set(count.get().saturating_add_signed(by));
         }
@@ -76,7 +76,7 @@ impl Account {
     /// Counts one thing of this kind, with its estimated memory, until the returned charge is
     /// dropped.
     #[must_use]
-    pub fn charge(&self, kept: Kept, bytes: usize) -> Charge {
+    pub fn charge(&self, kept: Quota, bytes: usize) -> Charge {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         for counts in [&self.0.own, &*self.0.all] {
             counts.change(kept, 1);
@@ -87,7 +87,7 @@ impl Account {
 
     /// Number of things of this kind that are kept for the user.
     #[must_use]
-    pub fn count(&self, kept: Kept) -> usize {
+    pub fn count(&self, kept: Quota) -> usize {
         self.0.own.of(kept).map_or(0, Cell::get)
     }
 }
@@ -96,7 +96,7 @@ impl Account {
 #[derive(Debug)]
 pub struct Charge {
     account: Account,
-    kept: Kept,
+    kept: Quota,
     bytes: u32,
 }
 
@@ -173,7 +173,7 @@ impl Accounts {
     }
 
     /// Number of things of this kind that are kept for all users.
-    pub(crate) fn count(&self, kept: Kept) -> usize {
+    pub(crate) fn count(&self, kept: Quota) -> usize {
         self.all.of(kept).map_or(0, Cell::get)
     }
 
@@ -195,27 +195,27 @@ mod tests {
     fn an_entry_counts_for_its_user_and_in_total_until_it_is_dropped() {
         let mut accounts = Accounts::default();
         let (alice, bob) = (accounts.of(b"alice"), accounts.of(b"bob"));
-        let first = alice.charge(Kept::Waits, 100);
-        let second = accounts.of(b"alice").charge(Kept::Waits, 10);
-        let third = bob.charge(Kept::Blocked, 1);
-        assert_eq!((alice.count(Kept::Waits), bob.count(Kept::Waits)), (2, 0));
-        assert_eq!((accounts.count(Kept::Waits), accounts.bytes()), (2, 111));
+        let first = alice.charge(Quota::Waits, 100);
+        let second = accounts.of(b"alice").charge(Quota::Waits, 10);
+        let third = bob.charge(Quota::Blocked, 1);
+        assert_eq!((alice.count(Quota::Waits), bob.count(Quota::Waits)), (2, 0));
+        assert_eq!((accounts.count(Quota::Waits), accounts.bytes()), (2, 111));
         drop(first);
-        assert_eq!((alice.count(Kept::Waits), accounts.bytes()), (1, 11));
+        assert_eq!((alice.count(Quota::Waits), accounts.bytes()), (1, 11));
         drop((second, third));
-        assert_eq!((accounts.count(Kept::Waits), accounts.count(Kept::Blocked)), (0, 0));
+        assert_eq!((accounts.count(Quota::Waits), accounts.count(Quota::Blocked)), (0, 0));
         assert_eq!(accounts.bytes(), 0);
     }
 
     #[test]
     fn accounts_of_users_without_entries_are_removed() {
         let mut accounts = Accounts::default();
-        let kept = accounts.of(b"kept").charge(Kept::Sessions, 0);
+        let kept = accounts.of(b"kept").charge(Quota::Sessions, 0);
         for number in 0..10 * ROOM {
             drop(accounts.of(&number.to_be_bytes()));
             assert!(accounts.by_user.len() <= ROOM + 1, "{}", accounts.by_user.len());
         }
-        assert_eq!(accounts.of(b"kept").count(Kept::Sessions), 1);
+        assert_eq!(accounts.of(b"kept").count(Quota::Sessions), 1);
         drop(kept);
     }
 }

@@ -85,7 +85,7 @@ impl<P> Table<P> {
             {
                 (AcquireReply::Refused, Change::None)
             }
-            Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
+            Observed::Free { stored } if at.lacks_token_bound(self.believe(*stored)) => {
                 (AcquireReply::TryAgain, Change::None)
             }
             Observed::Free { stored } => self.take(at, *stored, request),
@@ -118,7 +118,7 @@ impl<P> Table<P> {
         if let Some(token) = self.believe(stored) {
             return Ok((token, None));
         }
-        if at.must_guess(None) {
+        if at.lacks_token_bound(None) {
             return Err(AcquireReply::TryAgain);
         }
         let token = self.tokens.issue(None, at.floor, at.now.unix_us);

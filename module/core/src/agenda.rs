@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::fair::{Account, Fair};
+use crate::fair::{Fair, Flow};
 use crate::free::Free as _;
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::outcome::Cause;
@@ -18,8 +18,8 @@ use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) due: UnixMillis,
-    /// The account of the waiter that was first in line when the look was planned.
-    pub(crate) account: Account,
+    /// The flow of the waiter that was first in line when the look was planned.
+    pub(crate) flow: Flow,
     /// `true` if the look is a regular check for changes that no event has reported.
     pub(crate) checks: bool,
 }
@@ -49,20 +49,15 @@ impl Agenda {
             || self.alarms.free_one()
     }
 
-    pub(crate) fn add_wait(&mut self, account: Account, end: Option<MonoMillis>, waiter: WaiterId) {
+    pub(crate) fn add_wait(&mut self, flow: Flow, end: Option<MonoMillis>, waiter: WaiterId) {
         if let Some(end) = end {
-            self.waits.insert(account, (end, waiter));
+            self.waits.insert(flow, (end, waiter));
         }
     }
 
-    pub(crate) fn drop_wait(
-        &mut self,
-        account: Account,
-        end: Option<MonoMillis>,
-        waiter: WaiterId,
-    ) {
+    pub(crate) fn drop_wait(&mut self, flow: Flow, end: Option<MonoMillis>, waiter: WaiterId) {
         if let Some(end) = end {
-            self.waits.remove(account, (end, waiter));
+            self.waits.remove(flow, (end, waiter));
         }
     }
 
@@ -72,10 +67,10 @@ impl Agenda {
             return;
         }
         if let Some(from) = from {
-            self.looks_of(from).remove(from.account, (from.due, queue));
+            self.looks_of(from).remove(from.flow, (from.due, queue));
         }
         if let Some(to) = to {
-            self.looks_of(to).insert(to.account, (to.due, queue));
+            self.looks_of(to).insert(to.flow, (to.due, queue));
         }
     }
 
@@ -113,13 +108,13 @@ impl Agenda {
         self.alarms.len()
     }
 
-    pub(crate) fn has_wait(&self, account: Account, end: MonoMillis, waiter: WaiterId) -> bool {
-        self.waits.contains(account, (end, waiter))
+    pub(crate) fn has_wait(&self, flow: Flow, end: MonoMillis, waiter: WaiterId) -> bool {
+        self.waits.contains(flow, (end, waiter))
     }
 
     pub(crate) fn has_look(&self, look: Look, queue: QueueId) -> bool {
         let looks = if look.checks { &self.checks } else { &self.looks };
-        looks.contains(look.account, (look.due, queue))
+        looks.contains(look.flow, (look.due, queue))
     }
 
     /// Number of waits, and number of looks including regular checks.

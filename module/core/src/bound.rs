@@ -17,7 +17,7 @@
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
-use crate::account::Kept;
+use crate::account::Quota;
 use crate::bindings::{Binding, Place};
 use crate::change::Change;
 use crate::ids::{SessionId, SessionName, WaiterId};
@@ -49,7 +49,7 @@ const BYTES: usize = 400;
 
 /// A binding that needs work.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct DueBinding {
     place: Place,
     /// The bound lock or semaphore.
     pub key: LockKey,
@@ -91,7 +91,7 @@ impl<P> Table<P> {
     ) -> Result<(), Full> {
         let more = keys.filter(|key| self.bindings.find(*key, owner).is_none()).count();
         let account = self.sessions.get(session).map(|session| &session.account);
-        let by_user = account.map_or(0, |account| account.count(Kept::Bound));
+        let by_user = account.map_or(0, |account| account.count(Quota::Bound));
         if more == 0 {
             Ok(())
         } else if self.bindings.len().saturating_add(more) > self.limits.bound {
@@ -119,7 +119,7 @@ impl<P> Table<P> {
         open.bound.insert(place);
         let look = now.mono.plus(lease.max(LOOKED_AT_AFTER));
         let names = key.name.len().saturating_add(owner.len());
-        let _charge = open.account.charge(Kept::Bound, BYTES.saturating_add(names));
+        let _charge = open.account.charge(Quota::Bound, BYTES.saturating_add(names));
         let (key, owner) = (key.to_lock_key(), owner.into());
         bindings.all.insert(place, Binding { key, owner, token, session, look, _charge });
         bindings.looks.insert((look, place));
@@ -255,7 +255,7 @@ impl<P> Table<P> {
     }
 
     /// Sets the token of the owner's binding at this key.
-    pub(crate) fn has_token_now(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
+    pub(crate) fn set_binding_token(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
         let place = self.bindings.find(key, owner);
         if let Some(binding) = place.and_then(|place| self.bindings.all.get_mut(&place)) {
             binding.token = token;
@@ -307,7 +307,7 @@ impl<P> Table<P> {
     /// before, or to check because its lease may have ended. Report the result with
     /// [`Self::release_bound`], [`Self::release_bound_permits`], [`Self::stays_bound`],
     /// [`Self::not_bound`] or [`Self::refused_to_release`].
-    pub fn next_bound(&mut self, now: Now) -> Option<Bound> {
+    pub fn next_bound(&mut self, now: Now) -> Option<DueBinding> {
         self.next_orphan(now).or_else(|| self.next_binding(now))
     }
 
@@ -316,7 +316,7 @@ impl<P> Table<P> {
     }
 
     /// Returns a binding whose session has ended. Sessions take turns.
-    pub(crate) fn next_orphan(&mut self, now: Now) -> Option<Bound> {
+    pub(crate) fn next_orphan(&mut self, now: Now) -> Option<DueBinding> {
         if self.bindings.orphans.is_empty() || self.is_refused(now) {
             return None;
         }
@@ -334,7 +334,7 @@ impl<P> Table<P> {
     }
 
     /// Returns a binding whose lease may have ended, or whose release was refused.
-    pub(crate) fn next_binding(&mut self, now: Now) -> Option<Bound> {
+    pub(crate) fn next_binding(&mut self, now: Now) -> Option<DueBinding> {
         let (due, place) = *self.bindings.looks.first()?;
         if due > now.mono || self.is_refused(now) {
             return None;
@@ -345,14 +345,20 @@ impl<P> Table<P> {
         self.bound_at(place, self.bindings.refused.contains(&place))
     }
 
-    fn bound_at(&self, place: Place, is_orphan: bool) -> Option<Bound> {
+    fn bound_at(&self, place: Place, is_orphan: bool) -> Option<DueBinding> {
         let Binding { key, owner, token, .. } = self.bindings.all.get(&place)?;
-        Some(Bound { place, key: key.clone(), owner: Rc::clone(owner), token: *token, is_orphan })
+        Some(DueBinding {
+            place,
+            key: key.clone(),
+            owner: Rc::clone(owner),
+            token: *token,
+            is_orphan,
+        })
     }
 
     /// Returns the end of the bound grant's lease. `None` if the owner no longer has that grant.
     #[must_use]
-    pub fn is_still_bound(&self, at: &Situation<'_>, bound: &Bound) -> Option<UnixMillis> {
+    pub fn bound_until(&self, at: &Situation<'_>, bound: &DueBinding) -> Option<UnixMillis> {
         let is_it = |token: Option<Token>| token == Some(bound.token);
         match &at.seen {
             Observed::Held(holding) if *holding.owner == *bound.owner && is_it(holding.token) => {
@@ -369,19 +375,19 @@ impl<P> Table<P> {
     }
 
     /// Records that the bound grant still exists and ends at `until`.
-    pub fn stays_bound(&mut self, bound: &Bound, until: UnixMillis, now: Now) {
+    pub fn stays_bound(&mut self, bound: &DueBinding, until: UnixMillis, now: Now) {
         let lease = until.since(now.unix()).max(LOOKED_AT_AFTER);
         self.bindings.look_at(bound.place, now.mono.plus(lease));
     }
 
     /// Drops a binding that has nothing left to release on this server.
-    pub fn not_bound(&mut self, bound: &Bound) {
+    pub fn not_bound(&mut self, bound: &DueBinding) {
         self.drop_binding(bound.place);
     }
 
     /// Records that a release could not be written, and plans another attempt. If `all` is set, the
     /// server refuses every write, so no binding is released or checked until that attempt.
-    pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
+    pub fn refused_to_release(&mut self, bound: &DueBinding, all: bool, now: Now) {
         let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);
         self.bindings.look_at(bound.place, later);
@@ -390,9 +396,9 @@ impl<P> Table<P> {
 
     /// Releases all of the owner's holds of the bound lock, if the bound grant still exists. If no
     /// other sharer is left, the lock goes to the first waiter or becomes free.
-    pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
+    pub fn release_bound(&mut self, at: &Situation<'_>, bound: &DueBinding) -> Change<P> {
         self.drop_binding(bound.place);
-        if self.is_still_bound(at, bound).is_none() {
+        if self.bound_until(at, bound).is_none() {
             return Change::None;
         }
         self.settle(at.key, None, &bound.owner, bound.token);
@@ -407,7 +413,11 @@ impl<P> Table<P> {
     }
 
     /// Releases all permits of the owner.
-    pub fn release_bound_permits(&mut self, at: &SemaphoreAt<'_>, bound: &Bound) -> PermitsChange {
+    pub fn release_bound_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        bound: &DueBinding,
+    ) -> PermitsChange {
         self.drop_binding(bound.place);
         let Semaphore::Set(seen @ Permits { own: Some(own), .. }) = at.seen else {
             return PermitsChange::None;

@@ -93,7 +93,7 @@ impl<P> Table<P> {
     }
 
     /// Releases all waiters of a latch. They are answered one after the other: see
-    /// [`Self::next_released`].
+    /// [`Self::next_opened`].
     fn open(&mut self, key: KeyRef<'_>) {
         count(&mut self.counters.latches_opened);
         if let Some(id) = self.queues.find(key) {
@@ -104,8 +104,8 @@ impl<P> Table<P> {
 
     /// Removes one waiter of a latch that has opened. Returns `None` if no waiter is left, otherwise
     /// the client to answer, if any.
-    pub fn next_released(&mut self) -> Option<Option<P>> {
-        let id = self.queues.first_released()?;
+    pub fn next_opened(&mut self) -> Option<Option<P>> {
+        let id = self.queues.first_opened()?;
         let leaver = self.take_out(id)?;
         count(&mut self.counters.released_by_latches);
         Some(self.deliver(leaver, Ending::Open))
@@ -113,7 +113,7 @@ impl<P> Table<P> {
 
     /// Returns whether there may be waiters of an opened latch to answer.
     #[must_use]
-    pub fn has_released(&self) -> bool {
-        self.queues.has_released()
+    pub fn has_opened(&self) -> bool {
+        self.queues.has_opened()
     }
 }

@@ -1,34 +1,34 @@
 //! Entries that become due at given times, served fairly.
 //!
-//! An account is a session, or all blocked clients together. Accounts with a due entry are served
+//! A flow is a session, or all blocked clients together. Flows with a due entry are served
 //! in turn, in a ring. So 100,000 entries of one session do not delay the only entry of another
-//! account.
+//! flow.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::free::Free as _;
 use crate::ids::SessionId;
 
-/// A session, or `None` for all blocked clients. Unrelated to [`crate::account::Account`].
-pub(crate) type Account = Option<SessionId>;
+/// A session, or `None` for all blocked clients.
+pub(crate) type Flow = Option<SessionId>;
 
-/// Entries, each with a time and an account.
+/// Entries, each with a time and a flow.
 #[derive(Debug)]
 pub(crate) struct Fair<M, T> {
-    /// The entries of each account, the earliest first.
-    accounts: BTreeMap<Account, BTreeSet<(M, T)>>,
-    /// Accounts outside the ring, each with the time of its earliest entry.
-    firsts: BTreeSet<(M, Account)>,
-    /// Accounts that may have a due entry; the first is served next.
-    ring: VecDeque<Account>,
-    in_ring: BTreeSet<Account>,
+    /// The entries of each flow, the earliest first.
+    flows: BTreeMap<Flow, BTreeSet<(M, T)>>,
+    /// Flows outside the ring, each with the time of its earliest entry.
+    firsts: BTreeSet<(M, Flow)>,
+    /// Flows that may have a due entry; the first is served next.
+    ring: VecDeque<Flow>,
+    in_ring: BTreeSet<Flow>,
     len: usize,
 }
 
 impl<M, T> Default for Fair<M, T> {
     fn default() -> Self {
         Self {
-            accounts: BTreeMap::new(),
+            flows: BTreeMap::new(),
             firsts: BTreeSet::new(),
             ring: VecDeque::new(),
             in_ring: BTreeSet::new(),
@@ -42,75 +42,75 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         self.len
     }
 
-    pub(crate) fn contains(&self, account: Account, entry: (M, T)) -> bool {
-        self.accounts.get(&account).is_some_and(|entries| entries.contains(&entry))
+    pub(crate) fn contains(&self, flow: Flow, entry: (M, T)) -> bool {
+        self.flows.get(&flow).is_some_and(|entries| entries.contains(&entry))
     }
 
-    fn first_of(&self, account: Account) -> Option<(M, T)> {
-        self.accounts.get(&account)?.first().copied()
+    fn first_of(&self, flow: Flow) -> Option<(M, T)> {
+        self.flows.get(&flow)?.first().copied()
     }
 
-    pub(crate) fn insert(&mut self, account: Account, entry: (M, T)) {
-        let first = self.first_of(account);
-        if self.accounts.entry(account).or_default().insert(entry) {
+    pub(crate) fn insert(&mut self, flow: Flow, entry: (M, T)) {
+        let first = self.first_of(flow);
+        if self.flows.entry(flow).or_default().insert(entry) {
             self.len = self.len.saturating_add(1);
-            self.place(account, first);
+            self.place(flow, first);
         }
     }
 
-    pub(crate) fn remove(&mut self, account: Account, entry: (M, T)) {
-        let first = self.first_of(account);
-        let Some(entries) = self.accounts.get_mut(&account) else { return };
+    pub(crate) fn remove(&mut self, flow: Flow, entry: (M, T)) {
+        let first = self.first_of(flow);
+        let Some(entries) = self.flows.get_mut(&flow) else { return };
         if entries.remove(&entry) {
             self.len = self.len.saturating_sub(1);
             if entries.is_empty() {
-                self.accounts.remove(&account);
+                self.flows.remove(&flow);
             }
-            self.place(account, first);
+            self.place(flow, first);
         }
     }
 
-    /// Updates the time of an account outside the ring.
-    fn place(&mut self, account: Account, was: Option<(M, T)>) {
-        if self.in_ring.contains(&account) {
+    /// Updates the time of a flow outside the ring.
+    fn place(&mut self, flow: Flow, was: Option<(M, T)>) {
+        if self.in_ring.contains(&flow) {
             return;
         }
-        let (was, is) = (was.map(|it| it.0), self.first_of(account).map(|it| it.0));
+        let (was, is) = (was.map(|it| it.0), self.first_of(flow).map(|it| it.0));
         if was != is {
-            was.map(|moment| self.firsts.remove(&(moment, account)));
-            self.firsts.extend(is.map(|moment| (moment, account)));
+            was.map(|moment| self.firsts.remove(&(moment, flow)));
+            self.firsts.extend(is.map(|moment| (moment, flow)));
         }
     }
 
-    /// Returns the earliest entry of the next account that has an entry due by `now`. That account
+    /// Returns the earliest entry of the next flow that has an entry due by `now`. That flow
     /// moves to the end of the ring. The entry stays.
     pub(crate) fn next(&mut self, now: M) -> Option<T> {
         loop {
-            // Up to two accounts join the ring for each one taken from it. So all due accounts join
+            // Up to two flows join the ring for each one taken from it. So all due flows join
             // soon, and no call has to move all of them at once.
             for _ in 0..2 {
                 if self.firsts.first().is_some_and(|(moment, _)| *moment <= now)
-                    && let Some((_, account)) = self.firsts.pop_first()
+                    && let Some((_, flow)) = self.firsts.pop_first()
                 {
-                    self.in_ring.insert(account);
-                    self.ring.push_back(account);
+                    self.in_ring.insert(flow);
+                    self.ring.push_back(flow);
                 }
             }
-            let account = self.ring.pop_front()?;
-            match self.first_of(account) {
+            let flow = self.ring.pop_front()?;
+            match self.first_of(flow) {
                 Some((moment, item)) if moment <= now => {
-                    self.ring.push_back(account);
+                    self.ring.push_back(flow);
                     return Some(item);
                 }
                 other => {
-                    self.in_ring.remove(&account);
-                    self.firsts.extend(other.map(|(moment, _)| (moment, account)));
+                    self.in_ring.remove(&flow);
+                    self.firsts.extend(other.map(|(moment, _)| (moment, flow)));
                 }
             }
         }
     }
 
-    /// Returns the earliest time; `now` if an account may have a due entry.
+    /// Returns the earliest time; `now` if a flow may have a due entry.
     pub(crate) fn first(&self, now: M) -> Option<M> {
         if self.len == 0 || !self.ring.is_empty() {
             return (self.len > 0).then_some(now);
@@ -120,7 +120,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
 
     /// Frees one entry. Returns `false` if no entry is left.
     pub(crate) fn free_one(&mut self) -> bool {
-        if let Some(mut first) = self.accounts.first_entry() {
+        if let Some(mut first) = self.flows.first_entry() {
             if !first.get_mut().free_one() {
                 first.remove();
             }
@@ -134,7 +134,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
 mod tests {
     use super::*;
 
-    const CROWD: Account = Some(SessionId(1));
+    const CROWD: Flow = Some(SessionId(1));
 
     #[test]
     fn many_entries_of_one_account_do_not_delay_another_account() {
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn each_account_is_served_in_order_of_time_and_never_early() {
         let mut fair = Fair::default();
-        for (account, moment) in [(CROWD, 3), (None, 1), (CROWD, 2), (None, 9), (CROWD, 8)] {
-            fair.insert(account, (moment, moment));
+        for (flow, moment) in [(CROWD, 3), (None, 1), (CROWD, 2), (None, 9), (CROWD, 8)] {
+            fair.insert(flow, (moment, moment));
         }
         let mut served = Vec::new();
         while let Some(item) = fair.next(3) {
             served.push(item);
-            let account = if item == 1 { None } else { CROWD };
-            fair.remove(account, (item, item));
+            let flow = if item == 1 { None } else { CROWD };
+            fair.remove(flow, (item, item));
         }
         assert_eq!((served, fair.len(), fair.first(3)), (vec![1, 2, 3], 2, Some(8)));
         fair.remove(CROWD, (8, 8));
@@ -171,7 +171,7 @@ mod tests {
         fair.insert(CROWD, (9, 0));
         assert_eq!(fair.first(5), Some(3));
         assert_eq!(fair.next(5), Some(0));
-        assert_eq!(fair.first(5), Some(5), "the account is in the ring");
+        assert_eq!(fair.first(5), Some(5), "the flow is in the ring");
         fair.remove(CROWD, (3, 0));
         assert_eq!((fair.next(5), fair.first(5)), (None, Some(9)));
     }
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn all_parts_are_freed() {
         let mut fair = Fair::default();
-        for account in 0..100 {
-            fair.insert(Some(SessionId(account)), (account, 0));
-            fair.insert(Some(SessionId(account)), (account, 1));
+        for flow in 0..100 {
+            fair.insert(Some(SessionId(flow)), (flow, 0));
+            fair.insert(Some(SessionId(flow)), (flow, 1));
         }
         while fair.ring.len() < 10 {
             fair.next(50);
@@ -191,7 +191,7 @@ mod tests {
             steps += 1;
             assert!(steps < 1_000, "it ends");
         }
-        let empty = [fair.accounts.len(), fair.firsts.len(), fair.ring.len(), fair.in_ring.len()];
+        let empty = [fair.flows.len(), fair.firsts.len(), fair.ring.len(), fair.in_ring.len()];
         assert_eq!(empty, [0; 4]);
         assert!(steps > 300, "one entry at a time: {steps}");
     }

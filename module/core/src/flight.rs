@@ -24,7 +24,7 @@ pub(crate) struct Flight<'a> {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredFlight {
     key: LockKey,
     token: Token,
     owner: Rc<[u8]>,
@@ -34,7 +34,7 @@ struct Kept {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     /// Each grant under the hash of its [`Flight`].
-    all: BTreeMap<(u64, GrantId), Kept>,
+    all: BTreeMap<(u64, GrantId), StoredFlight>,
     /// For each granted set of locks: the locks that are still in flight, each with its token.
     sets: BTreeMap<GrantId, Vec<(LockKey, Token)>>,
     hashes: RandomState,
@@ -64,7 +64,7 @@ impl Flights {
             return None;
         }
         let hash = self.hashes.hash_one(flight);
-        let is_it = |kept: &Kept| {
+        let is_it = |kept: &StoredFlight| {
             kept.key.borrow() == flight.key
                 && kept.token == flight.token
                 && *kept.owner == *flight.owner
@@ -78,7 +78,7 @@ impl Flights {
         let flight = Flight { key: key.borrow(), token, owner: &owner };
         self.remove(flight);
         let hash = self.hashes.hash_one(flight);
-        self.all.insert((hash, id), Kept { key, token, owner });
+        self.all.insert((hash, id), StoredFlight { key, token, owner });
     }
 
     /// Adds a grant of several locks.

@@ -52,7 +52,7 @@ impl<P> Table<P> {
         self.record_loss(at.key, cause);
         self.pass_over(at.key);
         if cause == Cause::Release
-            && !at.must_guess(self.believe(stored))
+            && !at.lacks_token_bound(self.believe(stored))
             && self.is_redissons_turn(at)
         {
             return Change::GiveWay;
@@ -70,7 +70,9 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> Option<Change<P>> {
         let stored = self.believe(stored);
-        if at.must_guess(stored) || self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now)
+        if at.lacks_token_bound(stored)
+            || self.quarantine.is_on(at.now)
+            || self.gives_way(at.key, at.now)
         {
             return None;
         }

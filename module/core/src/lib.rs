@@ -176,8 +176,8 @@ mod waiting;
 mod watches;
 mod work;
 
-pub use account::{Account, Charge, Kept};
-pub use bound::Bound;
+pub use account::{Account, Charge, Quota};
+pub use bound::DueBinding;
 pub use change::{Change, HandOff, Sharers};
 pub use circle::{SHARERS, STEPS};
 pub use fields::{MODE_FIELD, PROBED_FIELD, RESERVED_FIELDS, TOKEN_FIELD, VALUE_FIELD};

@@ -24,7 +24,7 @@ pub enum Want {
     /// Share the lock.
     Shared,
     /// Wait until a latch opens.
-    Zero,
+    LatchOpen,
     /// Acquire permits of a semaphore.
     Permits {
         /// Number of permits to acquire.
@@ -40,7 +40,7 @@ impl Want {
     /// Returns whether waiters with this request are never passed over: they are served even if
     /// their sessions are away.
     pub(crate) fn is_for_all(self) -> bool {
-        matches!(self, Self::Zero | Self::Changes(_))
+        matches!(self, Self::LatchOpen | Self::Changes(_))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 
-use crate::account::{Account, Charged, Kept, WAIT_BYTES};
+use crate::account::{Account, Charged, Quota, WAIT_BYTES};
 use crate::free::Free as _;
 use crate::ids::{GrantId, WaiterId};
 use crate::key::LockKey;
@@ -149,7 +149,7 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, outcome: Outcome) {
         self.last = self.last.saturating_add(1);
-        let charge = self.account.charge(Kept::Waits, outcome.bytes());
+        let charge = self.account.charge(Quota::Waits, outcome.bytes());
         self.kept.insert(self.last, Charged::new(outcome, charge));
     }
 

@@ -96,15 +96,15 @@ impl<P> Table<P> {
 
     /// Marks the session away.
     pub(crate) fn go_away(&mut self, id: SessionId) {
-        self.turn(id, true);
+        self.set_away(id, true);
     }
 
     /// Marks the session present again. Its waiters get back their places.
     pub(crate) fn come_back(&mut self, id: SessionId) {
-        self.turn(id, false);
+        self.set_away(id, false);
     }
 
-    fn turn(&mut self, id: SessionId, away: bool) {
+    fn set_away(&mut self, id: SessionId, away: bool) {
         let Some(session) = self.sessions.get_mut(id).filter(|session| session.away != away) else {
             return;
         };
@@ -113,13 +113,13 @@ impl<P> Table<P> {
         let all_away = self.sessions.away;
         self.sessions.away =
             if away { all_away.saturating_add(1) } else { all_away.saturating_sub(1) };
-        if self.follow(id) {
+        if self.move_waiters(id) {
             self.sessions.list(id);
         }
     }
 
     /// Moves some waiters of a session in or out of line. Returns whether there are more.
-    fn follow(&mut self, id: SessionId) -> bool {
+    fn move_waiters(&mut self, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return false };
         let Some(so_far) = session.settling else { return false };
         let rest = (so_far.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -134,7 +134,7 @@ impl<P> Table<P> {
     /// acknowledged. Sessions take turns. Returns false if there is no such work.
     pub(crate) fn settle_on(&mut self) -> bool {
         let Some(id) = self.sessions.next_listed() else { return false };
-        if self.follow(id) {
+        if self.move_waiters(id) {
             self.sessions.list(id);
         }
         self.sessions.prune(id, STEPS);
@@ -171,7 +171,7 @@ impl<P> Table<P> {
                 drop(self.withdraw(id));
             } else if let Some(unsent) = outbox.take_first() {
                 if let Some(unsent) = unsent {
-                    self.was_not_sent(unsent);
+                    self.queue_take_back(unsent);
                 }
                 self.sessions.outcomes = self.sessions.outcomes.saturating_sub(1);
             } else {
@@ -188,7 +188,7 @@ impl<P> Table<P> {
     }
 
     /// Marks a grant, with all its locks, as never sent. It is taken back as soon as writing is allowed.
-    pub fn was_not_sent(&mut self, grant: UnsentGrant) {
+    pub fn queue_take_back(&mut self, grant: UnsentGrant) {
         let Some(locks) = self.in_flight.locks_of(grant.id) else {
             return self.unsent.push_back(grant);
         };

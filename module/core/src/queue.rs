@@ -37,13 +37,13 @@ pub(crate) struct Queue {
     /// observers: the cause of the next change.
     pub(crate) cause: Cause,
     /// `true` if the latch of this queue has opened, so that all its waiters must be answered.
-    pub(crate) is_released: bool,
+    pub(crate) is_opened: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Queues<P> {
     queues: BTreeMap<QueueId, Queue>,
-    /// Each queue that was not released, by the hash of its database and key.
+    /// Each queue whose latch has not opened, by the hash of its database and key.
     by_key: BTreeSet<(u64, QueueId)>,
     /// Boxed, because the nodes of a map that grows at its end are half empty.
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
@@ -282,7 +282,7 @@ impl<P> Queues<P> {
             len: 0,
             look: None,
             cause: Cause::Expiry,
-            is_released: false,
+            is_opened: false,
         };
         self.queues.insert(id, queue);
         self.name_bytes = self.name_bytes.saturating_add(key.name.len());
@@ -415,13 +415,13 @@ impl<P> Queues<P> {
         self.by_key.remove(&(hash, id));
         self.recent.set(None);
         self.released.push_back(id);
-        queue.is_released = true;
+        queue.is_opened = true;
         queue.look.take()
     }
 
     /// Returns the first unanswered waiter of a queue whose latch has opened. Such queues take
     /// turns.
-    pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
+    pub(crate) fn first_opened(&mut self) -> Option<WaiterId> {
         while let Some(id) = self.released.pop_front() {
             if let Some((head, _)) = self.head(id) {
                 self.released.push_back(id);
@@ -432,7 +432,7 @@ impl<P> Queues<P> {
     }
 
     /// Returns whether there may be released waiters to answer.
-    pub(crate) fn has_released(&self) -> bool {
+    pub(crate) fn has_opened(&self) -> bool {
         !self.released.is_empty()
     }
 
@@ -570,9 +570,9 @@ mod tests {
         let new = table.queues.find(KEY).expect("somebody waits");
         assert_eq!(table.queues.head(new), Some((second, Want::Exclusive)));
         // Removing the last released waiter does not affect the new queue.
-        assert_eq!(table.queues.first_released(), Some(first));
+        assert_eq!(table.queues.first_opened(), Some(first));
         assert!(table.queues.remove(first).is_some());
         assert_eq!(table.queues.find(KEY), Some(new));
-        assert_eq!((table.queues.first_released(), table.queues.has_released()), (None, false));
+        assert_eq!((table.queues.first_opened(), table.queues.has_opened()), (None, false));
     }
 }

@@ -78,7 +78,7 @@ impl<P> Table<P> {
         self.sessions.prune(id, PRUNED);
         self.sessions.connect(id, connection);
         self.come_back(id);
-        self.live_on(id, now);
+        self.restart_ttl(id, now);
         Ok((Some(reading), replaced))
     }
 
@@ -120,7 +120,7 @@ impl<P> Table<P> {
         for (key, owner, granted) in granted {
             self.delivered(key.borrow(), granted.id, &owner, granted.token);
         }
-        self.sessions.was_read(reading.session);
+        self.sessions.rearm_bell(reading.session);
         self.was_answered(reading.session, now);
     }
 
@@ -128,7 +128,7 @@ impl<P> Table<P> {
     /// on what is bound to it, for the ttl from when it sent the answered call; so the ttl must not
     /// end earlier than one that starts now.
     fn was_answered(&mut self, id: SessionId, now: Now) {
-        self.live_on(id, now);
+        self.restart_ttl(id, now);
     }
 
     /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has
@@ -168,7 +168,7 @@ impl<P> Table<P> {
         }
         let client = session.reader.take();
         self.sessions.connect(reading.session, None);
-        self.live_on(reading.session, now);
+        self.restart_ttl(reading.session, now);
         self.go_away(reading.session);
         client
     }
@@ -177,7 +177,7 @@ impl<P> Table<P> {
     /// `AWAY_AT_ONCE` of them now, the others later in small steps.
     pub fn connection_closed(&mut self, connection: u64, now: Now) {
         for _ in 0..AWAY_AT_ONCE {
-            if !self.one_is_away(connection, now) {
+            if !self.mark_one_away(connection, now) {
                 return;
             }
         }
@@ -186,15 +186,15 @@ impl<P> Table<P> {
 
     /// Marks one more session of a closed connection away. Returns false if no closed connection is
     /// left.
-    pub(crate) fn close_on(&mut self, now: Now) -> bool {
+    pub(crate) fn mark_next_away(&mut self, now: Now) -> bool {
         let Some(connection) = self.sessions.closed.pop_front() else { return false };
-        if self.one_is_away(connection, now) {
+        if self.mark_one_away(connection, now) {
             self.sessions.closed.push_back(connection);
         }
         true
     }
 
-    fn one_is_away(&mut self, connection: u64, now: Now) -> bool {
+    fn mark_one_away(&mut self, connection: u64, now: Now) -> bool {
         let all = (connection, SessionId(0))..=(connection, SessionId(u64::MAX));
         let read = self.sessions.connections.range(all).next().map(|(_, id)| *id);
         let Some(id) = read else { return false };

@@ -49,7 +49,7 @@ impl<P> Table<P> {
 
     /// Records that an owner was answered `ready`. If the owner has a place in the queue, the wait
     /// there is answered `ready` too.
-    pub fn is_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+    pub fn record_ready(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         count(&mut self.counters.told_ready);
         if let Some(place) = self.place_of(key, owner) {
             self.answer_ready(place);

@@ -41,7 +41,7 @@ impl<P> Table<P> {
             Err(reply) => return (reply, Change::None),
         };
         if let Some(token) = token {
-            self.has_token_now(at.key, owner, token);
+            self.set_binding_token(at.key, owner, token);
         }
         let until = at.now.unix().plus(lease);
         self.record_use(at.key, owner, holding.token);
@@ -52,7 +52,7 @@ impl<P> Table<P> {
 
     /// Returns `at_least` if the lock's token `held` is smaller or not valid, otherwise `None`.
     /// Changes nothing.
-    pub(crate) fn has_to_raise(
+    pub(crate) fn token_to_raise(
         &self,
         at: &Situation<'_>,
         held: Option<Token>,
@@ -82,7 +82,7 @@ impl<P> Table<P> {
         held: Option<Token>,
         at_least: Option<Token>,
     ) -> Result<Option<Token>, RenewReply> {
-        let Some(at_least) = self.has_to_raise(at, held, at_least)? else { return Ok(None) };
+        let Some(at_least) = self.token_to_raise(at, held, at_least)? else { return Ok(None) };
         let held = self.believe(held);
         if held.is_none() {
             let below = Token::from_stored(at_least.value().saturating_sub(1));

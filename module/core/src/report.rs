@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(broken(&table), "I5");
         table.agenda.drop_wait(None, Some(MonoMillis(7)), first);
         assert_eq!(table.check(), Ok(()));
-        let look = |due| Some(Look { due: UnixMillis(due), account: None, checks: false });
+        let look = |due| Some(Look { due: UnixMillis(due), flow: None, checks: false });
         table.agenda.move_look(queue, look(1_051), look(7));
         assert_eq!(broken(&table), "I5");
         table.agenda.move_look(queue, None, look(1_051));

@@ -3,8 +3,8 @@
 //! large hashes outside commands.
 //!
 //! The end of a lease in a field causes no event, and a hash may have a million fields. So a hash is
-//! read in parts, called goes; each continues where the last one ended. A pass is a complete read
-//! of the hash, in one or more goes. Its result is the earliest end of a lease.
+//! read in parts; each continues where the last one ended. A pass is a complete read
+//! of the hash, in one or more parts. Its result is the earliest end of a lease.
 //! [`Searches::earliest`] decides how long the result is valid.
 //!
 //! All of this is a cache: if it is lost, the keys are searched again.
@@ -88,7 +88,7 @@ struct Place<C> {
 struct Pass {
     is_begun: bool,
     first_end: Option<UnixMillis>,
-    /// Holds or permits of expired owners that earlier goes found and the caller did not remove.
+    /// Holds or permits of expired owners that earlier parts found and the caller did not remove.
     left_to_the_dead: u64,
     /// `true` if the key was changed, perhaps in a part that the pass has already read.
     is_spoilt: bool,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::account::Kept;
+use crate::account::Quota;
 use crate::ids::{SessionId, SessionName};
 use crate::outbox::Outbox;
 use crate::outcome::{Full, count};
@@ -33,7 +33,7 @@ impl<P> Table<P> {
             return Err(NotOpened::Full(Full::Server));
         }
         let account = self.accounts.of(user);
-        if account.count(Kept::Sessions) >= self.limits.of_user(self.limits.sessions) {
+        if account.count(Quota::Sessions) >= self.limits.of_user(self.limits.sessions) {
             return Err(NotOpened::Full(Full::User));
         }
         self.sessions.last_number = self.sessions.last_number.saturating_add(1);
@@ -42,7 +42,7 @@ impl<P> Table<P> {
         let session = Session {
             name,
             outbox: Outbox::of(account.clone()),
-            _charge: account.charge(Kept::Sessions, SESSION_BYTES),
+            _charge: account.charge(Quota::Sessions, SESSION_BYTES),
             account,
             ttl,
             since: now.mono,
@@ -114,12 +114,12 @@ impl<P> Table<P> {
 
     /// Handles one session that is due: wakes its blocked reader, or ends the session if it has none.
     /// Returns whether a session was due.
-    pub fn session_due(&mut self, now: Now) -> bool {
+    pub fn handle_due_session(&mut self, now: Now) -> bool {
         let Some(id) = self.agenda.first_alarm(now) else { return false };
         let Some(session) = self.sessions.get(id) else { return false };
         if session.reader.is_some() {
             self.sessions.wake(id);
-            self.live_on(id, now);
+            self.restart_ttl(id, now);
         } else {
             count(&mut self.counters.sessions_gone);
             drop(self.close_session(id));
@@ -145,7 +145,7 @@ impl<P> Table<P> {
     }
 
     /// Restarts the session's time to live.
-    pub(crate) fn live_on(&mut self, id: SessionId, now: Now) {
+    pub(crate) fn restart_ttl(&mut self, id: SessionId, now: Now) {
         if let Some(ttl) = self.sessions.get(id).map(|session| session.ttl) {
             self.alarm(id, now.mono.plus(ttl));
         }

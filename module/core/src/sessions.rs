@@ -177,7 +177,7 @@ impl<P> Sessions<P> {
 
     /// Records that the session was read. Its bell may ring again, and is due at once if unread
     /// outcomes are left.
-    pub(crate) fn was_read(&mut self, id: SessionId) {
+    pub(crate) fn rearm_bell(&mut self, id: SessionId) {
         let Some(session) = self.all.get_mut(&id) else { return };
         if session.bell == Bell::Rung {
             session.bell = Bell::Quiet;

@@ -187,7 +187,7 @@ impl<P> Table<P> {
         };
         match again {
             Err(refusal) => Some(refusal),
-            Ok(_) if at.must_guess(self.believe(token)) => Some(AcquireReply::TryAgain),
+            Ok(_) if at.lacks_token_bound(self.believe(token)) => Some(AcquireReply::TryAgain),
             Ok(_) => None,
         }
     }

@@ -120,7 +120,7 @@ impl<P> Table<P> {
                 (asks && shares).then_some(RenewReply::Shared)
             }
             Observed::Held(holding) if !member.under && holding.owner == owner => {
-                self.has_to_raise(&member.at, holding.token, at_least).err()
+                self.token_to_raise(&member.at, holding.token, at_least).err()
             }
             Observed::Free { .. } | Observed::Shared(_) | Observed::Held(_) => None,
         }

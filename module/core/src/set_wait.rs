@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::account::{Account, Kept};
+use crate::account::{Account, Quota};
 use crate::change::{Change, HandOff};
 use crate::ids::{SessionId, WaiterId};
 use crate::key::{KeyRef, LockKey};
@@ -152,8 +152,8 @@ impl<P> Table<P> {
         let account = self.account_of(caller);
         let count = |kept| account.map_or(0, |account| account.count(kept));
         let by_user = adds > 0
-            && count(Kept::Waits).saturating_add(adds) > self.limits.of_user(waiters)
-            || blocks && count(Kept::Blocked) >= self.limits.of_user(blocked);
+            && count(Quota::Waits).saturating_add(adds) > self.limits.of_user(waiters)
+            || blocks && count(Quota::Blocked) >= self.limits.of_user(blocked);
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
@@ -256,7 +256,7 @@ impl<P> Table<P> {
         let account = self.account_of(caller).cloned();
         for (place, _) in self.queues.places_of(main).into_iter().skip(1) {
             if let Some(waiter) = self.queues.waiter_mut(place) {
-                let charge = |account: &Account| account.charge(Kept::Waits, wait_bytes(owner));
+                let charge = |account: &Account| account.charge(Quota::Waits, wait_bytes(owner));
                 waiter.charge = account.as_ref().map(charge);
             }
         }

@@ -177,14 +177,14 @@ impl<P> Table<P> {
         let until = holding.until.unwrap_or(Share::ENDLESS);
         let own = Share { holds: holding.shared, until };
         let stored = self.believe(holding.token);
-        if at.must_guess(stored) {
+        if at.lacks_token_bound(stored) {
             let (own, until) = (Some(own), holding.until);
             let joined = Vec::new();
             return Change::Share(Sharers { begins: true, token: None, own, joined, until });
         }
         let change = self.begin_sharing(at, stored, Cause::Release, Some((own, holding.until)));
         if let Some(token) = change.issued() {
-            self.has_token_now(at.key, holding.owner, token);
+            self.set_binding_token(at.key, holding.owner, token);
         }
         change
     }

@@ -63,7 +63,7 @@ impl Situation<'_> {
 
     /// Returns whether nothing is known that a new token for this lock must exceed: the floor is
     /// unknown, and the hash has no valid token. `stored` is the token in the hash, if it is valid.
-    pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
+    pub(crate) fn lacks_token_bound(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::account::{Account, Charge, Kept};
+use crate::account::{Account, Charge, Quota};
 use crate::agenda::{AT_ONCE, Look};
 use crate::change::Change;
 use crate::ids::{QueueId, SessionId, WaiterId};
@@ -117,15 +117,15 @@ impl<P> Table<P> {
         }
         let account = self.account_of(caller);
         let count = |kept| account.map_or(0, |account| account.count(kept));
-        let by_user = adds && count(Kept::Waits) >= self.limits.of_user(waiters)
-            || blocks && count(Kept::Blocked) >= self.limits.of_user(blocked);
+        let by_user = adds && count(Quota::Waits) >= self.limits.of_user(waiters)
+            || blocks && count(Quota::Blocked) >= self.limits.of_user(blocked);
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
     /// Number of blocked clients: waiters, and readers of sessions.
     #[must_use]
     pub fn blocked_in_all(&self) -> usize {
-        self.accounts.count(Kept::Blocked).max(self.queues.blocked())
+        self.accounts.count(Quota::Blocked).max(self.queues.blocked())
     }
 
     /// Returns the account of a user.
@@ -155,7 +155,7 @@ impl<P> Table<P> {
     /// Charges a wait to the session's user.
     pub(crate) fn charge_wait(&self, session: Option<SessionId>, owner: &[u8]) -> Option<Charge> {
         let session = self.sessions.get(session?)?;
-        Some(session.account.charge(Kept::Waits, wait_bytes(owner)))
+        Some(session.account.charge(Quota::Waits, wait_bytes(owner)))
     }
 
     /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
@@ -304,8 +304,8 @@ impl<P> Table<P> {
     pub fn time_out_one(&mut self, now: Now) -> Option<Option<P>> {
         let id = self.agenda.waits.next(now.mono)?;
         let waiter = self.queues.waiter(id)?;
-        let is_released = self.queues.queue(waiter.queue).is_some_and(|queue| queue.is_released);
-        if is_released {
+        let is_opened = self.queues.queue(waiter.queue).is_some_and(|queue| queue.is_opened);
+        if is_opened {
             let (session, end) = (waiter.via.session(), waiter.end);
             self.queues.waiter_mut(id)?.end = None;
             self.agenda.drop_wait(session, end, id);
@@ -442,7 +442,7 @@ impl<P> Table<P> {
             || !self.sessions.closed.is_empty()
             || !self.sessions.bells.is_empty()
             || self.has_groups_to_look_at();
-        if goes_on || left || self.has_released() || self.has_sets_to_look_at() {
+        if goes_on || left || self.has_opened() || self.has_sets_to_look_at() {
             return Some(Millis(0));
         }
         let first = sooner(self.agenda.next_due(now), self.quarantine_due(now));
@@ -451,10 +451,10 @@ impl<P> Table<P> {
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
         let head = due.and_then(|_| self.queues.head(id));
-        let account = head.and_then(|(head, _)| self.queues.session_of(head));
+        let flow = head.and_then(|(head, _)| self.queues.session_of(head));
         let look = due.map(|due| Look {
             due: if due == AT_ONCE { self.agenda.asked } else { due },
-            account,
+            flow,
             checks: cause == Cause::Check,
         });
         if let Some(queue) = self.queues.queue_mut(id) {

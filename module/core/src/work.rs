@@ -13,7 +13,7 @@
 //! pieces are for live waiters, so neither group starves. Within each group, the kinds of work take
 //! turns. Within most kinds, the sessions or keys take turns.
 
-use crate::bound::Bound;
+use crate::bound::DueBinding;
 use crate::ids::{SessionName, WaiterId};
 use crate::key::LockKey;
 use crate::outbox::UnsentGrant;
@@ -44,7 +44,7 @@ pub enum Work<P> {
     /// Take back this grant.
     TakeBack(UnsentGrant),
     /// Look at this binding: see [`Table::next_bound`].
-    Bound(Bound),
+    Bound(DueBinding),
     /// Check whether the result of this group exists: see [`Table::looked_at_group`].
     Results(Group),
     /// Read all keys of this waiter for a set and try to grant it: see [`Table::next_set`].
@@ -72,7 +72,7 @@ enum Kind {
     Connections,
     Sessions,
     Remains,
-    VersionedState,
+    Observers,
     Drain,
     Unbound,
     Bindings,
@@ -101,7 +101,7 @@ const REST: [Kind; 9] = [
     Kind::Connections,
     Kind::Sessions,
     Kind::Remains,
-    Kind::VersionedState,
+    Kind::Observers,
     Kind::Drain,
     Kind::Unbound,
     Kind::Bindings,
@@ -163,14 +163,14 @@ impl<P> Table<P> {
         let answer = |client: Option<P>, work: fn(P) -> Work<P>| client.map_or(Work::Done, work);
         match kind {
             Kind::Timeouts => self.time_out_one(now).map(|it| answer(it, Work::TimedOut)),
-            Kind::Latches if !self.has_released() => None,
-            Kind::Latches => self.next_released().map(|it| answer(it, Work::Opened)),
+            Kind::Latches if !self.has_opened() => None,
+            Kind::Latches => self.next_opened().map(|it| answer(it, Work::Opened)),
             Kind::Readers => self.next_reader(now).map(|(reading, it)| Work::Read(reading, it)),
             Kind::Bells => self
                 .next_bell()
                 .map(|due| due.map_or(Work::Done, |(session, last)| Work::Ring(session, last))),
             Kind::Results => self.next_group().map(Work::Results),
-            Kind::Alarms => self.session_due(now).then_some(Work::Done),
+            Kind::Alarms => self.handle_due_session(now).then_some(Work::Done),
             Kind::Moments => self.end_moment(now).then_some(Work::Done),
             Kind::Sweeps => self.is_sweeping().then(|| {
                 self.sweep_on(now);
@@ -188,10 +188,10 @@ impl<P> Table<P> {
             | Kind::Orphans
             | Kind::Bindings
             | Kind::TakeBacks => None,
-            Kind::Connections => self.close_on(now).then_some(Work::Done),
+            Kind::Connections => self.mark_next_away(now).then_some(Work::Done),
             Kind::Sessions => self.settle_on().then_some(Work::Done),
             Kind::Remains => self.clear_remains().then_some(Work::Done),
-            Kind::VersionedState => self.inform_next().then_some(Work::Done),
+            Kind::Observers => self.inform_next().then_some(Work::Done),
             Kind::Drain => self.drain_one().map(|it| answer(it, Work::Drained)),
             Kind::Unbound => self.has_forgotten().then(|| {
                 self.forget_some(FREED);

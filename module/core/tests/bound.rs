@@ -5,8 +5,8 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, Bound, Change, Holding, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Results,
-    SessionId, Share, Sharing, Situation, Table, Token, UnixMillis, Want, Work,
+    Acquire, Change, DueBinding, Holding, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
+    Results, SessionId, Share, Sharing, Situation, Table, Token, UnixMillis, Want, Work,
 };
 use kvlock_core_reference::bound::World;
 use kvlock_core_reference::{check, counted};
@@ -45,7 +45,7 @@ fn later(ms: u64) -> Now {
 }
 
 /// Also returns the binding to release.
-fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
+fn orphan(table: &mut Table<()>) -> (Situation<'static>, DueBinding) {
     let at = left_behind(table);
     (at, table.next_bound(NOW).expect("it is to be released"))
 }
@@ -121,7 +121,7 @@ fn a_share_stays_bound_only_in_the_same_shared_period() {
         let sharing =
             Sharing { asked: b"a", own, token, until: Some(until), holders: 1, living: None };
         let at = Situation { seen: Observed::Shared(sharing), ..FREE };
-        assert_eq!(table.is_still_bound(&at, &bound), expected);
+        assert_eq!(table.bound_until(&at, &bound), expected);
     }
 }
 

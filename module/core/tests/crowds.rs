@@ -88,7 +88,7 @@ fn a_timeout_is_not_delayed_by_a_latch_that_opens_for_many() {
         let owner = number.to_string();
         let join = Join {
             owner: owner.as_bytes(),
-            want: Want::Zero,
+            want: Want::LatchOpen,
             lease: Millis(0),
             timeout: Some(Millis(50)),
         };

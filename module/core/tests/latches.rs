@@ -52,11 +52,11 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     for number in 0..100_000_u32 {
         let name = number.to_be_bytes();
         let timeout = Some(Millis(10));
-        let join = Join { owner: &name, want: Want::Zero, lease: Millis(0), timeout };
+        let join = Join { owner: &name, want: Want::LatchOpen, lease: Millis(0), timeout };
         table.enqueue(&at, &join, number);
     }
     assert_eq!(table.count_down(&at), (CountDownReply::Left(0), LatchChange::Open));
-    assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));
+    assert_eq!((table.waiters_of(KEY), table.has_opened()), (0, true));
     // If nothing were due, the module would disarm its timer, and no waiter would be answered.
     assert_eq!(table.next_due(now), Some(Millis(0)));
     // The timeouts of the waiters have passed, but the waiters are released: none of them is
@@ -64,9 +64,9 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     let later = Now { mono: MonoMillis(5_000), ..now };
     let over: Vec<_> = std::iter::from_fn(|| table.time_out_one(later)).collect();
     assert!(over.iter().all(Option::is_none));
-    let told = std::iter::from_fn(|| table.next_released()).flatten();
+    let told = std::iter::from_fn(|| table.next_opened()).flatten();
     assert!(told.eq(0..100_000));
-    assert_eq!((table.waiters(), table.has_released()), (0, false));
+    assert_eq!((table.waiters(), table.has_opened()), (0, false));
     assert_eq!(table.next_due(now), None);
     assert_eq!(table.check(), Ok(()));
 }

@@ -66,7 +66,7 @@ fn every_kind_of_waiter_is_looked_at_when_its_key_changes() {
     let until = Some(UnixMillis(2_000));
     let seen = Latch::Counting { left: 1, counted: false, until };
     let latch = LatchAt { key: KeyRef::latch(0, b"k"), seen, now: NOW };
-    table.enqueue(&latch, &join(b"a", Want::Zero), 1);
+    table.enqueue(&latch, &join(b"a", Want::LatchOpen), 1);
     let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest: until });
     let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
     table.enqueue(&pool, &join(b"a", Want::Permits { more: 1, holds: None }), 2);

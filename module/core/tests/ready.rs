@@ -225,7 +225,7 @@ fn leaving_the_queue_leaves_the_group() {
 fn an_owner_that_is_answered_at_once_loses_its_place() {
     let mut world = World::new();
     world.wait(7, Want::Exclusive, Some("r"));
-    world.table.is_ready(LOCK, b"7");
+    world.table.record_ready(LOCK, b"7");
     assert_eq!(world.told(), [7]);
     assert_eq!((world.table.waiters(), world.table.counters().told_ready), (0, 2));
     assert_eq!(world.release(), [""; 0]);

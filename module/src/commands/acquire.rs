@@ -105,7 +105,7 @@ pub(super) fn is_ready(
     if !ctx.exists(name) || holds(server, ctx, lock, owner) {
         return Ok(false);
     }
-    server.table.is_ready(KeyRef::lock(ctx.db(), lock.bytes()), owner.bytes());
+    server.table.record_ready(KeyRef::lock(ctx.db(), lock.bytes()), owner.bytes());
     server.plan(ctx, clock::now());
     Ok(true)
 }

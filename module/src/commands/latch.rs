@@ -111,7 +111,7 @@ impl Operation for LatchWait {
             return Ok(now.map_or(Reply::Nil, reply));
         };
         let outcome = server.table.wait_for_latch(&at, owner, how.caller().clone());
-        let join = Join { owner, want: Want::Zero, lease: Millis(0), timeout };
+        let join = Join { owner, want: Want::LatchOpen, lease: Millis(0), timeout };
         let joined =
             how.settle(ctx, outcome, reply, |via| server.table.enqueue(&at, &join, via))?;
         let reply = joined.answer(server);

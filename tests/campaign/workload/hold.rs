@@ -167,7 +167,7 @@ impl Task<'_> {
         if self.still_holds(&held, &mut tenure) {
             self.release(held, &tenure, random.percent(80)).await;
         } else {
-            self.is_lost(&tenure, term.watched);
+            self.record_loss(&tenure, term.watched);
             // The server may not have ended the hold yet, and the drop releases it. The outcome of this release
             // is unknown.
             let call = round.recorder.sent(key, &self.owner, self.sort.release());
@@ -216,7 +216,7 @@ impl Task<'_> {
         let Some(written) = written else { return };
         match written {
             Written::Accepted => log.add("writes", 1),
-            Written::Stale(what) => self.is_stale(tenure, &what),
+            Written::Stale(what) => self.record_stale_write(tenure, &what),
             // The lock was lost just now, and another owner has written.
             Written::Refused if held.is_lost() => {}
             Written::Refused => {
@@ -236,12 +236,12 @@ impl Task<'_> {
         match self.round.store.open().write(tenure.key, &tenure.writer) {
             Written::Accepted => log.add("late writes before anybody else's", 1),
             Written::Refused => log.add("late writes refused", 1),
-            Written::Stale(what) => self.is_stale(tenure, &what),
+            Written::Stale(what) => self.record_stale_write(tenure, &what),
         }
     }
 
     /// Records a loss of the lock, at the end of its lease or before.
-    fn is_lost(&self, tenure: &Tenure<'_>, watched: bool) {
+    fn record_loss(&self, tenure: &Tenure<'_>, watched: bool) {
         let now = self.round.recorder.now();
         let due = tenure.set + tenure.lease / 3;
         if watched && due < now && self.sort != HoldKind::Bound {
@@ -253,7 +253,7 @@ impl Task<'_> {
         self.round.log.add("leases that ended", 1);
         if now < tenure.until {
             self.round.recorder.believed(tenure.call, tenure.seen);
-            self.is_lost_early(tenure, "was told", now);
+            self.record_early_loss(tenure, "was told", now);
         }
     }
 
@@ -271,7 +271,7 @@ impl Task<'_> {
                 recorder.answered(call, Outcome::Unknown);
                 let now = recorder.now();
                 if now < tenure.until {
-                    self.is_lost_early(tenure, "released", now);
+                    self.record_early_loss(tenure, "released", now);
                 }
             }
             Err(trouble) => {
@@ -282,12 +282,12 @@ impl Task<'_> {
         }
     }
 
-    fn is_stale(&self, tenure: &Tenure<'_>, what: &str) {
+    fn record_stale_write(&self, tenure: &Tenure<'_>, what: &str) {
         let what = format!("Stale: a write was accepted: {}: {what}", tenure.key);
         self.round.log.broken("stale writes accepted", Promises::Tokens, what);
     }
 
-    fn is_lost_early(&self, tenure: &Tenure<'_>, how: &str, now: Duration) {
+    fn record_early_loss(&self, tenure: &Tenure<'_>, how: &str, now: Duration) {
         let Tenure { key, writer, until, .. } = tenure;
         let what = format!("Lost: {key}: {writer:?} {how} at {now:?}, held until {until:?}");
         self.round.log.broken("told of a loss before the lease was over", Promises::NoLoss, what);

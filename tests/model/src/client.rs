@@ -247,15 +247,15 @@ impl Client {
             }
             (Asks::Lock, Reply::Has(token)) => {
                 let from = if call.waited { now } else { from(Rule::LeaseFromSending) };
-                self.has(token, from + lease, now);
+                self.on_granted(token, from + lease, now);
             }
             (Asks::Renewal(of, length), Reply::Has(token)) if of == token => {
                 let counts = self.renewed(length);
                 let length = if world.keeps(Rule::CountsLate) { counts } else { length };
-                self.has(token, from(Rule::LeaseFromSending) + length, now);
+                self.on_granted(token, from(Rule::LeaseFromSending) + length, now);
             }
             (Asks::Binding(number, _), Reply::Has(token)) => {
-                self.is_bound(number, token, call.sent + lease, now);
+                self.on_bound(number, token, call.sent + lease, now);
             }
             (Asks::Downgrade, Reply::Has(token)) => {
                 if let Some(guard) = &mut self.guard {
@@ -265,7 +265,7 @@ impl Client {
                 }
             }
             (Asks::Session(number) | Asks::Reading(number), Reply::Lives) => {
-                self.is_read(world, number, TTL + from(Rule::SessionFromSending));
+                self.on_read(world, number, TTL + from(Rule::SessionFromSending));
             }
             (Asks::Binding(number, _) | Asks::Reading(number), Reply::NoSession) => {
                 self.ends(number, true, now);
@@ -283,14 +283,14 @@ impl Client {
 
     /// Records that the client has the lock until the given tick, if that tick is in the future. If the lock
     /// has to be bound, the program gets the guard only after the binding.
-    fn has(&mut self, token: u64, until: u8, now: u8) {
+    fn on_granted(&mut self, token: u64, until: u8, now: u8) {
         if until > now {
             let shown = !self.left.bound;
             self.guard = Some(Guard { token, until, shown, ..Guard::default() });
         }
     }
 
-    fn is_bound(&mut self, number: u8, token: u64, until: u8, now: u8) {
+    fn on_bound(&mut self, number: u8, token: u64, until: u8, now: u8) {
         let still = self.has_it(now);
         let Some(guard) = self.guard.as_mut().filter(|guard| guard.token == token && still) else {
             self.guard = None;
@@ -302,7 +302,7 @@ impl Client {
     }
 
     /// A session was opened or read.
-    fn is_read(&mut self, world: &World, number: u8, until: u8) {
+    fn on_read(&mut self, world: &World, number: u8, until: u8) {
         if self.hearts.iter().all(|heart| heart.number != number) {
             self.hearts.push(Heart { number, until: 0, over: false });
         }

@@ -108,7 +108,7 @@ impl Server {
         };
         self.sessions = table.sessions().map(open).collect();
         for tick in now..=now + self.ttl.max(PARKED) {
-            while table.session_due(at(tick)) {}
+            while table.handle_due_session(at(tick)) {}
             while table.next_reader(at(tick)).is_some() {}
             for session in &mut self.sessions {
                 let id = table.session(&name(session.number), USER);

@@ -148,7 +148,7 @@ impl Turn<'_> {
 
     fn work(&mut self, releases: bool) {
         let now = at(self.now);
-        while self.made.table.session_due(now) {}
+        while self.made.table.handle_due_session(now) {}
         while let Some((_, parked)) = self.made.table.next_reader(now) {
             self.told.push((parked, Reply::Lives));
         }

@@ -6,10 +6,10 @@ use crate::engine::acquire::Acquisition;
 use crate::engine::acquire::claim::Claim;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Trouble};
-use crate::engine::observe;
 use crate::engine::owner::{Owner, OwnerSlot};
 use crate::engine::reenter;
 use crate::engine::settings::{FIRST_LEASE, check_lease};
+use crate::engine::telemetry;
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
@@ -134,7 +134,7 @@ impl Lock {
         let held_lock = guard.lease().held_lock.clone();
         match guard.release().await {
             Err(lost @ Error::Lost(_)) => return Err(lost),
-            Err(trouble) => observe::not_released(&held_lock, &trouble),
+            Err(trouble) => telemetry::not_released(&held_lock, &trouble),
             Ok(()) => {}
         }
         Ok(done)
@@ -177,7 +177,7 @@ impl Lock {
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
         self.check()?;
         check_lease(self.term.length)?;
-        let span = observe::acquire_span(&self.key);
+        let span = telemetry::acquire_span(&self.key);
         let acquire = pin!(async {
             let guard = match &self.owner {
                 None => self.acquire_first(limit, None).await?,
@@ -189,9 +189,9 @@ impl Lock {
             }
         });
         let acquired = pin!(limit.hold(self.reply_timeout(), acquire));
-        let guard = observe::inside(&span, acquired).await?;
+        let guard = telemetry::inside(&span, acquired).await?;
         if let Some(guard) = &guard {
-            observe::granted(&span, guard.token());
+            telemetry::granted(&span, guard.token());
         }
         Ok(guard)
     }

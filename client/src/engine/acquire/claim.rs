@@ -3,10 +3,10 @@
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::lease::held_lock::HeldLock;
-use crate::engine::lease::late::Late;
+use crate::engine::lease::late::UnansweredRenewals;
 use crate::engine::lease::{Beginning, Granted, Held, Lease, LeaseSpec};
-use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::telemetry;
 use crate::engine::undo;
 use crate::net::live::Live;
 use crate::wire::error::Error;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// An owner that may hold the lock, or may be granted it later. Unless the claim is [kept](Self::keep),
+/// An owner that may hold the lock, or may be granted it later. Unless the claim is [finished](Self::finish),
 /// dropping it releases the lock in the background.
 #[derive(Debug)]
 pub(crate) struct Claim {
@@ -37,7 +37,7 @@ pub(crate) struct Claim {
     /// before the release.
     may_be_queued: bool,
     /// Renewals that may still arrive at the server.
-    late: Late,
+    late: UnansweredRenewals,
     /// Longest lease that the grant may have.
     lasts: Duration,
 }
@@ -85,7 +85,7 @@ impl Claim {
             state: State::Nothing,
             strays: false,
             may_be_queued: false,
-            late: Late::default(),
+            late: UnansweredRenewals::default(),
             lasts: FIRST_LEASE,
         }
     }
@@ -126,7 +126,7 @@ impl Claim {
     }
 
     /// Records the answer: the lock is granted, or the owner is in the queue.
-    pub(crate) fn has(&mut self) {
+    pub(crate) fn record_accepted(&mut self) {
         self.state = State::Has;
     }
 
@@ -149,7 +149,7 @@ impl Claim {
     }
 
     /// Takes over the late renewals of an earlier hold of this owner.
-    pub(crate) fn inherit(&mut self, late: Late) {
+    pub(crate) fn inherit(&mut self, late: UnansweredRenewals) {
         self.late = late;
     }
 
@@ -229,7 +229,7 @@ impl Claim {
             State::Nothing | State::Has => None,
             State::Asked(via) => Some(via),
         };
-        observe::withdrawn(&self.key, &self.owner);
+        telemetry::withdrawn(&self.key, &self.owner);
         let (inner, key) = (self.inner.clone(), self.key.clone());
         let (strays, lasts) = (self.strays, self.lasts);
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);

@@ -3,7 +3,7 @@
 use crate::engine::acquire::claim::Claim;
 use crate::engine::lease::Granted;
 use crate::engine::limit::{Limit, Trouble};
-use crate::engine::observe;
+use crate::engine::telemetry;
 use crate::net::router::Route;
 use crate::wire::error::Error;
 use crate::wire::outcome::{self, Queued, WaitEnd};
@@ -77,7 +77,7 @@ async fn try_at(
             return Ok(if limit.is_over() { Waited::Over } else { Waited::Sent });
         }
         Ok(Queued::Not(Some(grant))) => {
-            claim.has();
+            claim.record_accepted();
             inner.contended.set(&claim.key, false);
             return Ok(Waited::Granted(Granted { grant, since: sent, runs: offer }));
         }
@@ -97,14 +97,14 @@ async fn try_at(
     };
     // The connection is not kept during the wait, so that it can be closed when it is replaced.
     drop(live);
-    observe::waiting();
-    claim.has();
+    telemetry::waiting();
+    claim.record_accepted();
     let in_line = Instant::now();
     inner.contended.set(&claim.key, true);
     // If the session ends, the server may still keep the owner's place in the queue. The caller asks again.
     let told = ticket.outcome().await;
     if matches!(told, Err(_) | Ok(WaitEnd::Replaced | WaitEnd::Error(_))) {
-        trouble.was_queued(in_line, session.heard());
+        trouble.record_failed_wait(in_line, session.heard());
     }
     let told = told?;
     // After `Replaced` the owner may still be queued through another session, or even have a grant.

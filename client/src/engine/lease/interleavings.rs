@@ -7,7 +7,7 @@
 use super::{Beginning, Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::lease::held_lock::HeldLock;
-use crate::engine::lease::late::Late;
+use crate::engine::lease::late::UnansweredRenewals;
 use crate::engine::lease::watchdog::Agenda;
 use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
@@ -73,7 +73,12 @@ impl World {
         };
         let term = LeaseSpec { length: LEASE, watched: true };
         let sent = Moment::of(&*clock);
-        let granted = Beginning { since: sent, runs: LEASE, late: Late::default(), strays: false };
+        let granted = Beginning {
+            since: sent,
+            runs: LEASE,
+            late: UnansweredRenewals::default(),
+            strays: false,
+        };
         let (lease, share) = Lease::granted(1, held_lock, &policy, granted, term);
         let server = Held { holds: 1, ends: now(&clock) + 1_000, under_way: 0 };
         let agenda = Mutex::default();
@@ -156,7 +161,7 @@ impl World {
         match (arrives, held) {
             (false, _) => self.lease.give_up(renewal),
             (true, true) => self.lease.renewed(renewal, sent, length, self.now()),
-            (true, false) => self.lease.gone(),
+            (true, false) => self.lease.mark_not_held(),
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct RenewalId {
 
 /// The unanswered renewals of one grant.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Late {
+pub(crate) struct UnansweredRenewals {
     /// Renewals that are awaited. The order in which they reach a connection is not known.
     in_flight: Vec<InFlight>,
     /// Renewals that are no longer awaited, by connection.
@@ -50,7 +50,7 @@ struct GivenUp {
     shortest: Duration,
 }
 
-impl Late {
+impl UnansweredRenewals {
     /// Records a renewal that is about to be sent over the connection `via`.
     pub(crate) fn sending(&mut self, via: u64, length: Duration) -> RenewalId {
         self.last_number += 1;
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_request_in_flight_counts_until_its_own_reply() {
-        let mut late = Late::default();
+        let mut late = UnansweredRenewals::default();
         let first = late.sending(1, SHORT);
         let second = late.sending(1, LONG);
         late.answered(second);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_request_is_over_after_a_later_reply_on_its_connection() {
-        let mut late = Late::default();
+        let mut late = UnansweredRenewals::default();
         let lost = late.sending(1, SHORT);
         let beside = late.sending(1, LONG);
         late.give_up(lost);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn renewals_that_were_given_up_are_kept_by_connection() {
-        let mut late = Late::default();
+        let mut late = UnansweredRenewals::default();
         assert_eq!(late.last_number(), 0);
         for (via, length) in [(1, LONG), (2, SHORT), (1, LONG), (3, LONG)] {
             let renewal = late.sending(via, length);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn renewals_over_forgotten_connections_count_forever() {
-        let mut late = Late::default();
+        let mut late = UnansweredRenewals::default();
         for (via, length) in [(1, SHORT), (2, LONG), (3, LONG), (4, LONG)] {
             let renewal = late.sending(via, length);
             assert!(renewal.is_after(via - 1) && !renewal.is_after(via));

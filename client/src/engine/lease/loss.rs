@@ -6,7 +6,7 @@
 
 use super::{Lease, Phase, ShareId, State};
 use crate::engine::clock::Moment;
-use crate::engine::observe;
+use crate::engine::telemetry;
 use crate::sync::{MutexGuard, Ordering};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
@@ -48,7 +48,7 @@ impl Lease {
     }
 
     /// Marks the lease as lost because the server answered that this owner does not hold the lock.
-    pub(crate) fn gone(&self) {
+    pub(crate) fn mark_not_held(&self) {
         let why = self.state().suspicion.map_or(Loss::Forgotten, |(why, _)| why);
         self.lose(true, why);
     }
@@ -72,10 +72,10 @@ impl Lease {
         state.phase = Phase::Lost { told, why };
         self.until.store(Moment::LONG_AGO.0, Ordering::Release);
         drop(state);
-        self.gone.notify_waiters();
+        self.end_notify.notify_waiters();
         self.answered.notify_waiters();
         self.held.ended();
-        observe::lost(&self.held_lock, why);
+        telemetry::lost(&self.held_lock, why);
     }
 
     /// Returns why the lease is lost, if it is.
@@ -91,16 +91,16 @@ impl Lease {
     /// Waits until the lease is lost, and returns why; `None` when the guard of the share is gone.
     pub(crate) async fn ended(&self, share: ShareId) -> Option<Loss> {
         loop {
-            let mut gone = std::pin::pin!(self.gone.notified());
+            let mut end = std::pin::pin!(self.end_notify.notified());
             // Enabled before the check, so that no notification is missed.
-            gone.as_mut().enable();
+            end.as_mut().enable();
             if let Some(why) = self.why_lost() {
                 return Some(why);
             }
             if !self.has(share) {
                 return None;
             }
-            gone.await;
+            end.await;
         }
     }
 }

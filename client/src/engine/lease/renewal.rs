@@ -90,7 +90,7 @@ impl Lease {
                 }
                 self.renewed(renewal, sent, runs.min(length), now);
             }
-            Ok(None) => self.gone(),
+            Ok(None) => self.mark_not_held(),
             Err(Error::NotALock) => self.lose(true, Loss::Deleted),
             Err(trouble) => {
                 self.failed(&trouble);

@@ -45,7 +45,7 @@ fn granted(term: LeaseSpec) -> Stage {
 fn numbered(id: usize, term: LeaseSpec) -> Stage {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
-    let late = Late::default();
+    let late = UnansweredRenewals::default();
     let granted = Beginning { since: at(10_000), runs: term.length, late, strays: false };
     of(id, clock, granted, term)
 }
@@ -133,7 +133,7 @@ fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
 fn the_first_renewal_of_an_offer_is_retried_while_the_offer_lasts() {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
-    let late = Late::default();
+    let late = UnansweredRenewals::default();
     let granted = Beginning { since: at(10_000), runs: millis(2_000), late, strays: false };
     let lease = of(1, clock, granted, watched(30_000)).lease;
     // The holder counts on 1,478 ms. The watchdog renews after a third of the offer.
@@ -216,7 +216,7 @@ fn a_fixed_lease_that_may_be_lost_is_checked_until_it_ends() {
         "it ends by itself"
     );
     stage.lease.suspect(Loss::Forced, at(30_000));
-    stage.lease.gone();
+    stage.lease.mark_not_held();
     assert_eq!(stage.lease.why_lost(), Some(Loss::Forced));
 }
 

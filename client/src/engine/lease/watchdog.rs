@@ -7,7 +7,7 @@
 use crate::engine::clock::{Clock, Moment};
 use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, WatchdogAction};
-use crate::engine::observe;
+use crate::engine::telemetry;
 use crate::net::link::{after, left};
 use crate::net::node::Node;
 use crate::net::replicas::{HANGS, Renewals};
@@ -310,7 +310,7 @@ impl Watchdog {
             Err(trouble) => {
                 router.learn(node, &trouble);
                 renewals.iter().for_each(|renewal| renewal.lease.failed(&trouble));
-                return observe::renewals_failed(renewals.len(), &trouble);
+                return telemetry::renewals_failed(renewals.len(), &trouble);
             }
         };
         let now = self.now();
@@ -437,7 +437,7 @@ impl Renewal {
 
     fn take_in(&mut self, answer: Result<Option<Duration>, Error>, now: Moment) {
         if matches!(answer, Ok(Some(_))) {
-            observe::renewed(&self.lease.held_lock);
+            telemetry::renewed(&self.lease.held_lock);
         }
         let outcome = match self.sent {
             Some((sent, renewal)) => self.lease.answered(renewal, sent, self.length, answer, now),
@@ -445,7 +445,7 @@ impl Renewal {
         };
         match outcome {
             Ok(()) => self.answered = true,
-            Err(trouble) => observe::renewals_failed(1, &trouble),
+            Err(trouble) => telemetry::renewals_failed(1, &trouble),
         }
     }
 }

@@ -76,7 +76,7 @@ async fn a_cluster_that_is_down_is_retried_within_the_limit() {
         cluster.wait_until_agreed();
     });
     for waiter in waiters {
-        is_served(waiter).await;
+        assert_served(waiter).await;
     }
     // The master kept nothing on disk.
     assert_matches!(soon(gone.release()).await, Err(Error::Lost(_)));

@@ -9,7 +9,8 @@ mod moves;
 mod seeds;
 
 use super::{
-    LONG, SOON, Waiter, assert_matches, is_served, ok, soon, wait_for_lease, wait_for_more, waits,
+    LONG, SOON, Waiter, assert_matches, assert_served, ok, soon, wait_for_lease, wait_for_more,
+    waits,
 };
 use harness::cluster::{Cluster, is_master};
 use harness::{Server, Value, cmd, observe, wait};

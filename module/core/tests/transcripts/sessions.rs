@@ -96,7 +96,7 @@ impl Stage {
 
     /// Does all due work for sessions.
     pub(crate) fn sessions_due(&mut self) {
-        while self.table.session_due(self.clock.now()) {}
+        while self.table.handle_due_session(self.clock.now()) {}
         while self.table.work_on_sessions() {}
         while let Some(UnsentGrant { key, owner, id, token, .. }) = self.table.next_unsent() {
             let lock = (key.db, String::from_utf8_lossy(&key.name).into_owned());

@@ -193,7 +193,7 @@ impl Node {
             self.note_set(sim, request, reply);
         }
         if let (b"LOCK.ACQUIRE" | b"LOCK.WAIT", Reply::Word("ready")) = (request.name(), reply) {
-            self.is_told_ready(sim, &request.places());
+            self.check_ready(sim, &request.places());
         }
         match (request.name(), reply) {
             (b"LOCK.WAIT", Reply::List(_)) => {

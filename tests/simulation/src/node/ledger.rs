@@ -197,7 +197,7 @@ impl Ledger {
     /// Finds an earlier waiter that was skipped without a reason. One reason is that its session has lost its
     /// connection or has ended. The other reason is that both waiters share and one of them waits for several
     /// locks.
-    pub(super) fn is_before(
+    pub(super) fn skipped_waiter(
         &self,
         (place, shared): (Place, bool),
         stays: impl Fn(Place) -> bool,

@@ -89,15 +89,15 @@ impl Node {
         }
         for place in joined.into_iter().map(|owner| (key, owner)) {
             sim.judge.borrow_mut().counts.granted += 1;
-            self.is_granted(sim, place, of.contains(&place), is.shared);
+            self.check_grant(sim, place, of.contains(&place), is.shared);
         }
         let left = was.holders.into_iter().filter(|owner| !is.holders.contains(owner));
         left.filter(|owner| !of.contains(&(key, *owner)))
-            .for_each(|owner| self.is_taken(sim, (key, owner), was.token));
+            .for_each(|owner| self.check_taken(sim, (key, owner), was.token));
     }
 
     /// Checks a grant to an owner that waited or, with `asked`, has just sent its request.
-    fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool, shared: bool) {
+    fn check_grant(&mut self, sim: &Sim, place: Place, asked: bool, shared: bool) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.handed_off += u64::from(!asked);
         if !asked && self.ledger.is_away(place) {
@@ -105,7 +105,7 @@ impl Node {
             judge.fail(Rule::Sessions, text);
         }
         let stays = |other| super::waits(&self.module, other);
-        if let Some(before) = self.ledger.is_before((place, shared), stays, self.at(sim)) {
+        if let Some(before) = self.ledger.skipped_waiter((place, shared), stays, self.at(sim)) {
             judge.fail(Rule::Order, format!("{place:?} before {before:?}"));
         }
         self.ledger.leaves(place);
@@ -135,7 +135,7 @@ impl Node {
     }
 
     /// Checks a reply `ready`: the result exists, and the owner holds none of the locks.
-    pub(super) fn is_told_ready(&self, sim: &Sim, places: &[Place]) {
+    pub(super) fn check_ready(&self, sim: &Sim, places: &[Place]) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.told_ready += 1;
         let now = self.at(sim);
@@ -167,7 +167,7 @@ impl Node {
 
     /// Checks the loss of a lock that its owner did not release: only a bound lock or an unsent grant may be
     /// taken.
-    fn is_taken(&self, sim: &Sim, place: Place, token: u64) {
+    fn check_taken(&self, sim: &Sim, place: Place, token: u64) {
         let mut judge = sim.judge.borrow_mut();
         if self.ledger.was_bound(place.1, token) {
             judge.counts.bound_released += 1;

@@ -267,7 +267,7 @@ impl World {
 
     fn timer(&mut self) -> TestCaseResult {
         let now = self.clock.now();
-        while self.table.session_due(now) {}
+        while self.table.handle_due_session(now) {}
         for number in 0..SESSIONS {
             let Some(session) = self.model.sessions[number] else { continue };
             if session.due <= self.model.now && !session.reads {
@@ -292,7 +292,7 @@ impl World {
             let owner = OWNERS.iter().position(|it| it.as_bytes() == &*bound.owner).unwrap();
             let asked = Asked { owner: &bound.owner, living_at: None };
             let at = self.space.situation(&self.names[key], asked, now, Some(0));
-            let until = self.table.is_still_bound(&at, &bound);
+            let until = self.table.bound_until(&at, &bound);
             match until {
                 None => {
                     self.seen[3] += 1;

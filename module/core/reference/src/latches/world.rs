@@ -159,7 +159,7 @@ impl World {
         let all = self.waits.len() + self.released.len();
         prop_assert_eq!(self.table.waiters(), all);
         prop_assert_eq!(self.table.waiters_of(KEY), self.waits.len());
-        prop_assert!(self.table.has_released() || self.released.is_empty());
+        prop_assert!(self.table.has_opened() || self.released.is_empty());
         self.counters.waiters_peak = self.counters.waiters_peak.max(all);
         prop_assert_eq!(self.table.counters(), &self.counters);
         prop_assert_eq!(self.table.check(), Ok(()));
@@ -240,7 +240,7 @@ impl World {
         self.clients += 1;
         let end = timeout.map(|timeout| self.now + timeout);
         let (owner, lease, timeout) = (name.as_bytes(), Millis(0), timeout.map(Millis));
-        let join = Join { owner, want: Want::Zero, lease, timeout };
+        let join = Join { owner, want: Want::LatchOpen, lease, timeout };
         let (id, replaced) = self.table.enqueue(&at, &join, self.clients);
         let wait = Wait { name, client: self.clients, id, end, opening: 0 };
         let old = match place {
@@ -261,7 +261,7 @@ impl World {
     /// order of arrival.
     fn tell(&mut self, most: usize) -> TestCaseResult {
         for _ in 0..most {
-            let Some(told) = self.table.next_released() else {
+            let Some(told) = self.table.next_opened() else {
                 prop_assert!(self.released.is_empty(), "somebody is not answered");
                 return Ok(());
             };
@@ -277,7 +277,7 @@ impl World {
 
     fn timer(&mut self) -> TestCaseResult {
         self.tell(self.released.len() + 1)?;
-        prop_assert!(!self.table.has_released());
+        prop_assert!(!self.table.has_opened());
         let now = self.now();
         while let Some(client) = self.table.time_out_one(now) {
             let ends = self.waits.iter().map(|wait| wait.end.unwrap_or(u64::MAX));

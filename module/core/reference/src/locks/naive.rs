@@ -221,7 +221,7 @@ impl Naive {
     }
 
     /// Returns whether a token would be a guess, so that nothing may be granted.
-    pub fn must_guess(&self, stored: Option<u64>) -> bool {
+    pub fn lacks_token_bound(&self, stored: Option<u64>) -> bool {
         self.floor.is_none() && stored.is_none()
     }
 
@@ -264,7 +264,7 @@ impl Naive {
     /// Returns whether the first waiter must be granted the lock now.
     pub fn owes(&self, key: Key) -> bool {
         let stored = self.can_be_had(key);
-        stored.is_some_and(|stored| !self.must_guess(stored))
+        stored.is_some_and(|stored| !self.lacks_token_bound(stored))
             && !self.in_quarantine()
             && !self.is_left_to_redisson(key)
     }
@@ -296,7 +296,7 @@ impl Naive {
     /// Otherwise the lock becomes free.
     pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Sent> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
-        let served = if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
+        let served = if nobody || self.lacks_token_bound(stored) || self.is_left_to_redisson(key) {
             None
         } else {
             self.hand_to_head(key, stored)
@@ -355,7 +355,7 @@ impl Naive {
             What::Free(_) if queued || self.in_quarantine() || self.is_left_to_redisson(key) => {
                 Answer::Nil
             }
-            What::Free(stored) if self.must_guess(stored) => Answer::TryAgain,
+            What::Free(stored) if self.lacks_token_bound(stored) => Answer::TryAgain,
             What::Free(stored) => self.take(key, request, stored),
         }
     }
@@ -375,7 +375,7 @@ impl Naive {
         if !repeated && had >= u64::from(u32::MAX) {
             return Err(Answer::TooManyHolds);
         }
-        if self.must_guess(token) {
+        if self.lacks_token_bound(token) {
             return Err(Answer::TryAgain);
         }
         self.counters.repeated += u64::from(repeated);

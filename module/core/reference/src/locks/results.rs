@@ -30,7 +30,7 @@ impl World {
         let there = self.space.results(KEYS[key].0).exists(RESULTS[result].as_bytes());
         prop_assert_eq!(there, self.model.has_result(key, result));
         if there {
-            self.table.is_ready(key_ref(&self.names[key]), owner.as_bytes());
+            self.table.record_ready(key_ref(&self.names[key]), owner.as_bytes());
             self.model.is_ready(key, owner);
         }
         Ok(there)

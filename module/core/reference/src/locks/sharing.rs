@@ -103,7 +103,7 @@ impl Naive {
             {
                 Answer::Nil
             }
-            None if self.must_guess(token) => Answer::TryAgain,
+            None if self.lacks_token_bound(token) => Answer::TryAgain,
             None if !request.shared => self.take(key, request, token),
             None => {
                 let token = self.token_of_period(key, token);
@@ -163,7 +163,7 @@ impl Naive {
     fn downgrade(&mut self, key: Key, by: Owner, shared: u64, token: Option<u64>) -> Vec<Sent> {
         self.counters.downgraded += 1;
         let until = self.locks[key].until;
-        let fresh = if self.must_guess(token) { None } else { Some(self.next_token(token)) };
+        let fresh = if self.lacks_token_bound(token) { None } else { Some(self.next_token(token)) };
         self.begin_sharing(key, fresh, until);
         self.locks[key].until = until;
         let end = until.unwrap_or(Share::ENDLESS.0);

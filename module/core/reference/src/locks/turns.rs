@@ -24,7 +24,7 @@ impl Naive {
 
     /// Releases a lock. Begins a turn if the lock has waiters and a turn is due. Then passes the lock on.
     pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Sent> {
-        let is_waited_for = !self.locks[key].queue.is_empty() && !self.must_guess(stored);
+        let is_waited_for = !self.locks[key].queue.is_empty() && !self.lacks_token_bound(stored);
         if is_waited_for && self.is_turn_due(key) {
             self.begin_turn(key);
         }

@@ -234,7 +234,7 @@ impl World {
 
     fn timer(&mut self) -> TestCaseResult {
         let now = self.clock.now();
-        while self.table.session_due(now) {}
+        while self.table.handle_due_session(now) {}
         let mut over = Vec::new();
         for number in 0..SESSIONS {
             let time = self.model.now;

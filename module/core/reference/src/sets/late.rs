@@ -84,7 +84,7 @@ impl World {
                     self.table.delivered(key.borrow(), grant.id, owner, grant.token);
                 } else {
                     let (id, owner, token) = (grant.id, owner.into(), grant.token);
-                    self.table.was_not_sent(UnsentGrant { key, owner, id, token, permits: 0 });
+                    self.table.queue_take_back(UnsentGrant { key, owner, id, token, permits: 0 });
                 }
             }
             Op::Away(away) => self.go(*away),

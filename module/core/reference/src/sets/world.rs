@@ -168,7 +168,7 @@ impl World {
         let Grant { client, id, owner, token, key } = granted[at].clone();
         let key = key_ref(&key).to_lock_key();
         let owner = owner.as_bytes().into();
-        self.table.was_not_sent(UnsentGrant { key, owner, id, token, permits: 0 });
+        self.table.queue_take_back(UnsentGrant { key, owner, id, token, permits: 0 });
         let of_model = by_model.iter().find(|(it, ..)| *it == client).expect("it knows the grant");
         of_model.2.iter().for_each(|key| self.model.take_back(of_model.1, *key));
     }
