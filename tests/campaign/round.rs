@@ -107,7 +107,9 @@ impl Round {
         let granted_on = of(&self.grants);
         let without_grant = || -> Vec<usize> {
             let now = of(&self.grants);
-            (0..now.len()).filter(|way| follows(*way) && now[*way] == granted_on[*way]).collect()
+            (0..now.len())
+                .filter(|route| follows(*route) && now[*route] == granted_on[*route])
+                .collect()
         };
         wait::until("every task gets on", STUCK, || {
             assert!(servers.iter().all(|server| server.is_running()), "a server is gone");
@@ -248,23 +250,23 @@ impl One<'_> {
     /// Runs the round for about the given time, and judges it.
     fn run(&self, number: u64, time: Duration, report: &Arc<Report>, coverage: &mut Coverage) {
         let runtime = Runtime::new().expect("a runtime");
-        let ways = self.topology.ways(&runtime);
+        let routes = self.topology.routes(&runtime);
         let leases_ms = self.topology.leases_ms().to_vec();
-        let tasks = ways.len() * TASKS;
+        let tasks = routes.len() * TASKS;
         let round = Round::new(self.topology.keys(number), leases_ms, tasks, report.clone());
         let round = Arc::new(Round { session: self.rounds.setting.session(), ..round });
         let mut tasks = JoinSet::new();
-        for task in 0..ways.len() * TASKS {
-            let way = ways[task % ways.len()].clone();
+        for task in 0..routes.len() * TASKS {
+            let route = routes[task % routes.len()].clone();
             let random = self.random.part(1 + task as u64);
             tasks.spawn_on(
-                self.rounds.work.start(round.clone(), way, task, random),
+                self.rounds.work.start(round.clone(), route, task, random),
                 runtime.handle(),
             );
         }
         let injected = catch_unwind(AssertUnwindSafe(|| self.inject(&round, time)));
         round.over.store(true, Ordering::SeqCst);
-        let mut violations = end(&runtime, tasks, ways);
+        let mut violations = end(&runtime, tasks, routes);
         let servers = self.topology.servers();
         if injected.is_err() {
             violations.push("Stuck: it did not go on: see the panic above".to_owned());
@@ -350,7 +352,7 @@ impl One<'_> {
     }
 
     fn wait_for_progress(&self, round: &Round) {
-        round.wait_for_progress(&self.topology.servers(), |way| self.topology.follows(way));
+        round.wait_for_progress(&self.topology.servers(), |route| self.topology.follows(route));
     }
 
     /// Waits until the clients have left no state on the servers. Returns what is left after [`STUCK`].
@@ -409,7 +411,7 @@ impl Moment<'_> {
 
 /// Waits until all tasks have ended and their background work is done. Then drops the clients, which would
 /// otherwise keep sessions open.
-fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<ClientRoute>) -> Vec<String> {
+fn end(runtime: &Runtime, mut tasks: JoinSet<()>, routes: Vec<ClientRoute>) -> Vec<String> {
     let ended = runtime.block_on(async {
         // Waits for all tasks, even if one of them has failed.
         let all = async {
@@ -421,8 +423,8 @@ fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<ClientRoute>) -> Vec
         };
         let ended = tokio::time::timeout(STUCK, all).await;
         let settled = tokio::time::timeout(STUCK, async {
-            for way in &ways {
-                way.settled().await;
+            for route in &routes {
+                route.settled().await;
             }
         });
         (ended, settled.await)
@@ -449,7 +451,7 @@ mod tests {
             Vec::new()
         }
 
-        fn ways(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
+        fn routes(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
             Vec::new()
         }
 

@@ -48,14 +48,14 @@ pub(crate) struct Durability {
 
 impl Durability {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let ways = [
+        let routes = [
             (false, None),
             (false, Some(EVERY_SECOND)),
             (false, Some(ALWAYS)),
             (true, Some(EVERY_SECOND)),
             (true, Some(ALWAYS)),
         ];
-        ways.into_iter().flat_map(|(power, fsync)| {
+        routes.into_iter().flat_map(|(power, fsync)| {
             [false, true].map(|quarantine| Self { power, fsync, quarantine })
         })
     }

@@ -61,7 +61,7 @@ impl Topology for ClusterNodes {
         self.cluster.nodes().iter().collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
+    fn routes(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(2));
         (0..4).map(|_| ClientRoute::one(runtime, builder(), self.cluster.url())).collect()
     }

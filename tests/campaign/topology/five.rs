@@ -76,7 +76,7 @@ impl Topology for FiveIndependent {
         self.nodes.iter().map(|node| &node.server).collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
+    fn routes(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let connect = async || {
             let mut clients = Vec::new();
             for node in &self.nodes {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Number of ways in which the workload reaches the server.
-const WAYS: usize = 4;
+const ROUTES: usize = 4;
 
 /// Memory that the server may use above its first measurement, for its own structures such as the replication
 /// backlog.
@@ -144,9 +144,9 @@ impl Topology for FuzzTarget {
         vec![&self.server]
     }
 
-    fn ways(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
+    fn routes(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
         self.source.begin(self.server.connect().client_id());
-        vec![ClientRoute::Garbage(self.source.clone(), self.server.port()); WAYS]
+        vec![ClientRoute::Garbage(self.source.clone(), self.server.port()); ROUTES]
     }
 
     /// Not used: the workload chooses its leases itself.

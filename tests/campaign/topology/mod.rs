@@ -35,7 +35,7 @@ pub(crate) trait Topology: Any + Sync {
     fn servers(&self) -> Vec<&Server>;
 
     /// The ways in which the workload reaches the servers, each with its own connections.
-    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute>;
+    fn routes(&self, runtime: &Runtime) -> Vec<ClientRoute>;
 
     /// The keys of a round.
     fn keys(&self, round: u64) -> Vec<String> {

@@ -77,7 +77,7 @@ impl Topology for Pair {
         self.servers.iter().collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
+    fn routes(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let url = format!("redis://127.0.0.1:{}/", self.address.port());
         let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(1));
         (0..2).map(|_| ClientRoute::one(runtime, builder(), url.as_str())).collect()

@@ -65,7 +65,7 @@ impl Topology for SentinelSite {
         (0..self.site.size()).map(|number| self.site.server(number)).collect()
     }
 
-    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
+    fn routes(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let watched = (0..ASKING).map(|_| self.site.url());
         let urls = watched.chain(self.servers().into_iter().map(Server::url));
         urls.map(|url| ClientRoute::one(runtime, self.builder(), url)).collect()
@@ -86,8 +86,8 @@ impl Topology for SentinelSite {
     }
 
     /// The first three ways ask the Sentinels.
-    fn follows(&self, way: usize) -> bool {
-        way < ASKING
+    fn follows(&self, route: usize) -> bool {
+        route < ASKING
     }
 
     fn primary(&self, _random: &mut Random) -> &Server {

@@ -59,7 +59,7 @@ impl Topology for Single {
 
     /// One client connects to the proxy, one by a name whose first address is dead, and one directly to the
     /// server.
-    fn ways(&self, runtime: &Runtime) -> Vec<ClientRoute> {
+    fn routes(&self, runtime: &Runtime) -> Vec<ClientRoute> {
         let builder = || self.setting.builder(0).reply_timeout(Duration::from_secs(1));
         let alive = SocketAddr::from((Ipv4Addr::LOCALHOST, self.one.proxy.port()));
         let by_name = builder().dns_resolver(Addresses([self.dead.address, alive]));

@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 const FAILOVER: Duration = Duration::from_secs(30);
 
 /// Number of ways in which the workload reaches the servers.
-const WAYS: usize = 5;
+const ROUTES: usize = 5;
 
 /// The ACL user of the workload's clients. Strangers can delete it, which closes all its connections.
 pub(crate) const GUEST: &str = "guest";
@@ -116,8 +116,8 @@ impl Topology for PairWithStrangers {
         self.pair.servers()
     }
 
-    fn ways(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
-        vec![ClientRoute::Wire(WirePair(self.pair.servers.clone())); WAYS]
+    fn routes(&self, _runtime: &Runtime) -> Vec<ClientRoute> {
+        vec![ClientRoute::Wire(WirePair(self.pair.servers.clone())); ROUTES]
     }
 
     fn keys(&self, round: u64) -> Vec<String> {

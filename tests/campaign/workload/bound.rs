@@ -22,10 +22,10 @@ pub(crate) const BEYOND: Duration = Duration::from_secs(20);
 pub(crate) const BOUND: Work =
     Work { name: "bound locks", tasks: Tasks::Turns(|turn| Box::pin(hold_or_vanish(turn))) };
 
-async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
-    let ClientRoute::One(_, again) = way else { panic!("it speaks to one client") };
+async fn hold_or_vanish(Turn { round, route, owner, random, .. }: Turn<'_>) {
+    let ClientRoute::One(_, again) = route else { panic!("it speaks to one client") };
     if random.percent(95) {
-        return take_turn(round, way, owner, random, |_| HoldKind::Bound).await;
+        return take_turn(round, route, owner, random, |_| HoldKind::Bound).await;
     }
     let key = random.pick(&round.keys);
     let time = Duration::from_millis(random.below(300));
@@ -43,8 +43,8 @@ fn vanish(round: &Round, again: &Reconnect, key: &str, owner: &str, time: Durati
         Ok(client) => client,
         Err(trouble) => return round.log.trouble("connect", &trouble),
     };
-    let term = Term { sort: HoldKind::Bound, lease: BOUND_LEASE, watched: true };
-    let call = round.recorder.sent(key, owner, term.sort.request(term.lease, Some(WITHIN)));
+    let term = Term { kind: HoldKind::Bound, lease: BOUND_LEASE, watched: true };
+    let call = round.recorder.sent(key, owner, term.kind.request(term.lease, Some(WITHIN)));
     let held = match runtime.block_on(acquire(&client, key, term, WITHIN)) {
         Ok(Some(held)) => held,
         Ok(None) => return round.recorder.answered(call, Outcome::Refused),

@@ -14,7 +14,7 @@ const WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Contested<'a> {
     round: &'a Round,
     runtime: Runtime,
-    ways: Vec<ClientRoute>,
+    routes: Vec<ClientRoute>,
     key: String,
     /// The longest lease of the topology.
     lease: Duration,
@@ -26,19 +26,19 @@ pub(crate) struct First(Option<(Held, CallId)>);
 impl<'a> Contested<'a> {
     pub(crate) fn new(round: &'a Round, at: &dyn Topology, key: String) -> Self {
         let runtime = Runtime::new().expect("a runtime");
-        let ways = at.ways(&runtime);
+        let routes = at.routes(&runtime);
         let lease = at.leases_ms().iter().max().expect("a topology has leases");
-        Self { round, runtime, ways, key, lease: Duration::from_millis(*lease) }
+        Self { round, runtime, routes, key, lease: Duration::from_millis(*lease) }
     }
 
     /// Tries to acquire the lock for the first client. The lease is not renewed.
     pub(crate) fn acquire_first(&self) -> First {
-        First(self.acquire(&self.ways[0], "first", WITHIN))
+        First(self.acquire(&self.routes[0], "first", WITHIN))
     }
 
     /// Tries to acquire the lock for another client, for at most the time of a lease. Then both release it.
     pub(crate) fn acquire_next(self, first: First) {
-        let next = self.acquire(&self.ways[1], "next", self.lease);
+        let next = self.acquire(&self.routes[1], "next", self.lease);
         if let First(Some((held, call))) = first {
             if held.is_lost() {
                 // It is unknown when the client noticed the loss, so its belief is not judged.
@@ -49,18 +49,23 @@ impl<'a> Contested<'a> {
         if let Some((held, _)) = next {
             self.release("next", held);
         }
-        for way in &self.ways {
-            self.runtime.block_on(way.settled());
+        for route in &self.routes {
+            self.runtime.block_on(route.settled());
         }
         self.runtime.shutdown_background();
     }
 
-    fn acquire(&self, way: &ClientRoute, owner: &str, within: Duration) -> Option<(Held, CallId)> {
+    fn acquire(
+        &self,
+        route: &ClientRoute,
+        owner: &str,
+        within: Duration,
+    ) -> Option<(Held, CallId)> {
         let recorder = &self.round.recorder;
         let request = Request::Acquire { lease: self.lease, timeout: Some(within) };
         let call = recorder.sent(&self.key, owner, request);
-        let term = Term { sort: HoldKind::Alone, lease: self.lease, watched: false };
-        match self.runtime.block_on(way.acquire(&self.key, term, Some(within))) {
+        let term = Term { kind: HoldKind::Alone, lease: self.lease, watched: false };
+        match self.runtime.block_on(route.acquire(&self.key, term, Some(within))) {
             Ok(Some(held)) => {
                 let token = held.token().expect("a lock has a token");
                 recorder.answered(call, Outcome::Granted { token, holds: 1 });

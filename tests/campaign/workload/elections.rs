@@ -19,14 +19,14 @@ const TURN: Duration = Duration::from_millis(50);
 pub(crate) const ELECTIONS: Work =
     Work { name: "elections", tasks: Tasks::Turns(|turn| Box::pin(lead_or_observe(turn))) };
 
-async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
+async fn lead_or_observe(Turn { round, route, number, owner, random }: Turn<'_>) {
     // Tasks are assigned to the ways in turn. No number of ways is a multiple of seven, so the observers are on
     // different ways.
     if number % (ONE_OF + 1) != 0 {
-        return take_turn(round, way, owner, random, |_| HoldKind::Leader).await;
+        return take_turn(round, route, owner, random, |_| HoldKind::Leader).await;
     }
     let key = random.pick(&round.keys);
-    match way.client().election(key).observe().await {
+    match route.client().election(key).observe().await {
         Ok(observer) => watch(round, key, observer, number, random.below(60)).await,
         Err(trouble) => {
             round.log.trouble("observe", &trouble);

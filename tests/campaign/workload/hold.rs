@@ -28,19 +28,19 @@ const fn ms(ms: u64) -> Duration {
 /// Runs one turn of the named owner. `sort` draws the kind of hold.
 pub(super) async fn take_turn(
     round: &Round,
-    way: &ClientRoute,
+    route: &ClientRoute,
     owner: String,
     random: &mut Random,
-    sort: fn(&mut Random) -> HoldKind,
+    kind: fn(&mut Random) -> HoldKind,
 ) {
-    let task = Task { round, owner, sort: sort(random) };
-    task.take_turn(way, random).await;
+    let task = Task { round, owner, kind: kind(random) };
+    task.take_turn(route, random).await;
 }
 
 struct Task<'a> {
     round: &'a Round,
     owner: String,
-    sort: HoldKind,
+    kind: HoldKind,
 }
 
 /// A task's knowledge of the lock that it holds.
@@ -58,13 +58,13 @@ struct Tenure<'a> {
 }
 
 impl Task<'_> {
-    async fn take_turn(&self, way: &ClientRoute, random: &mut Random) {
+    async fn take_turn(&self, route: &ClientRoute, random: &mut Random) {
         let round = self.round;
         let key: &String = random.pick(&round.keys);
-        let key = &self.sort.name(key);
-        let lease = self.sort.lease().unwrap_or_else(|| ms(*random.pick(&round.leases_ms)));
-        let watched = self.sort.is_watched() || random.percent(75);
-        let term = Term { sort: self.sort, lease, watched };
+        let key = &self.kind.name(key);
+        let lease = self.kind.lease().unwrap_or_else(|| ms(*random.pick(&round.leases_ms)));
+        let watched = self.kind.is_watched() || random.percent(75);
+        let term = Term { kind: self.kind, lease, watched };
         // Longest wait, and the time after which the call is dropped.
         let (timeout, gives_up) = match random.below(100) {
             0..=19 => (None, None),
@@ -73,10 +73,10 @@ impl Task<'_> {
             60..=74 => (Some(ms(3000 + random.below(5000))), None),
             _ => (Some(ms(5000)), Some(ms(random.below(60)))),
         };
-        let request = self.sort.request(term.lease, timeout);
+        let request = self.kind.request(term.lease, timeout);
         let sent = round.recorder.now();
         let call = round.recorder.sent(key, &self.owner, request);
-        let acquire = way.acquire(key, term, timeout);
+        let acquire = route.acquire(key, term, timeout);
         let answer = match gives_up {
             Some(after) => tokio::select! {
                 answer = acquire => answer,
@@ -122,7 +122,7 @@ impl Task<'_> {
             let mut store = round.store.open();
             let outcome = match token {
                 Some(token) => Outcome::Granted { token, holds: 1 },
-                None => Outcome::Holds { permits: self.sort.permits() },
+                None => Outcome::Holds { permits: self.kind.permits() },
             };
             round.recorder.answered(call, outcome);
             let granted = round.recorder.now();
@@ -138,7 +138,7 @@ impl Task<'_> {
                 seen: granted,
             };
             if self.still_holds(&held, &mut tenure) {
-                let written = self.sort.is_alone().then(|| store.write(key, &tenure.writer));
+                let written = self.kind.is_alone().then(|| store.write(key, &tenure.writer));
                 drop(store);
                 self.wrote(written, &held, &tenure);
             } else {
@@ -170,7 +170,7 @@ impl Task<'_> {
             self.record_loss(&tenure, term.watched);
             // The server may not have ended the hold yet, and the drop releases it. The outcome of this release
             // is unknown.
-            let call = round.recorder.sent(key, &self.owner, self.sort.release());
+            let call = round.recorder.sent(key, &self.owner, self.kind.release());
             round.recorder.answered(call, Outcome::Unknown);
             drop(held);
         }
@@ -191,7 +191,7 @@ impl Task<'_> {
         let until = now + left;
         let longer = until > tenure.until + RENEWED && tenure.until > tenure.writer.granted;
         // A bound lock is kept by heartbeats.
-        if longer && self.sort != HoldKind::Bound {
+        if longer && self.kind != HoldKind::Bound {
             // The recorded call begins when the renewal was due or at the last check, whichever is later.
             let renewal = Request::Renew { lease: tenure.lease };
             let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
@@ -207,7 +207,7 @@ impl Task<'_> {
     fn write_if_held(&self, held: &Held, tenure: &mut Tenure<'_>) {
         if self.still_holds(held, tenure) {
             let write = || self.round.store.open().write(tenure.key, &tenure.writer);
-            self.wrote(self.sort.is_alone().then(write), held, tenure);
+            self.wrote(self.kind.is_alone().then(write), held, tenure);
         }
     }
 
@@ -230,7 +230,7 @@ impl Task<'_> {
 
     fn write_too_late(&self, tenure: &Tenure<'_>) {
         let log = &self.round.log;
-        if !self.sort.is_alone() {
+        if !self.kind.is_alone() {
             return;
         }
         match self.round.store.open().write(tenure.key, &tenure.writer) {
@@ -244,7 +244,7 @@ impl Task<'_> {
     fn record_loss(&self, tenure: &Tenure<'_>, watched: bool) {
         let now = self.round.recorder.now();
         let due = tenure.set + tenure.lease / 3;
-        if watched && due < now && self.sort != HoldKind::Bound {
+        if watched && due < now && self.kind != HoldKind::Bound {
             let renewal = Request::Renew { lease: tenure.lease };
             let renewal = self.call(tenure, renewal, due, now, Outcome::Unknown);
             let what = "renewals that came to nothing";
@@ -259,7 +259,7 @@ impl Task<'_> {
 
     async fn release(&self, held: Held, tenure: &Tenure<'_>, waits: bool) {
         let recorder = &self.round.recorder;
-        let call = recorder.sent(tenure.key, &self.owner, self.sort.release());
+        let call = recorder.sent(tenure.key, &self.owner, self.kind.release());
         if !waits {
             drop(held);
             recorder.answered(call, Outcome::Unknown);

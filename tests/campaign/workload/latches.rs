@@ -37,7 +37,7 @@ impl Turn<'_> {
     }
 
     async fn set(&self, key: &str) {
-        let latch = self.way.client().latch(key);
+        let latch = self.route.client().latch(key);
         let request = Request::SetLatch { count: COUNT.into() };
         let call = self.round.recorder.sent(key, &self.owner, request);
         let outcome = match latch.set_for(COUNT, LIFETIME).await {
@@ -49,7 +49,7 @@ impl Turn<'_> {
     }
 
     async fn count(&self, key: &str) {
-        let latch = self.way.client().latch(key);
+        let latch = self.route.client().latch(key);
         let call = self.round.recorder.sent(key, &self.owner, Request::CountDown);
         let outcome = match latch.count_down_as(&self.owner).await {
             Ok(Some(left)) => Outcome::Released { left },
@@ -62,7 +62,7 @@ impl Turn<'_> {
     }
 
     async fn wait(&self, key: &str, timeout: Duration) {
-        let latch = self.way.client().latch(key);
+        let latch = self.route.client().latch(key);
         let call = self.round.recorder.sent(key, &self.owner, Request::AwaitLatch { timeout });
         let outcome = match latch.wait_within(timeout).await {
             Ok(true) => {

@@ -60,7 +60,7 @@ enum Tasks {
 /// One turn of a task.
 struct Turn<'a> {
     round: &'a Round,
-    way: &'a ClientRoute,
+    route: &'a ClientRoute,
     /// Number of the task.
     number: usize,
     owner: String,
@@ -99,24 +99,24 @@ impl Work {
     pub(crate) async fn start(
         self,
         round: Arc<Round>,
-        way: ClientRoute,
+        route: ClientRoute,
         number: usize,
         random: Random,
     ) {
         if let Tasks::Thread(work) = self.tasks {
-            let thread = spawn_blocking(move || work(&round, way, number, random));
+            let thread = spawn_blocking(move || work(&round, route, number, random));
             return thread.await.expect("it goes on");
         }
-        let (round, way, mut random) = (&*round, &way, random);
+        let (round, route, mut random) = (&*round, &route, random);
         for turn in 1.. {
             if round.is_over() {
                 return;
             }
             let owner = format!("{number}:{turn}");
             match self.tasks {
-                Tasks::Hold(sort) => take_turn(round, way, owner, &mut random, sort).await,
+                Tasks::Hold(kind) => take_turn(round, route, owner, &mut random, kind).await,
                 Tasks::Turns(take) => {
-                    take(Turn { round, way, number, owner, random: &mut random }).await;
+                    take(Turn { round, route, number, owner, random: &mut random }).await;
                 }
                 Tasks::Thread(_) => {}
             }
@@ -221,7 +221,7 @@ pub(crate) enum Held {
 /// The requested kind and lease of a hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
-    pub(crate) sort: HoldKind,
+    pub(crate) kind: HoldKind,
     pub(crate) lease: Duration,
     /// `true` if the watchdog renews the lease.
     pub(crate) watched: bool,
@@ -282,8 +282,8 @@ async fn acquire(
     term: Term,
     within: Duration,
 ) -> Result<Option<Held>, Error> {
-    let Term { sort, lease, watched } = term;
-    let lock = match sort {
+    let Term { kind, lease, watched } = term;
+    let lock = match kind {
         HoldKind::Alone => client.lock(key),
         HoldKind::Shared => client.lock(key).shared(),
         HoldKind::Bound => client.lock(key).bound(),

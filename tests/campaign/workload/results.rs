@@ -35,13 +35,13 @@ impl Turn<'_> {
     /// Finds a result, or computes it if no other client does. The value is the name of the owner that computes
     /// it.
     async fn want_result(self) {
-        let Self { round, way, owner, random, .. } = self;
+        let Self { round, route, owner, random, .. } = self;
         let (recorder, log) = (&round.recorder, &round.log);
         let key = format!("{}-result", random.pick(&round.keys));
         let lease = Duration::from_millis(*random.pick(&round.leases_ms));
         let (ttl, time) = (20 + random.below(1000), random.below(40));
         let (takes, fails) = (Duration::from_millis(time), random.percent(20));
-        let once = way.client().once(&key).lease(lease).acquire_within(WITHIN);
+        let once = route.client().once(&key).lease(lease).acquire_within(WITHIN);
         let once = once.ttl(Duration::from_millis(ttl));
         let lock = String::from_utf8_lossy(once.lock_name()).into_owned();
         let request = Request::Acquire { lease, timeout: Some(WITHIN) };

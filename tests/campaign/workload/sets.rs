@@ -22,7 +22,7 @@ pub(crate) const SETS: Work =
 impl Turn<'_> {
     /// Acquires one to three of the locks, all or none, and releases them.
     async fn take_set(self) {
-        let Self { round, way, owner, random, .. } = self;
+        let Self { round, route, owner, random, .. } = self;
         let (recorder, log) = (&round.recorder, &round.log);
         let key = random.pick(&round.keys).clone();
         let mut names = names(&key);
@@ -33,7 +33,7 @@ impl Turn<'_> {
         let lease = Duration::from_millis(*random.pick(&round.leases_ms));
         let within = Duration::from_millis(20 + random.below(1500));
         let time = Duration::from_millis(random.below(30));
-        let lock = way.client().lock(first).and(others.to_vec()).lease(lease);
+        let lock = route.client().lock(first).and(others.to_vec()).lease(lease);
         let request = Request::Acquire { lease, timeout: Some(within) };
         let calls: Vec<CallId> =
             names.iter().map(|name| recorder.sent(name, &owner, request.clone())).collect();

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 pub(crate) const GARBAGE: Work = Work {
     name: "commands of every sort, and bytes that are none",
-    tasks: Tasks::Thread(|round, way, number, random| {
-        let ClientRoute::Garbage(source, port) = way else { panic!("it speaks to one server") };
+    tasks: Tasks::Thread(|round, route, number, random| {
+        let ClientRoute::Garbage(source, port) = route else { panic!("it speaks to one server") };
         work(round, &source, port, number, &random);
     }),
 };

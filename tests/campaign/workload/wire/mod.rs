@@ -39,8 +39,8 @@ pub(crate) const FAULTS: [&str; 7] = [
 
 pub(crate) const WIRE: Work = Work {
     name: "locks of all kinds on the wire, strangers, scripts",
-    tasks: Tasks::Thread(|round, way, number, random| {
-        let ClientRoute::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
+    tasks: Tasks::Thread(|round, route, number, random| {
+        let ClientRoute::Wire(pair) = route else { panic!("it speaks to a pair of servers") };
         work(round, pair, number, random);
     }),
 };
