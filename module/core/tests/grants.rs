@@ -297,3 +297,36 @@ fn a_waiter_that_has_the_permits_it_expects_is_dismissed() {
     let Served::Dismissed(client, why) = served else { panic!("{served:?}") };
     assert_eq!((client, why), (Some(7), Dismissal::Misfit(AcquireReply::Mismatch)));
 }
+
+#[test]
+fn permits_granted_after_a_wait_drop_the_binding_of_earlier_ones_that_have_ended() {
+    for (own, is_kept) in [(Some(OWN), true), (None, false)] {
+        let mut table = table();
+        let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
+        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+        let seen = larger_pool(2, b"k", own);
+        table.bind((seen.key, b"next"), (Token::NONE, LEASE), session, NOW);
+        let want = Want::Permits { more: 1, holds: None };
+        table.enqueue(&seen, &Join { owner: b"next", want, lease: LEASE, timeout: None }, 7);
+        let served = table.serve_permits(&seen, Cause::Release);
+        assert!(matches!(served, Served::Granted(..)), "{served:?}");
+        let binding = table.bound_to(seen.key, b"next", Some(Token::NONE));
+        assert_eq!(binding.is_some(), is_kept);
+    }
+}
+
+#[test]
+fn no_waiter_is_owed_a_grant_in_a_quarantine_or_while_the_lock_is_left_free() {
+    let mut table = table();
+    let token = take(&mut table, b"k", b"first");
+    wait(&mut table, &at(b"k", held(b"first", 0, token)), b"next", Want::Exclusive);
+    let free = at(b"k", FREE);
+    assert!(table.owes_a_grant(&free));
+    table.set_quarantine(Millis(1_000), NOW);
+    table.begin_quarantine(NOW);
+    assert!(!table.owes_a_grant(&free));
+    table.lift_quarantine();
+    assert!(table.owes_a_grant(&free));
+    table.begin_turn(free.key, 1, NOW);
+    assert!(!table.owes_a_grant(&free));
+}

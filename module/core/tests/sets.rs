@@ -123,3 +123,23 @@ fn a_wait_that_takes_over_a_set_brings_its_own_holds() {
     let ServedSet::Granted(granted) = served else { panic!("{served:?}") };
     assert_eq!((granted.holds, granted.hand_off.client), (1, Some(2)));
 }
+
+#[test]
+fn a_set_is_tried_again_when_its_owner_uses_one_of_the_locks() {
+    let mut table = table();
+    let (waiter, _) = queue(&mut table, None, 1);
+    let seen = members(held(b"ann", 1), held(b"bob", 1));
+    assert!(table.set_is_held_up(waiter, &seen));
+    while table.next_set(None).is_some() {}
+    let held_up_at = |table: &Table<u32>| {
+        let key = table.set_is_held_up_at(waiter);
+        key.map(|key| key.name.to_vec())
+    };
+    assert_eq!(held_up_at(&table), Some(b"b".to_vec()));
+
+    table.renew(&seen[0].at, b"ann", LEASE, None);
+    assert_eq!(held_up_at(&table), None, "it will be tried again");
+    assert_eq!(table.next_set(Some(1)), None, "it is in another database");
+    assert_eq!(table.next_set(Some(0)), Some(waiter));
+    assert_eq!(table.next_set(None), None);
+}
