@@ -3,9 +3,9 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Cause, Dismissal, Holding, Join, KeyRef, Limits, Member, Millis,
-    MonoMillis, Now, Observed, Results, ServedSet, Situation, Table, Token, UnixMillis, WaitReply,
-    WaiterId, Want,
+    Acquire, AcquireReply, Caller, Cause, Dismissal, Full, Holding, Join, KeyRef, Limits, Member,
+    Millis, MonoMillis, Now, Observed, Results, ServedSet, Situation, Table, Token, UnixMillis,
+    Via, WaitReply, WaiterId, Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
@@ -82,14 +82,28 @@ fn members<'a>(a: Observed<'a>, b: Observed<'a>) -> [Member<'a>; 2] {
 /// Queues `ann` for `a`, which is free, and `b`, which `bob` holds. Returns the waiter and the replaced
 /// clients.
 fn queue(table: &mut Table<u32>, holds: Option<u64>, client: u32) -> (WaiterId, Vec<u32>) {
-    let (owner, want, caller) = (&b"ann"[..], Want::Exclusive, Caller::from(None));
+    let queued = try_queue(table, b"ann", holds, Via::Client(client));
+    queued.unwrap_or_else(|reply| panic!("{reply:?}"))
+}
+
+fn try_queue(
+    table: &mut Table<u32>,
+    owner: &[u8],
+    holds: Option<u64>,
+    via: Via<u32>,
+) -> Result<(WaiterId, Vec<u32>), WaitReply<AcquireReply>> {
+    let session = if let Via::Session(session) = via { Some(session) } else { None };
+    let (want, caller) = (Want::Exclusive, Caller::from(session));
     let members = members(FREE, held(b"bob", 1));
     let request = Acquire { owner, want, lease: LEASE, holds };
     let (reply, changes) = table.wait_set(&members, &request, &caller, None);
-    assert_eq!((reply, changes), (WaitReply::Block, Vec::new()));
+    assert_eq!(changes, Vec::new());
+    if reply != WaitReply::Block {
+        return Err(reply);
+    }
     let join = Join { owner, want, lease: LEASE, timeout: None };
-    let queued = table.enqueue_set(&members, &join, holds, client, &caller);
-    queued.unwrap_or_else(|| panic!("a set is queued"))
+    let queued = table.enqueue_set(&members, &join, holds, via, &caller);
+    Ok(queued.unwrap_or_else(|| panic!("a set is queued")))
 }
 
 fn table() -> Table<u32> {
@@ -142,4 +156,40 @@ fn a_set_is_tried_again_when_its_owner_uses_one_of_the_locks() {
     assert_eq!(table.next_set(Some(1)), None, "it is in another database");
     assert_eq!(table.next_set(Some(0)), Some(waiter));
     assert_eq!(table.next_set(None), None);
+}
+
+/// One client may be blocked.
+#[test]
+fn a_call_is_refused_at_the_limit_unless_it_ends_another_blocked_call_of_its_owner() {
+    let limits = Limits { blocked: 1, waiters: 99, waiters_per_key: 99, ..Limits::UNLIMITED };
+    let mut table = Table::<u32>::new(limits);
+    let full = Err(WaitReply::QueueFull(Full::Server));
+    assert!(try_queue(&mut table, b"ann", None, Via::Client(1)).is_ok());
+    assert_eq!(table.blocked_in_all(), 1);
+    let (_, ended) = queue(&mut table, None, 2);
+    assert_eq!((ended, table.blocked_in_all()), (vec![1], 1));
+    assert_eq!(try_queue(&mut table, b"carol", None, Via::Client(3)), full);
+
+    let session = table.open_session([1; 32], b"user", LEASE, NOW);
+    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    assert!(try_queue(&mut table, b"carol", None, Via::Session(session)).is_ok());
+    assert_eq!(table.blocked_in_all(), 1);
+    assert_eq!(try_queue(&mut table, b"carol", None, Via::Client(4)), full);
+}
+
+#[test]
+fn the_names_of_keys_with_waiters_count_as_memory() {
+    let mut table = table();
+    queue(&mut table, None, 1);
+    assert_eq!(table.bytes_kept(), 2, "a and b");
+}
+
+#[test]
+fn a_drain_dismisses_each_waiter_once() {
+    let mut table = table();
+    queue(&mut table, None, 1);
+    assert_eq!(table.drain_one(), None);
+    table.limits.draining = true;
+    assert_eq!(table.drain_one(), Some(Some(1)));
+    assert_eq!((table.drain_one(), table.waiters()), (None, 0));
 }
