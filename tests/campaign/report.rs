@@ -166,7 +166,7 @@ impl Report {
             println!("{:>10}  violations: {kind}", violations.len());
             violations.iter().take(SHOWN).for_each(|wrong| println!("VIOLATION {wrong}"));
         }
-        totals.artifacts.iter().for_each(|artifacts| println!("{artifacts}"));
+        totals.artifacts.iter().for_each(|artifact| println!("{artifact}"));
     }
 }
 

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use kvlock_core::{
     Acquire, AcquireReply, Cause, Change, Dismissal, GrantId, HandOff, Holding, Join, KeyRef,
     Limits, Millis, MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply,
-    RenewReply, Results, Semaphore, SemaphoreAt, Served, Share, Sharing, Situation, Table,
-    TakeReply, Token, UnixMillis, UnsentGrant, WaitReply, Want,
+    RenewReply, Results, Semaphore, SemaphoreAt, Served, SessionId, Share, Sharing, Situation,
+    Table, TakeReply, Token, UnixMillis, UnsentGrant, WaitReply, Want,
 };
 
 const LEASE: Millis = Millis(50);
@@ -45,6 +45,11 @@ fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &[u8], want: Want) {
     let (reply, _) = table.wait(at, &request(owner, want), None);
     assert_eq!(reply, WaitReply::Block);
     table.enqueue(at, &Join { owner, want, lease: LEASE, timeout: None }, 0);
+}
+
+fn open_session(table: &mut Table<u32>) -> SessionId {
+    let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
+    session.unwrap_or_else(|why| panic!("{why:?}"))
 }
 
 /// Queues a waiter for the lock and hands the lock to it.
@@ -131,8 +136,7 @@ fn tokens_continue_above_the_token_of_a_deleted_hash() {
 fn a_new_binding_stays_when_an_earlier_grant_is_taken_back() {
     let mut table = table();
     let lost = hand_over(&mut table, b"k");
-    let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
-    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let session = open_session(&mut table);
     let again = request(b"next", Want::Exclusive);
     let (reply, change) = table.acquire(&at(b"k", FREE), &again);
     table.bind_granted(&at(b"k", FREE), &again, reply, session);
@@ -146,8 +150,7 @@ fn a_new_binding_stays_when_an_earlier_grant_is_taken_back() {
 fn a_grant_that_is_taken_back_loses_its_binding() {
     let mut table = table();
     let lost = hand_over(&mut table, b"k");
-    let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
-    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let session = open_session(&mut table);
     let seen = at(b"k", held(b"next", 0, lost.token));
     table.bind((seen.key, b"next"), (lost.token, LEASE), session, NOW);
     assert_eq!(table.take_back(&seen, lost.id, b"next", lost.token), Change::Free);
@@ -272,17 +275,27 @@ const OWN: Share = Share { holds: 1, until: UnixMillis(1_050) };
 /// An owner without permits can only be bound because its permits have ended.
 #[test]
 fn first_permits_drop_an_earlier_binding_and_further_permits_keep_it() {
-    for (own, is_kept) in [(Some(OWN), true), (None, false)] {
-        let mut table = table();
-        let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
-        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
-        let seen = larger_pool(2, b"k", own);
-        table.bind((seen.key, b"next"), (Token::NONE, LEASE), session, NOW);
-        let request = request(b"next", Want::Permits { more: 1, holds: None });
-        let (reply, _) = table.take_permits(&seen, 1, &request);
+    let take = |table: &mut Table<u32>, seen: &SemaphoreAt<'_>| {
+        let want = Want::Permits { more: 1, holds: None };
+        let (reply, _) = table.take_permits(seen, 1, &request(b"next", want));
         assert!(matches!(reply, TakeReply::Holds(_)), "{reply:?}");
-        let binding = table.bound_to(seen.key, b"next", Some(Token::NONE));
-        assert_eq!(binding.is_some(), is_kept);
+    };
+    let wait = |table: &mut Table<u32>, seen: &SemaphoreAt<'_>| {
+        let want = Want::Permits { more: 1, holds: None };
+        table.enqueue(seen, &Join { owner: b"next", want, lease: LEASE, timeout: None }, 7);
+        let served = table.serve_permits(seen, Cause::Release);
+        assert!(matches!(served, Served::Granted(..)), "{served:?}");
+    };
+    for grant in [take as fn(&mut Table<u32>, &SemaphoreAt<'_>), wait] {
+        for (own, is_kept) in [(Some(OWN), true), (None, false)] {
+            let mut table = table();
+            let session = open_session(&mut table);
+            let seen = larger_pool(2, b"k", own);
+            table.bind((seen.key, b"next"), (Token::NONE, LEASE), session, NOW);
+            grant(&mut table, &seen);
+            let binding = table.bound_to(seen.key, b"next", Some(Token::NONE));
+            assert_eq!(binding.is_some(), is_kept);
+        }
     }
 }
 
@@ -296,23 +309,6 @@ fn a_waiter_that_has_the_permits_it_expects_is_dismissed() {
     let served = table.serve_permits(&larger_pool(2, b"k", Some(OWN)), Cause::Release);
     let Served::Dismissed(client, why) = served else { panic!("{served:?}") };
     assert_eq!((client, why), (Some(7), Dismissal::Misfit(AcquireReply::Mismatch)));
-}
-
-#[test]
-fn permits_granted_after_a_wait_drop_the_binding_of_earlier_ones_that_have_ended() {
-    for (own, is_kept) in [(Some(OWN), true), (None, false)] {
-        let mut table = table();
-        let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
-        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
-        let seen = larger_pool(2, b"k", own);
-        table.bind((seen.key, b"next"), (Token::NONE, LEASE), session, NOW);
-        let want = Want::Permits { more: 1, holds: None };
-        table.enqueue(&seen, &Join { owner: b"next", want, lease: LEASE, timeout: None }, 7);
-        let served = table.serve_permits(&seen, Cause::Release);
-        assert!(matches!(served, Served::Granted(..)), "{served:?}");
-        let binding = table.bound_to(seen.key, b"next", Some(Token::NONE));
-        assert_eq!(binding.is_some(), is_kept);
-    }
 }
 
 #[test]
