@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The parts of the tests that a patch can name. `scripts/test planted` runs them.
-const PARTS: [&str; 8] =
-    ["core", "crate", "quorum", "it", "client", "model", "simulation", "campaign"];
+const PARTS: [&str; 9] =
+    ["unit", "core", "crate", "quorum", "it", "client", "model", "simulation", "campaign"];
 
 /// Every patch by its name.
 fn patches() -> BTreeMap<String, PathBuf> {

@@ -2,8 +2,8 @@
 
 use kvlock_core::{Cause, Change, Counters, HandOff, MonoMillis, Now, UnixMillis, Want};
 
-use crate::stage::{Client, Grant, Stage};
-use crate::words;
+use super::stage::{Client, Grant, Stage};
+use super::words;
 use kvlock_core_reference::sim::{Asked, Name, first_look, key_ref};
 
 /// Fixed times for comparing states. With them, the text of a state does not change as time passes.

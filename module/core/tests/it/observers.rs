@@ -8,7 +8,6 @@
     reason = "a panic is how a test fails"
 )]
 
-#[path = "observers/world.rs"]
 mod world;
 
 use kvlock_core::{

@@ -17,13 +17,9 @@
     reason = "a panic is how a test fails"
 )]
 
-#[path = "transcripts/outcome.rs"]
 mod outcome;
-#[path = "transcripts/sessions.rs"]
 mod sessions;
-#[path = "transcripts/stage.rs"]
 mod stage;
-#[path = "transcripts/words.rs"]
 mod words;
 
 use std::collections::BTreeMap;
@@ -31,7 +27,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::stage::Stage;
+use stage::Stage;
 
 macro_rules! transcripts {
     ($($name:ident)*) => {

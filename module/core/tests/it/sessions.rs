@@ -4,7 +4,6 @@
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
-#[path = "sessions/crowd.rs"]
 mod crowd;
 
 use kvlock_core_reference::sessions::World;

@@ -7,7 +7,7 @@ use kvlock_core::{
     Table, Token, UnixMillis, Via, WaitReply, WaiterId, Want,
 };
 
-use crate::{Args, words};
+use super::{Args, words};
 use kvlock_core_reference::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 
 /// A blocked client.

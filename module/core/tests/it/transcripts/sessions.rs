@@ -2,9 +2,9 @@
 
 use kvlock_core::{Ending, Millis, Outcome, Reading, SessionId, SessionName, UnsentGrant};
 
-use crate::Args;
-use crate::stage::{Client, Stage};
-use crate::words;
+use super::Args;
+use super::stage::{Client, Stage};
+use super::words;
 
 /// The user of all sessions.
 const USER: &[u8] = b"user";

@@ -1,0 +1,19 @@
+//! Tests of the core through its public interface. They are one program, because linking many takes longer.
+
+mod bells;
+mod bound;
+mod circles;
+mod crowds;
+mod grants;
+mod held;
+mod latches;
+mod locks;
+mod looks;
+mod memory;
+mod observers;
+mod ready;
+mod searches;
+mod semaphores;
+mod sessions;
+mod sets;
+mod transcripts;
