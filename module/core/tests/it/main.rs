@@ -15,5 +15,6 @@ mod ready;
 mod searches;
 mod semaphores;
 mod sessions;
+mod set_holds;
 mod sets;
 mod transcripts;
