@@ -1,15 +1,19 @@
-//! `HOLDS`, `HELD` and repeated requests for sets.
+//! Requests, releases and renewals of sets whose locks the owner may already hold.
 
 #![expect(clippy::panic, clippy::expect_used, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Change, Holding, KeyRef, Limits, Member, Millis, MonoMillis,
-    Now, Observed, Results, Share, Sharing, Situation, Table, Token, UnixMillis, WaitReply, Want,
+    Now, Observed, Release, ReleaseReply, RenewReply, Results, Share, Sharers, Sharing, Situation,
+    Table, Token, UnixMillis, WaitReply, Want, mismatches,
 };
 
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 const LEASE: Millis = Millis(50);
 const UNTIL: UnixMillis = UnixMillis(1_050);
+
+/// The largest token, far ahead of the clock.
+const TOO_FAR: u64 = (1 << 53) - 1;
 
 /// How the set is requested.
 #[derive(Clone, Copy, Debug)]
@@ -137,4 +141,115 @@ fn held_renews_a_set_and_adds_no_hold() {
     for (holds, before, after) in cases {
         assert_eq!(request(Way::Held, before, holds), after, "{before:?} HOLDS {holds:?}");
     }
+}
+
+/// `ann` releases the set. Returns the reply, and how often it holds each lock then.
+fn release(before: [u64; 3], release: Release) -> (ReleaseReply, [u64; 3]) {
+    let mut table = Table::<u32>::new(Limits::UNLIMITED);
+    let members = members(before);
+    let (reply, changes) = table.release_set(&members, b"ann", Want::Exclusive, release);
+    let mut after = before;
+    for (after, change) in after.iter_mut().zip(&changes) {
+        *after = match change {
+            Change::Free | Change::Leave => 0,
+            Change::Update { holds: Some(holds), .. } => *holds,
+            Change::Share(Sharers { own: Some(own), .. }) => own.holds,
+            Change::None => *after,
+            other => panic!("{other:?}"),
+        };
+    }
+    let is_mismatch = reply == ReleaseReply::Mismatch;
+    assert_eq!(is_mismatch, mismatches(&members, b"ann", Want::Exclusive, release));
+    assert_eq!(changes.len(), if is_mismatch { 0 } else { 3 });
+    (reply, after)
+}
+
+#[test]
+fn a_release_that_repeats_an_earlier_one_takes_no_hold() {
+    use Release::{All, DownTo, One};
+    use ReleaseReply::{Left, Mismatch, NotHeld};
+    let cases = [
+        (One, [2, 1, 1], (Left(1), [1, 0, 0])),
+        (One, [2, 0, 1], (NotHeld, [1, 0, 0])),
+        (One, [0, 2, 2], (NotHeld, [0, 1, 1])),
+        (All, [2, 3, 2], (Left(0), [0, 0, 0])),
+        (DownTo(1), [2, 2, 2], (Left(1), [1, 1, 1])),
+        (DownTo(1), [2, 1, 2], (Left(1), [1, 1, 1])),
+        (DownTo(1), [2, 2, 0], (NotHeld, [1, 1, 0])),
+        (DownTo(1), [3, 2, 2], (Mismatch, [3, 2, 2])),
+        (DownTo(1), [2, 3, 2], (Mismatch, [2, 3, 2])),
+        (DownTo(0), [1, 1, 4], (Left(0), [0, 0, 3])),
+        // The first lock has so many holds already: `top` loses none.
+        (DownTo(1), [1, 1, 2], (Left(1), [1, 1, 2])),
+        (DownTo(1), [1, 2, 2], (Left(1), [1, 1, 2])),
+    ];
+    for (how, before, expected) in cases {
+        assert_eq!(release(before, how), expected, "{how:?} {before:?}");
+    }
+}
+
+#[test]
+fn a_lock_of_a_set_is_held_if_its_owner_has_a_hold_in_the_right_mode() {
+    let held = |before| members(before).map(|it| it.is_held_by(b"ann", Want::Exclusive));
+    assert_eq!(held([2, 0, 0]), [true, false, false]);
+    assert_eq!(held([0, 1, 1]), [false, true, true]);
+    // An owner that holds `top` exclusively does not share it.
+    let [a, ..] = members([1, 0, 0]);
+    assert!(!Member { under: true, ..a }.is_held_by(b"ann", Want::Exclusive));
+}
+
+/// `ann` renews the locks `a` and `top` with a longer lease, and may raise the token or set a value. Returns the reply, and whether each lock gets the token, the end and the value.
+fn renew(
+    seen: [Observed<'_>; 2],
+    at_least: Option<u64>,
+    value: bool,
+) -> (RenewReply, Vec<(bool, bool, bool)>) {
+    let mut table = Table::<u32>::new(Limits::UNLIMITED);
+    let at_least = at_least.and_then(Token::from_stored);
+    let value = value.then_some(&b"value"[..]);
+    let [a, _, top] = members([0; 3]);
+    let members = [a, top].into_iter().zip(seen);
+    let members: Vec<_> =
+        members.map(|(it, seen)| Member { at: Situation { seen, ..it.at }, ..it }).collect();
+    let longer = (Millis(LEASE.0 + 1), at_least);
+    let (reply, changes) = table.renew_set(&members, b"ann", longer, value);
+    let changes = changes.iter().map(|change| {
+        let has_value = matches!(change, Change::Update { value: Some(_), .. });
+        (change.issued().is_some(), change.until().is_some(), has_value)
+    });
+    (reply, changes.collect())
+}
+
+#[test]
+fn a_renewal_renews_the_locks_of_a_set_that_are_held() {
+    let [held, lost, shared] = members([1, 0, 1]).map(|it| it.at.seen);
+    let [.., others] = members([0; 3]).map(|it| it.at.seen);
+    let lease = RenewReply::Lease(Millis(LEASE.0 + 1));
+    let (none, renewed) = ((false, false, false), (false, true, false));
+    assert_eq!(renew([held, shared], None, false), (lease, vec![renewed, renewed]));
+    assert_eq!(renew([held, shared], Some(9), true), (lease, vec![(true, true, true), renewed]));
+    assert_eq!(renew([lost, shared], Some(9), true), (RenewReply::NotHeld, vec![none, renewed]));
+    assert_eq!(renew([held, others], None, false), (RenewReply::NotHeld, vec![renewed, none]));
+    // The first lock is shared, by `ann` or only by others.
+    assert_eq!(renew([shared, shared], None, false), (lease, vec![renewed, renewed]));
+    assert_eq!(renew([others, shared], Some(9), true), (RenewReply::NotHeld, vec![none, renewed]));
+    assert_eq!(renew([others, shared], Some(9), false), (RenewReply::NotHeld, vec![none, renewed]));
+}
+
+#[test]
+fn a_renewal_with_an_error_changes_no_lock_of_a_set() {
+    let [held, _, shared] = members([1, 0, 1]).map(|it| it.at.seen);
+    let error = |reply| (reply, Vec::new());
+    assert_eq!(renew([shared, shared], Some(9), false), error(RenewReply::Shared));
+    assert_eq!(renew([shared, shared], None, true), error(RenewReply::Shared));
+    let not_a_lock = Observed::NotALock { until: None };
+    assert_eq!(renew([held, not_a_lock], None, false), error(RenewReply::NotALock));
+    let too_far = renew([held, shared], Some(TOO_FAR), false);
+    assert!(matches!(too_far.0, RenewReply::TooFarAhead(_)), "{too_far:?}");
+    assert_eq!(too_far.1, Vec::new());
+    // The token is not for locks that `ann` does not hold, or holds under others.
+    let Observed::Held(holding) = held else { panic!("{held:?}") };
+    let bob = Observed::Held(Holding { owner: b"bob", ..holding });
+    let beside = Observed::Held(Holding { shared: 1, ..holding });
+    assert_eq!(renew([bob, beside], Some(TOO_FAR), true).0, RenewReply::NotHeld);
 }
