@@ -202,3 +202,107 @@ fn a_set_can_be_marked_to_be_tried_again() {
     table.look_at_set_later(waiter);
     assert_eq!((table.has_sets_to_look_at(), table.next_set(None)), (true, Some(waiter)));
 }
+
+/// `dave` waits behind the set for `a`, which is free.
+fn wait_behind(table: &mut Table<u32>) {
+    let [a, _] = members(FREE, FREE);
+    let request = Acquire { owner: b"dave", want: Want::Exclusive, lease: LEASE, holds: None };
+    assert_eq!(table.wait(&a.at, &request, None).0, WaitReply::Block);
+    let join = Join { owner: b"dave", want: Want::Exclusive, lease: LEASE, timeout: None };
+    table.enqueue(&a.at, &join, 9);
+}
+
+#[test]
+fn nobody_is_owed_a_lock_while_a_set_is_first_in_line() {
+    let [a, _] = members(FREE, FREE);
+    for want in [Want::Exclusive, Want::Shared] {
+        let mut table = table();
+        let request = Acquire { owner: b"ann", want, lease: LEASE, holds: None };
+        let of_set = members(FREE, held(b"bob", 1));
+        let (reply, _) = table.wait_set(&of_set, &request, &Caller::from(None), None);
+        assert_eq!(reply, WaitReply::Block);
+        let join = Join { owner: b"ann", want, lease: LEASE, timeout: None };
+        let queued = table.enqueue_set(&of_set, &join, None, Via::Client(1), &Caller::from(None));
+        let Some((set, _)) = queued else { panic!("a set is queued") };
+        wait_behind(&mut table);
+        assert!(!table.owes_a_grant(&a.at), "{want:?}");
+        assert_eq!(table.dismiss_set(set, Dismissal::Draining), Some(1));
+        assert!(table.owes_a_grant(&a.at), "{want:?}");
+    }
+}
+
+#[test]
+fn the_queues_of_a_set_are_looked_at_when_its_session_goes_away_and_returns() {
+    for others in [false, true] {
+        let mut table = table();
+        let session = table.open_session([1; 32], b"user", LEASE, NOW);
+        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+        let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
+        let (set, _) = queued.unwrap_or_else(|reply| panic!("{reply:?}"));
+        if others {
+            wait_behind(&mut table);
+        }
+        let read = |table: &mut Table<u32>, connection| {
+            assert!(table.begin_reading(session, Some(connection), 0, NOW).is_ok());
+        };
+        let looks = |table: &mut Table<u32>| {
+            let looks =
+                std::iter::from_fn(|| table.next_look(NOW)).map(|(key, _)| key.name.to_vec());
+            (looks.collect::<Vec<_>>(), table.next_set(None))
+        };
+        read(&mut table, 1);
+        assert_eq!(looks(&mut table), (vec![], Some(set)), "it has just arrived");
+        table.connection_closed(1, NOW);
+        let expected = if others { vec![b"a".to_vec()] } else { vec![] };
+        assert_eq!(looks(&mut table), (expected, None));
+        read(&mut table, 2);
+        assert_eq!(looks(&mut table), (vec![b"a".to_vec(), b"b".to_vec()], Some(set)));
+    }
+}
+
+/// Each lock of a set counts as a waiter.
+#[test]
+fn a_set_needs_room_for_a_waiter_at_each_lock() {
+    let limited = |waiters, waiters_per_key, user_share| {
+        Table::<u32>::new(Limits { waiters, waiters_per_key, user_share, ..Limits::UNLIMITED })
+    };
+    let full = |full| Err(WaitReply::QueueFull(full));
+    let wait = |table: &mut Table<u32>, owner: &[u8], via| {
+        try_queue(table, owner, None, via).map(|(_, ended)| ended)
+    };
+    let session = |table: &mut Table<u32>, name| {
+        let session = table.open_session([name; 32], b"user", LEASE, NOW);
+        session.unwrap_or_else(|why| panic!("{why:?}"))
+    };
+
+    assert_eq!(wait(&mut limited(1, 9, 100), b"ann", Via::Client(1)), full(Full::Server));
+    for (waiters, per_key, second) in [(3, 9, false), (4, 9, true), (9, 1, false), (9, 2, true)] {
+        let mut table = limited(waiters, per_key, 100);
+        assert_eq!(wait(&mut table, b"ann", Via::Client(1)), Ok(vec![]));
+        // A wait that takes over the places of another adds none.
+        assert_eq!(wait(&mut table, b"ann", Via::Client(2)), Ok(vec![1]));
+        let expected = if second { Ok(vec![]) } else { full(Full::Server) };
+        assert_eq!(wait(&mut table, b"bill", Via::Client(3)), expected, "{waiters} {per_key}");
+    }
+    // The outcome for the session whose wait is replaced counts too.
+    for (waiters, expected) in [(2, full(Full::Server)), (3, Ok(vec![]))] {
+        let mut table = limited(waiters, 9, 100);
+        let session = session(&mut table, 1);
+        assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
+        assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
+        assert_eq!(wait(&mut table, b"ann", Via::Client(1)), expected, "{waiters}");
+    }
+    // Half of the limit is one user's.
+    for (waiters, expected) in [(3, full(Full::User)), (4, Ok(vec![]))] {
+        let mut table = limited(waiters, 9, 50);
+        let session = session(&mut table, 1);
+        assert_eq!(wait(&mut table, b"ann", Via::Session(session)), expected, "{waiters}");
+    }
+    for (waiters, expected) in [(7, full(Full::User)), (8, Ok(vec![]))] {
+        let mut table = limited(waiters, 9, 50);
+        let session = session(&mut table, 1);
+        assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
+        assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
+        assert_eq!(wait(&mut table, b"bill", Via::Session(session)), expected, "{waiters}");
+    }
+}
