@@ -4,8 +4,8 @@
 
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Cause, Dismissal, Full, Holding, Join, KeyRef, Limits, Member,
-    Millis, MonoMillis, Now, Observed, Results, ServedSet, Situation, Table, Token, UnixMillis,
-    Via, WaitReply, WaiterId, Want,
+    Millis, MonoMillis, Now, Observed, Quota, Results, ServedSet, Situation, Table, Token,
+    UnixMillis, Via, WaitReply, WaiterId, Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
@@ -304,5 +304,35 @@ fn a_set_needs_room_for_a_waiter_at_each_lock() {
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"bill", Via::Session(session)), expected, "{waiters}");
+    }
+}
+
+/// One user may have two blocked clients and two waiters.
+#[test]
+fn a_wait_is_refused_if_its_user_has_reached_a_limit() {
+    let limits =
+        Limits { blocked: 4, waiters: 4, waiters_per_key: 9, user_share: 50, ..Limits::UNLIMITED };
+    for (quota, kept, single, set) in [
+        (Quota::Blocked, 1, true, true),
+        (Quota::Blocked, 2, false, false),
+        (Quota::Waits, 0, true, true),
+        (Quota::Waits, 1, true, false),
+        (Quota::Waits, 2, false, false),
+        (Quota::Sessions, 9, true, true),
+    ] {
+        let mut table = Table::<u32>::new(limits);
+        let account = table.account(b"user");
+        let charges: Vec<_> = (0..kept).map(|_| account.charge(quota, 0)).collect();
+        let caller = Caller::Client(account);
+        let members = members(FREE, held(b"bob", 1));
+        let request = Acquire { owner: b"ann", want: Want::Exclusive, lease: LEASE, holds: None };
+        let expected =
+            |fits| if fits { WaitReply::Block } else { WaitReply::QueueFull(Full::User) };
+        let case = format!("{kept} of {quota:?}");
+        let [_, b] = members;
+        assert_eq!(table.wait(&b.at, &request, caller.clone()).0, expected(single), "{case}");
+        assert_eq!(table.wait_set(&members, &request, &caller, None).0, expected(set), "{case}");
+        drop(charges);
+        assert_eq!(table.wait_set(&members, &request, &caller, None).0, WaitReply::Block, "{case}");
     }
 }
