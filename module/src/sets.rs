@@ -106,7 +106,7 @@ impl Server {
                 self.table.look_at_set_later(waiter);
                 break;
             }
-            self.serve_set(ctx, waiter, Cause::Release);
+            self.serve_set(ctx, waiter);
         }
         self.plan(ctx, clock::now());
     }
@@ -118,7 +118,7 @@ impl Server {
     }
 
     /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.
-    fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, cause: Cause) {
+    fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId) {
         let now = clock::now();
         let Some((owner, alone)) = self.table.owner_of_set(waiter) else { return };
         let keys = Keys::of(self.table.set_of(waiter));
@@ -143,7 +143,7 @@ impl Server {
             }
         }
         let GrantedSet { changes, hand_off, holds } =
-            match self.table.serve_set(waiter, &members(&all, &parts), cause) {
+            match self.table.serve_set(waiter, &members(&all, &parts)) {
                 ServedSet::Granted(granted) => granted,
                 ServedSet::HeldUp => return,
                 ServedSet::Dismissed(client, why) => {
@@ -192,7 +192,7 @@ impl Server {
         if let Some(refusal) = ctx.refusal_to_write(name.lend()) {
             return self.turn_set_away(waiter, refused(&refusal));
         }
-        self.serve_set(ctx, waiter, Cause::Outside);
+        self.serve_set(ctx, waiter);
         self.plan(ctx, now);
     }
 

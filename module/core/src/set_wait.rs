@@ -11,7 +11,7 @@ use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Granted};
-use crate::outcome::{Cause, Full, WaitReply, count};
+use crate::outcome::{Full, WaitReply, count};
 use crate::set::{Member, parts};
 use crate::situation::WaitedFor as _;
 use crate::table::Table;
@@ -107,10 +107,8 @@ impl<P> Table<P> {
     /// Returns the waiter for exactly this set, if its owner has one.
     fn same_set(&self, members: &[Member<'_>], owner: &[u8], want: Want) -> Option<WaiterId> {
         let main = self.place_of(members.first()?.at.key, owner)?;
-        if !self.queues.is_of_set(main) || self.queues.main_of(main) != main {
-            return None;
-        }
         let waiter = self.queues.waiter(main)?;
+        // Only the first place of a wait for a set leads to more than one key.
         let places = self.set_of(main);
         let is_same = waiter.want == want
             && places.len() == members.len()
@@ -328,12 +326,7 @@ impl<P> Table<P> {
     /// in each queue. If its ready-key exists, the waiter gets `ready` instead. If the owner's
     /// holds have changed, so that the request does not match them, the waiter is dismissed.
     /// `members` are the locks of [`Self::set_of`], as the owner sees them.
-    pub fn serve_set(
-        &mut self,
-        waiter: WaiterId,
-        members: &[Member<'_>],
-        cause: Cause,
-    ) -> ServedSet<P> {
+    pub fn serve_set(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> ServedSet<P> {
         match self.fit(waiter, members) {
             Fit::HeldUp => ServedSet::HeldUp,
             Fit::Misfits(reply) => {
@@ -341,18 +334,13 @@ impl<P> Table<P> {
                 ServedSet::Dismissed(self.dismiss_set(waiter, why.clone()), why)
             }
             Fit::Fits => {
-                let granted = self.grant_set(waiter, members, cause);
+                let granted = self.grant_set(waiter, members);
                 granted.map_or(ServedSet::HeldUp, ServedSet::Granted)
             }
         }
     }
 
-    fn grant_set(
-        &mut self,
-        waiter: WaiterId,
-        members: &[Member<'_>],
-        cause: Cause,
-    ) -> Option<GrantedSet<P>> {
+    fn grant_set(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> Option<GrantedSet<P>> {
         let first = members.first()?;
         if self.answer_ready_to(waiter, &first.at) {
             return None;
@@ -386,9 +374,6 @@ impl<P> Table<P> {
         }
         self.in_flight.insert_set(in_flight, Rc::clone(&owner), id);
         count(&mut self.counters.handed_off);
-        if cause == Cause::Expiry {
-            count(&mut self.counters.handed_off_by_expiry);
-        }
         let waited = now.mono.since(leaver.waiter.since);
         self.wait_times.record(waited.0.saturating_mul(1000), 1);
         self.profile.handed_off(leaver.key.borrow(), waited);

@@ -4,8 +4,8 @@
 
 use kvlock_core::{
     Acquire, AcquireReply, Caller, Change, Holding, KeyRef, Limits, Member, Millis, MonoMillis,
-    Now, Observed, Release, ReleaseReply, RenewReply, Results, Share, Sharers, Sharing, Situation,
-    Table, Token, UnixMillis, WaitReply, Want, mismatches,
+    Now, Observed, Release, ReleaseReply, RenewReply, Results, Share, Sharing, Situation, Table,
+    Token, UnixMillis, WaitReply, Want, mismatches,
 };
 
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
@@ -77,7 +77,13 @@ fn request(way: Way, before: [u64; 3], holds: Option<u64>) -> Result<[u64; 3], A
         Change::Update { holds, .. } => holds.unwrap_or(before),
         Change::Share(sharers) => sharers.own.map_or(before, |own| own.holds),
         Change::None => before,
-        other => panic!("{other:?}"),
+        Change::Free
+        | Change::GiveWay
+        | Change::HandOff(_)
+        | Change::Leave
+        | Change::Beside { .. } => {
+            panic!("{change:?}")
+        }
     });
     let after = <[u64; 3]>::try_from(after.collect::<Vec<_>>()).expect("a change for each lock");
     assert_eq!(holds, after[0], "the reply has the holds of the first lock");
@@ -152,10 +158,12 @@ fn release(before: [u64; 3], release: Release) -> (ReleaseReply, [u64; 3]) {
     for (after, change) in after.iter_mut().zip(&changes) {
         *after = match change {
             Change::Free | Change::Leave => 0,
-            Change::Update { holds: Some(holds), .. } => *holds,
-            Change::Share(Sharers { own: Some(own), .. }) => own.holds,
+            Change::Update { holds, .. } => holds.unwrap_or(*after),
+            Change::Share(sharers) => sharers.own.map_or(*after, |own| own.holds),
             Change::None => *after,
-            other => panic!("{other:?}"),
+            Change::Take { .. } | Change::GiveWay | Change::HandOff(_) | Change::Beside { .. } => {
+                panic!("{change:?}")
+            }
         };
     }
     let is_mismatch = reply == ReleaseReply::Mismatch;

@@ -3,9 +3,9 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Cause, Dismissal, Full, Holding, Join, KeyRef, Limits, Member,
-    Millis, MonoMillis, Now, Observed, Quota, Results, ServedSet, Situation, Table, Token,
-    UnixMillis, Via, WaitReply, WaiterId, Want,
+    Acquire, AcquireReply, Caller, Dismissal, Full, Holding, Join, KeyRef, Limits, Member, Millis,
+    MonoMillis, Now, Observed, Quota, Results, ServedSet, Situation, Table, Token, UnixMillis, Via,
+    WaitReply, WaiterId, Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
@@ -117,7 +117,7 @@ fn a_granted_set_has_the_holds_that_its_wait_expects() {
     for ((expected, own), holds) in cases {
         let mut table = table();
         let (waiter, _) = queue(&mut table, expected, 1);
-        match (table.serve_set(waiter, &members(held(b"ann", own), FREE), Cause::Release), holds) {
+        match (table.serve_set(waiter, &members(held(b"ann", own), FREE)), holds) {
             (ServedSet::Granted(granted), Ok(holds)) => assert_eq!(granted.holds, holds),
             (ServedSet::Dismissed(client, why), Err(())) => {
                 assert_eq!(client, Some(1));
@@ -133,7 +133,7 @@ fn a_wait_that_takes_over_a_set_brings_its_own_holds() {
     let mut table = table();
     let (waiter, _) = queue(&mut table, None, 1);
     assert_eq!(queue(&mut table, Some(1), 2), (waiter, vec![1]));
-    let served = table.serve_set(waiter, &members(held(b"ann", 1), FREE), Cause::Release);
+    let served = table.serve_set(waiter, &members(held(b"ann", 1), FREE));
     let ServedSet::Granted(granted) = served else { panic!("{served:?}") };
     assert_eq!((granted.holds, granted.hand_off.client), (1, Some(2)));
 }
@@ -292,6 +292,24 @@ fn a_set_needs_room_for_a_waiter_at_each_lock() {
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"ann", Via::Client(1)), expected, "{waiters}");
     }
+    // If the session waits for another set instead, it is told too; if it has ended, it is not.
+    for (waiters, ended, expected) in [
+        (2, false, WaitReply::QueueFull(Full::Server)),
+        (3, false, WaitReply::Block),
+        (2, true, WaitReply::Block),
+    ] {
+        let mut table = limited(waiters, 9, 100);
+        let session = session(&mut table, 1);
+        assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
+        if ended {
+            table.close_session(session);
+        }
+        let [a, b] = members(FREE, held(b"bob", 1));
+        let other = [a, Member { under: true, ..b }];
+        let request = Acquire { owner: b"ann", want: Want::Exclusive, lease: LEASE, holds: None };
+        let caller = Caller::from(Some(session).filter(|_| !ended));
+        assert_eq!(table.wait_set(&other, &request, &caller, None).0, expected, "{waiters}");
+    }
     // Half of the limit is one user's.
     for (waiters, expected) in [(3, full(Full::User)), (4, Ok(vec![]))] {
         let mut table = limited(waiters, 9, 50);
@@ -335,4 +353,26 @@ fn a_wait_is_refused_if_its_user_has_reached_a_limit() {
         drop(charges);
         assert_eq!(table.wait_set(&members, &request, &caller, None).0, WaitReply::Block, "{case}");
     }
+}
+
+/// A session that is away keeps its place, but delays nobody.
+#[test]
+fn an_owner_that_waits_for_a_set_is_not_granted_it_beside_its_place() {
+    let mut table = table();
+    let session = table.open_session([1; 32], b"user", LEASE, NOW);
+    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
+    let (set, _) = queued.unwrap_or_else(|reply| panic!("{reply:?}"));
+    assert_eq!(table.owner_of_set(set), Some((b"ann"[..].into(), true)));
+    assert!(table.begin_reading(session, Some(1), 0, NOW).is_ok());
+    table.connection_closed(1, NOW);
+
+    let free = members(FREE, FREE);
+    let ask = |table: &mut Table<u32>, owner| {
+        let request = Acquire { owner, want: Want::Exclusive, lease: LEASE, holds: None };
+        table.wait_set(&free, &request, &Caller::from(None), None)
+    };
+    assert_eq!(ask(&mut table, b"ann"), (WaitReply::Block, vec![]));
+    table.close_session(session);
+    assert!(matches!(ask(&mut table, b"ann").0, WaitReply::Now(AcquireReply::Granted { .. })));
 }

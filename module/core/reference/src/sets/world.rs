@@ -378,9 +378,7 @@ impl World {
         for (key, _) in &keys {
             self.table.pass_over(key_ref(&self.names[*key]));
         }
-        let served = self.members(&keys, &owner, |table, members| {
-            table.serve_set(waiter, members, Cause::Release)
-        });
+        let served = self.members(&keys, &owner, |table, members| table.serve_set(waiter, members));
         match served {
             ServedSet::HeldUp => {}
             ServedSet::Granted(granted) => {
