@@ -18,3 +18,4 @@ mod sessions;
 mod set_holds;
 mod sets;
 mod transcripts;
+mod turns;
