@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::fair::{Fair, Flow};
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
@@ -40,15 +40,14 @@ pub(crate) struct Agenda {
     pub(crate) asked: UnixMillis,
 }
 
-impl Agenda {
-    /// Frees one entry. Returns `false` if no entry is left.
-    pub(crate) fn free_one(&mut self) -> bool {
-        self.waits.free_one()
-            || self.looks.free_one()
-            || self.checks.free_one()
-            || self.alarms.free_one()
+impl Free for Agenda {
+    fn free_one(&mut self) -> bool {
+        let Self { waits, looks, checks, alarms, asked: _ } = self;
+        free_one_of(&mut [waits, looks, checks, alarms])
     }
+}
 
+impl Agenda {
     pub(crate) fn add_wait(&mut self, flow: Flow, end: Option<MonoMillis>, waiter: WaiterId) {
         if let Some(end) = end {
             self.waits.insert(flow, (end, waiter));

@@ -11,7 +11,7 @@ use foldhash::quality::FixedState as RandomState;
 use foldhash::quality::RandomState;
 
 use crate::account::Charge;
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::SessionId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
@@ -48,6 +48,20 @@ pub(crate) struct Bindings {
     pub(crate) hashes: RandomState,
 }
 
+impl Free for Bindings {
+    fn free_one(&mut self) -> bool {
+        for places in [&mut self.orphans, &mut self.forgotten] {
+            if let Some(first) = places.front_mut() {
+                if !first.free_one() {
+                    places.pop_front();
+                }
+                return true;
+            }
+        }
+        free_one_of(&mut [&mut self.all, &mut self.looks, &mut self.refused])
+    }
+}
+
 impl Bindings {
     pub(crate) fn find(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<Place> {
         if self.all.is_empty() {
@@ -78,19 +92,6 @@ impl Bindings {
     pub(crate) fn begin_anew(&mut self) -> Self {
         let anew = Self { last_number: self.last_number, ..Self::default() };
         std::mem::replace(self, anew)
-    }
-
-    /// Frees one entry. Returns `false` if no entry is left.
-    pub(crate) fn free_one(&mut self) -> bool {
-        for places in [&mut self.orphans, &mut self.forgotten] {
-            if let Some(first) = places.front_mut() {
-                if !first.free_one() {
-                    places.pop_front();
-                }
-                return true;
-            }
-        }
-        self.all.free_one() || self.looks.free_one() || self.refused.free_one()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::agenda::{Agenda, Sweep};
 use crate::bindings::Bindings;
 use crate::flight::Flights;
-use crate::free::Free as _;
+use crate::free::free_one_of;
 use crate::outbox::UnsentGrant;
 use crate::queue::Queues;
 use crate::sessions::Sessions;
@@ -26,15 +26,11 @@ impl<P> Discarded<P> {
     /// Frees one entry. Returns `None` if nothing is left, otherwise the client, if the entry was a
     /// blocked reader.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
-        if let Some(freed) = self.sessions.free_one() {
+        let Self { queues, sessions, bindings, agenda, in_flight, sweeps, unsent } = self;
+        if let Some(freed) = sessions.free_one() {
             return Some(freed);
         }
-        let more = self.queues.free_one()
-            || self.bindings.free_one()
-            || self.agenda.free_one()
-            || self.in_flight.free_one()
-            || self.sweeps.free_one()
-            || self.unsent.free_one();
+        let more = free_one_of(&mut [queues, bindings, agenda, in_flight, sweeps, unsent]);
         more.then_some(None)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::SessionId;
 
 /// A session, or `None` for all blocked clients.
@@ -117,16 +117,17 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
         self.firsts.first().map(|(moment, _)| *moment)
     }
+}
 
-    /// Frees one entry. Returns `false` if no entry is left.
-    pub(crate) fn free_one(&mut self) -> bool {
+impl<M: Ord, T: Ord> Free for Fair<M, T> {
+    fn free_one(&mut self) -> bool {
         if let Some(mut first) = self.flows.first_entry() {
             if !first.get_mut().free_one() {
                 first.remove();
             }
             return true;
         }
-        self.firsts.free_one() || self.ring.free_one() || self.in_ring.free_one()
+        free_one_of(&mut [&mut self.firsts, &mut self.ring, &mut self.in_ring])
     }
 }
 

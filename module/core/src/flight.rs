@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::GrantId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
@@ -40,12 +40,13 @@ pub(crate) struct Flights {
     hashes: RandomState,
 }
 
-impl Flights {
-    /// Frees one entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        self.all.free_one() || self.sets.free_one()
+impl Free for Flights {
+    fn free_one(&mut self) -> bool {
+        free_one_of(&mut [&mut self.all, &mut self.sets])
     }
+}
 
+impl Flights {
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }

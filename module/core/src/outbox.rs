@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use crate::account::{Account, Charged, Quota, WAIT_BYTES};
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::{GrantId, WaiterId};
 use crate::key::LockKey;
 use crate::lock::AcquireReply;
@@ -141,6 +141,12 @@ impl Outcome {
     }
 }
 
+impl Free for Outbox {
+    fn free_one(&mut self) -> bool {
+        free_one_of(&mut [&mut self.kept, &mut self.changes])
+    }
+}
+
 impl Outbox {
     /// An empty outbox. Its outcomes are charged to this account.
     pub(crate) fn of(account: Account) -> Self {
@@ -193,11 +199,6 @@ impl Outbox {
         self.forget_change(observer);
         self.push(Outcome { key, owner, ending: Ending::Changed(changed) });
         self.changes.insert(observer, self.last);
-    }
-
-    /// Frees one entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        self.kept.free_one() || self.changes.free_one()
     }
 
     /// Number of outcomes kept.

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use foldhash::quality::RandomState;
 
 use crate::agenda::Look;
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
@@ -91,25 +91,32 @@ impl<P> Default for Queues<P> {
     }
 }
 
+impl<P> Free for Queues<P> {
+    fn free_one(&mut self) -> bool {
+        let Self {
+            waiters,
+            line,
+            places,
+            values,
+            ready,
+            sets,
+            blocked,
+            queues,
+            by_key,
+            released,
+            ..
+        } = self;
+        free_one_of(&mut [
+            waiters, line, places, values, ready, sets, blocked, queues, by_key, released,
+        ])
+    }
+}
+
 impl<P> Queues<P> {
     /// Removes all queues and waiters and returns them. Numbering continues.
     pub(crate) fn begin_anew(&mut self) -> Self {
         let anew = Self { last_number: self.last_number, ..Self::default() };
         std::mem::replace(self, anew)
-    }
-
-    /// Frees one entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        self.waiters.free_one()
-            || self.line.free_one()
-            || self.places.free_one()
-            || self.values.free_one()
-            || self.ready.free_one()
-            || self.sets.free_one()
-            || self.blocked.free_one()
-            || self.queues.free_one()
-            || self.by_key.free_one()
-            || self.released.free_one()
     }
 
     /// Number of waiters in all queues.

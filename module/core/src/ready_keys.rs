@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
 
+use crate::free::Free;
 use crate::ids::{QueueId, WaiterId};
 
 #[derive(Debug, Default)]
@@ -27,6 +28,13 @@ pub(crate) struct Round {
     again: bool,
 }
 
+impl Free for ReadyKeys {
+    fn free_one(&mut self) -> bool {
+        let first = self.by_waiter.pop_first();
+        first.map(|(waiter, place)| self.leave_group(place, waiter)).is_some()
+    }
+}
+
 impl ReadyKeys {
     pub(crate) fn insert(&mut self, queue: QueueId, waiter: WaiterId, ready_key: &[u8]) {
         let known = self.groups.range((queue, Rc::from(ready_key))..).next();
@@ -44,12 +52,6 @@ impl ReadyKeys {
         if let Some(place) = self.by_waiter.remove(&waiter) {
             self.leave_group(place, waiter);
         }
-    }
-
-    /// Frees an entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        let first = self.by_waiter.pop_first();
-        first.map(|(waiter, place)| self.leave_group(place, waiter)).is_some()
     }
 
     fn leave_group(&mut self, place: (QueueId, Rc<[u8]>), waiter: WaiterId) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use crate::free::Free as _;
+use crate::free::free_one_of;
 use crate::ids::{SessionId, SessionName, WaiterId};
 use crate::key::LockKey;
 use crate::outbox::{Changed, Outbox, Outcome};
@@ -63,27 +63,21 @@ impl<P> Sessions<P> {
     /// blocked reader.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
         if let Some((waits, outbox)) = self.remains.front_mut() {
-            if !waits.free_one() && !outbox.free_one() {
+            if !free_one_of(&mut [waits, outbox]) {
                 self.remains.pop_front();
             }
             return Some(None);
         }
         let Some(mut first) = self.all.first_entry() else {
-            let more = self.names.free_one()
-                || self.connections.free_one()
-                || self.closed.free_one()
-                || self.ready.free_one()
-                || self.bells.free_one()
-                || self.unsettled.free_one();
+            let Self { names, connections, closed, ready, bells, unsettled, .. } = self;
+            let more = free_one_of(&mut [names, connections, closed, ready, bells, unsettled]);
             return more.then_some(None);
         };
-        let session = first.get_mut();
-        if let Some(reader) = session.reader.take() {
+        let Session { reader, waits, bound, outbox, .. } = first.get_mut();
+        if let Some(reader) = reader.take() {
             return Some(Some(reader));
         }
-        let more =
-            session.waits.free_one() || session.bound.free_one() || session.outbox.free_one();
-        if !more {
+        if !free_one_of(&mut [waits, bound, outbox]) {
             first.remove();
         }
         Some(None)

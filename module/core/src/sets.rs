@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::free::Free as _;
+use crate::free::{Free, free_one_of};
 use crate::ids::{QueueId, WaiterId};
 
 /// The places of a waiter for a set of locks, except the place for the first key. The flag is
@@ -34,19 +34,16 @@ pub(crate) struct Sets {
     pub(crate) walks: BTreeMap<QueueId, WaiterId>,
 }
 
+impl Free for Sets {
+    fn free_one(&mut self) -> bool {
+        let Self { waits, beside, in_line, held_up, due, walks } = self;
+        free_one_of(&mut [waits, beside, in_line, held_up, due, walks])
+    }
+}
+
 impl Sets {
     pub(crate) fn is_empty(&self) -> bool {
         self.waits.is_empty()
-    }
-
-    /// Frees one entry. Returns false if there was none.
-    pub(crate) fn free_one(&mut self) -> bool {
-        self.waits.free_one()
-            || self.beside.free_one()
-            || self.in_line.free_one()
-            || self.held_up.free_one()
-            || self.due.free_one()
-            || self.walks.free_one()
     }
 
     pub(crate) fn entries(&self) -> usize {
