@@ -177,3 +177,46 @@ impl Turns {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: MonoMillis = MonoMillis(5);
+    const LOCK: KeyRef<'static> = KeyRef::lock(0, b"k");
+    const OTHER: KeyRef<'static> = KeyRef::lock(0, b"other");
+
+    /// Two locks; the first is left free.
+    fn turns() -> Turns {
+        let mut turns = Turns::default();
+        turns.begin(LOCK, 1, NOW);
+        turns.begin(OTHER, 1, NOW);
+        assert!(turns.leave_free(LOCK, NOW));
+        turns
+    }
+
+    fn is_wrong(change: impl FnOnce(&mut Turns)) -> bool {
+        let mut turns = turns();
+        change(&mut turns);
+        turns.check().is_err()
+    }
+
+    #[test]
+    fn records_that_contradict_each_other_are_found() {
+        assert_eq!(turns().check(), Ok(()));
+        assert!(is_wrong(|turns| turns.moments.clear()));
+        assert!(is_wrong(|turns| turns.moments = [(NOW, LOCK.to_lock_key())].into()));
+        let until = NOW.plus(MOMENT);
+        assert!(is_wrong(|turns| turns.moments = [(until, OTHER.to_lock_key())].into()));
+        assert!(is_wrong(|turns| turns.order.truncate(1)));
+        let fill = |turns: &mut Turns, number: usize| {
+            let turn = Turn { until: None, ..turns.locks.values().next().copied().unwrap() };
+            for hash in (0..).take(number - turns.locks.len()) {
+                turns.locks.insert(hash, turn);
+                turns.order.push_back(hash);
+            }
+        };
+        assert!(!is_wrong(|turns| fill(turns, LOCKS_MAX)));
+        assert!(is_wrong(|turns| fill(turns, LOCKS_MAX + 1)));
+    }
+}

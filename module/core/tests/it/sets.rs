@@ -182,6 +182,19 @@ fn the_names_of_keys_with_waiters_count_as_memory() {
     let mut table = table();
     queue(&mut table, None, 1);
     assert_eq!(table.bytes_kept(), 2, "a and b");
+
+    let kept = |table: &mut Table<u32>, owner: &[u8]| {
+        let session = table.open_session([1; 32], b"user", LEASE, NOW);
+        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+        let before = table.bytes_kept();
+        assert!(try_queue(table, owner, None, Via::Session(session)).is_ok());
+        let waits = table.bytes_kept() - before;
+        assert!(table.close_session(session).is_none());
+        waits
+    };
+    // A wait through a session counts with about its size, for each lock.
+    let (short, long) = (kept(&mut table, b"x"), kept(&mut table, &[b'x'; 1_001]));
+    assert!(short > 600 && long == short + 2_000, "{short} {long}");
 }
 
 #[test]

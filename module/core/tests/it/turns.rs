@@ -173,6 +173,32 @@ fn each_listening_process_has_a_moment_of_a_turn() {
     let mut world = World::new(2);
     assert_eq!(world.releases_until_turn(), 1);
     assert!(!world.use_moment(Cause::Expiry));
+    world.wait();
+    let change = world.table.look(&world.free(), Cause::Outside);
+    assert!(matches!(change, Change::HandOff(_)), "the turn is over: {change:?}");
+}
+
+/// A server that becomes a replica forgets them.
+#[test]
+fn the_turns_of_a_limited_number_of_locks_are_remembered() {
+    let name = |number: u32| format!("lock {number}");
+    let is_turn = |world: &mut World, number| {
+        let (held, name) = (world.held(), name(number));
+        let at = Situation { key: KeyRef::lock(0, name.as_bytes()), ..held };
+        let join = Join { owner: b"next", want: Want::Exclusive, lease: LEASE, timeout: None };
+        world.table.enqueue(&at, &join, 0);
+        world.table.release(&at, b"holder", Want::Exclusive, Release::One).1 == Change::GiveWay
+    };
+    let mut world = World::new(1);
+    for number in 0..1_025 {
+        world.table.begin_turn(KeyRef::lock(0, name(number).as_bytes()), 1, world.now());
+    }
+    assert_eq!(world.table.check(), Ok(()));
+    assert_eq!([0, 1, 1_024].map(|number| is_turn(&mut world, number)), [true, false, false]);
+
+    drop(world.table.forget());
+    assert!(world.table.shares_with_redisson() && !world.table.has_moments());
+    assert_eq!([1, 1_024].map(|number| is_turn(&mut world, number)), [true, true]);
 }
 
 #[test]
