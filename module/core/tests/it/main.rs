@@ -7,6 +7,7 @@ mod crowds;
 mod grants;
 mod held;
 mod latches;
+mod limits;
 mod locks;
 mod looks;
 mod memory;
