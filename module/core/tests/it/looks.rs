@@ -71,6 +71,9 @@ fn every_kind_of_waiter_is_looked_at_when_its_key_changes() {
     let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
     table.enqueue(&pool, &join(b"a", Want::Permits { more: 1, holds: None }), 2);
     assert_eq!(table.next_look(NOW), None, "nothing is due");
+    let is_waited_for =
+        [(0, &b"k"[..]), (1, b"k"), (0, b"l")].map(|(db, name)| table.is_waited_for(db, name));
+    assert_eq!(is_waited_for, [true, false, false]);
 
     table.look_soon_at_all_of(1, b"k", Cause::Outside, NOW);
     assert_eq!(table.next_look(NOW), None, "it was in another database");
