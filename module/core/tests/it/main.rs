@@ -20,3 +20,4 @@ mod set_holds;
 mod sets;
 mod transcripts;
 mod turns;
+mod work;
