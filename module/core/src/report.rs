@@ -349,6 +349,22 @@ mod tests {
     }
 
     #[test]
+    fn the_check_finds_missing_and_superfluous_ends_of_sessions() {
+        let mut table = table();
+        let id = table.open_session([1; 32], b"user", Millis(9), NOW).expect("there is room");
+        let end = NOW.mono.plus(Millis(9));
+        assert_eq!(table.check(), Ok(()));
+        table.agenda.drop_alarm(end, id);
+        assert_eq!(broken(&table), "I1");
+        table.agenda.add_alarm(MonoMillis(7), id);
+        assert_eq!(broken(&table), "I1");
+        table.agenda.add_alarm(end, id);
+        assert_eq!(broken(&table), "I1");
+        table.agenda.drop_alarm(MonoMillis(7), id);
+        assert_eq!(table.check(), Ok(()));
+    }
+
+    #[test]
     fn the_check_finds_more_waiters_than_allowed() {
         let (mut table, ..) = three();
         table.limits.waiters_per_key = 1;
