@@ -1,5 +1,5 @@
 //! Limits of waits for one lock: of the server, of a key, and of one user. Those of waits for sets are in
-//! `sets.rs`.
+//! `set_limits.rs`.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 

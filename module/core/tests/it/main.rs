@@ -17,6 +17,7 @@ mod searches;
 mod semaphores;
 mod sessions;
 mod set_holds;
+mod set_limits;
 mod sets;
 mod transcripts;
 mod turns;
