@@ -218,4 +218,23 @@ mod tests {
         assert_eq!(accounts.of(b"kept").count(Quota::Sessions), 1);
         drop(kept);
     }
+
+    #[test]
+    fn a_resized_charge_counts_once_with_its_new_memory() {
+        let mut accounts = Accounts::default();
+        let mut charge = accounts.of(b"alice").charge(Quota::Bound, 100);
+        charge.resize(30);
+        assert_eq!((accounts.count(Quota::Bound), accounts.bytes()), (1, 30));
+        drop(charge);
+        assert_eq!((accounts.count(Quota::Bound), accounts.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn few_accounts_are_not_searched_for_unused_ones() {
+        let mut accounts = Accounts::default();
+        for number in 0..ROOM {
+            drop(accounts.of(&number.to_be_bytes()));
+            assert_eq!(accounts.by_user.len(), number + 1);
+        }
+    }
 }

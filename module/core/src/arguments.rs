@@ -377,4 +377,20 @@ mod tests {
         assert_eq!(number.to_string(), "ERR invalid count: must be between 1 and 5");
         assert_eq!(Refusal::Syntax.to_string(), "ERR syntax error");
     }
+
+    #[test]
+    fn a_key_that_is_kept_in_memory_is_short() {
+        assert_eq!(kept_key(&[0; KEY_BYTES_MAX]), Ok(()));
+        assert_eq!(kept_key(&[0; KEY_BYTES_MAX + 1]), Err(Refusal::Key));
+    }
+
+    #[test]
+    fn a_session_may_be_opened_with_a_bell() {
+        assert_eq!(open(b"100", &[""; 0]), Ok((Millis(100), false)));
+        assert_eq!(open(b"100", &["bell"]), Ok((Millis(100), true)));
+        for wrong in [&["RING"][..], &["BELL", "BELL"]] {
+            assert_eq!(open(b"100", wrong), Err(Refusal::Syntax), "{wrong:?}");
+        }
+        assert!(open(b"99", &["BELL"]).is_err());
+    }
 }

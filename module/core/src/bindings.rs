@@ -110,3 +110,60 @@ impl Bindings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{Account, Quota};
+
+    fn binding(key: &[u8], owner: &[u8], look: u64) -> Binding {
+        Binding {
+            key: KeyRef::lock(0, key).to_lock_key(),
+            owner: owner.into(),
+            token: Token::NONE,
+            session: SessionId(1),
+            look: MonoMillis(look),
+            _charge: Account::default().charge(Quota::Bound, 0),
+        }
+    }
+
+    #[test]
+    fn a_binding_with_the_same_hash_is_not_mistaken_for_another() {
+        let mut bindings = Bindings::default();
+        let key = KeyRef::lock(0, b"k");
+        let hash = bindings.hashes.hash_one((key, b"ann".as_slice()));
+        bindings.all.insert((hash, 1), binding(b"k", b"bob", 5));
+        bindings.all.insert((hash, 2), binding(b"other", b"ann", 5));
+        assert_eq!(bindings.find(key, b"ann"), None);
+        bindings.all.insert((hash, 3), binding(b"k", b"ann", 5));
+        assert_eq!(bindings.find(key, b"ann"), Some((hash, 3)));
+    }
+
+    #[test]
+    fn numbers_of_bindings_are_never_used_twice() {
+        let mut bindings = Bindings { last_number: 7, ..Bindings::default() };
+        bindings.all.insert((1, 7), binding(b"k", b"ann", 5));
+        let before = bindings.begin_anew();
+        assert_eq!((before.len(), bindings.len(), bindings.last_number), (1, 0, 7));
+    }
+
+    #[test]
+    fn each_entry_is_freed_in_a_step_of_its_own() {
+        let mut bindings = Bindings::default();
+        bindings.orphan(BTreeSet::from([(1, 1), (2, 2)]));
+        bindings.forget(BTreeSet::from([(3, 3)]));
+        bindings.all.insert((4, 4), binding(b"k", b"ann", 5));
+        bindings.looks.insert((MonoMillis(5), (4, 4)));
+        bindings.refused.insert((4, 4));
+        let left = |it: &Bindings| {
+            let lists = it.orphans.iter().chain(&it.forgotten).map(|places| places.len() + 1);
+            lists.sum::<usize>() + it.all.len() + it.looks.len() + it.refused.len()
+        };
+        let all = left(&bindings);
+        for step in 1..=all {
+            assert!(bindings.free_one());
+            assert_eq!(left(&bindings), all - step);
+        }
+        assert!(!bindings.free_one());
+    }
+}

@@ -109,7 +109,7 @@ impl Flights {
         let Some(locks) = self.sets.remove(&id) else { return false };
         for (key, token) in locks {
             let place = self.place(Flight { key: key.borrow(), token, owner });
-            if let Some(place) = place.filter(|place| place.1 == id) {
+            if let Some(place) = place {
                 self.all.remove(&place);
             }
         }
@@ -134,5 +134,83 @@ impl Flights {
     pub(crate) fn remove(&mut self, flight: Flight<'_>) -> bool {
         let Some(place) = self.place(flight) else { return false };
         self.remove_set(place.1, flight.owner) || self.all.remove(&place).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: u8) -> LockKey {
+        KeyRef::lock(0, &[name]).to_lock_key()
+    }
+
+    fn flight(key: &LockKey, token: u64) -> Flight<'_> {
+        let token = Token::from_stored(token).unwrap_or(Token::NONE);
+        Flight { key: key.borrow(), token, owner: b"ann" }
+    }
+
+    /// A set of the locks `1` and `2`, as grant 1, and a single lock `3`, as grant 2.
+    fn flights() -> Flights {
+        let mut flights = Flights::default();
+        let [one, two, three] = [1, 2, 3].map(key);
+        let token = |token| flight(&one, token).token;
+        let locks = vec![(one.clone(), token(5)), (two, token(6))];
+        flights.insert_set(locks, b"ann".as_slice().into(), GrantId(1));
+        flights.insert(three, token(7), b"ann".as_slice().into(), GrantId(2));
+        flights
+    }
+
+    #[test]
+    fn a_grant_is_found_by_its_key_token_and_owner() {
+        let flights = flights();
+        assert_eq!((flights.len(), flights.is_empty()), (3, false));
+        let ids = [(1, 5), (2, 6), (3, 7), (1, 6), (3, 6), (4, 7)]
+            .map(|(name, token)| flights.find(flight(&key(name), token)).map(|id| id.0));
+        assert_eq!(ids, [Some(1), Some(1), Some(2), None, None, None]);
+        let three = key(3);
+        assert_eq!(flights.find(Flight { owner: b"bob", ..flight(&three, 7) }), None);
+    }
+
+    #[test]
+    fn a_grant_with_the_same_hash_is_not_mistaken_for_another() {
+        let mut flights = Flights::default();
+        let wanted = key(1);
+        let wanted = flight(&wanted, 5);
+        let hash = flights.hashes.hash_one(wanted);
+        let others = [(key(2), 5, b"ann"), (key(1), 6, b"ann"), (key(1), 5, b"bob")];
+        for (id, (key, token, owner)) in (1..).zip(others) {
+            let token = flight(&key, token).token;
+            let stored = StoredFlight { key, token, owner: owner.as_slice().into() };
+            flights.all.insert((hash, GrantId(id)), stored);
+        }
+        assert_eq!(flights.find(wanted), None);
+        flights.insert(key(1), wanted.token, b"ann".as_slice().into(), GrantId(9));
+        assert_eq!(flights.find(wanted), Some(GrantId(9)));
+    }
+
+    #[test]
+    fn a_set_is_removed_with_all_its_locks() {
+        let mut flights = flights();
+        assert_eq!(flights.locks_of(GrantId(1)).map(<[_]>::len), Some(2));
+        assert_eq!(flights.locks_of(GrantId(2)), None);
+        assert!(flights.remove(flight(&key(1), 5)));
+        assert_eq!((flights.len(), flights.locks_of(GrantId(1))), (1, None));
+        assert!(!flights.remove_set(GrantId(1), b"ann"));
+        assert!(!flights.remove_set(GrantId(2), b"ann"), "this grant is not of a set");
+        assert!(flights.remove(flight(&key(3), 7)));
+        assert!(flights.is_empty() && !flights.remove(flight(&key(3), 7)));
+    }
+
+    #[test]
+    fn one_lock_of_a_set_is_removed_alone() {
+        let mut flights = flights();
+        assert!(flights.remove_one(flight(&key(1), 5)));
+        let left = |it: &Flights| it.locks_of(GrantId(1)).map(|locks| locks[0].0.name.to_vec());
+        assert_eq!((left(&flights), flights.len()), (Some(vec![2]), 2));
+        assert!(!flights.remove_one(flight(&key(1), 5)));
+        assert!(flights.remove_one(flight(&key(2), 6)));
+        assert_eq!((left(&flights), flights.len()), (None, 1));
+        assert!(!flights.remove_set(GrantId(1), b"ann"));
     }
 }

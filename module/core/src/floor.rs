@@ -228,4 +228,12 @@ mod tests {
         assert!(floor.is_to_be_checked(at(DATE + 100_000)));
         assert!(!floor.is_to_be_checked(at(DATE + 100_000)));
     }
+
+    #[test]
+    fn a_read_is_expected_to_find_the_latest_reservation() {
+        let mut floor = Floor::found(5, at(DATE), PrimarySince::started(at(DATE)));
+        assert_eq!(floor.expected(), 5);
+        floor.reserved(DATE);
+        assert_eq!(floor.expected(), DATE);
+    }
 }

@@ -91,3 +91,13 @@ impl LockKey {
         KeyRef { db: self.db, name: &self.name, kind: self.kind }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_what_the_key_is_for() {
+        assert_eq!(Kind::ALL.map(Kind::word), ["lock", "latch", "semaphore", "lock"]);
+    }
+}

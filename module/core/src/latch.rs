@@ -113,3 +113,16 @@ impl WaitedFor for LatchAt<'_> {
         (self.key, self.now, self.seen.until())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_existing_key_expires() {
+        let until = Some(UnixMillis(7));
+        let counting = Latch::Counting { left: 1, counted: false, until };
+        let untils = [Latch::Open, counting, Latch::NotALatch { until }].map(Latch::until);
+        assert_eq!(untils, [None, until, until]);
+    }
+}

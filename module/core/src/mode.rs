@@ -202,4 +202,11 @@ mod tests {
         assert_eq!(ends(b"a", None, 51), None);
         assert_eq!(ends(b"b", None, 5), None);
     }
+
+    #[test]
+    fn latches_and_changes_are_for_all_and_everything_else_is_not() {
+        let permits = Want::Permits { more: 1, holds: None };
+        let all = [Want::LatchOpen, Want::Changes(0), Want::Exclusive, Want::Shared, permits];
+        assert_eq!(all.map(Want::is_for_all), [true, true, false, false, false]);
+    }
 }

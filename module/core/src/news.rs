@@ -95,3 +95,21 @@ impl LossReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_state_is_that_of_its_names() {
+        let bytes = |holder_state| VersionedState { holder_state, version: 1 }.bytes();
+        let held = |value: Value| {
+            bytes(HolderState::Held { owner: b"ann".as_slice().into(), token: None, value })
+        };
+        assert_eq!((held(None), held(Some(b"12345".as_slice().into()))), (3, 8));
+        assert_eq!(
+            [bytes(HolderState::Vacant), bytes(HolderState::Shared { token: None })],
+            [0; 2]
+        );
+    }
+}

@@ -186,6 +186,13 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_owner_is_read() {
+        let owner = "a".repeat(OWNER_BYTES_MAX);
+        let seen = fields(&[(&owner, "1")]);
+        assert!(matches!(seen, Observed::Held(Holding { holds: 1, .. })), "{seen:?}");
+    }
+
+    #[test]
     fn an_invalid_token_is_ignored() {
         for token in ["", "x", "t", "tt5", "T5", "17", "t-5", "t9007199254740993", "t0", "t05"] {
             let Observed::Held(holding) = fields(&[("a", "1"), ("fencing-token", token)]) else {

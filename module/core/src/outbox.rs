@@ -272,3 +272,6 @@ impl Outbox {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

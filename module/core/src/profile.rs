@@ -175,6 +175,19 @@ mod tests {
         assert_eq!(profile.top(0, 9).len(), 1);
     }
 
+    #[test]
+    fn a_further_lock_takes_the_place_of_the_one_with_the_least_wait() {
+        let mut profile = Profile::default();
+        for name in 0..PLACES as u64 {
+            record(&mut profile, name, 10 + name);
+        }
+        assert_eq!(found(&profile).len(), PLACES);
+        record(&mut profile, 1_000, 5);
+        let found = found(&profile);
+        assert_eq!((found.len(), found.get(&0)), (PLACES, None));
+        assert_eq!((found[&1_000].waited, found[&1_000].missed), (Millis(5), Millis(11)));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]

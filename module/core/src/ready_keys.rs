@@ -114,3 +114,43 @@ impl ReadyKeys {
         self.by_waiter.len().saturating_add(self.rounds.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready_keys() -> ReadyKeys {
+        let mut keys = ReadyKeys::default();
+        let queue = QueueId::default();
+        for (waiter, name) in [(1, "result"), (2, "other"), (3, "result")] {
+            keys.insert(queue, WaiterId(waiter), name.as_bytes());
+        }
+        keys
+    }
+
+    #[test]
+    fn waiters_with_one_ready_key_share_its_memory() {
+        let mut keys = ready_keys();
+        assert_eq!((keys.entries(), keys.name_bytes(), keys.groups.len()), (3, 11, 2));
+        let same = [1, 3].map(|waiter| keys.of(WaiterId(waiter)).cloned());
+        let [Some(one), Some(three)] = same else { panic!("both have it: {same:?}") };
+        assert!(Rc::ptr_eq(&one, &three));
+        keys.begin_round(QueueId::default());
+        assert_eq!(keys.entries(), 4);
+        keys.remove(WaiterId(1));
+        assert_eq!((keys.entries(), keys.name_bytes(), keys.groups.len()), (3, 11, 2));
+        keys.remove(WaiterId(3));
+        assert_eq!((keys.entries(), keys.name_bytes(), keys.groups.len()), (2, 5, 1));
+    }
+
+    #[test]
+    fn each_waiter_is_freed_in_a_step_of_its_own() {
+        let mut keys = ready_keys();
+        for left in [2, 1, 0] {
+            assert!(keys.free_one());
+            assert_eq!(keys.entries(), left);
+        }
+        assert!(!keys.free_one());
+        assert_eq!((keys.name_bytes(), keys.groups.len()), (0, 0));
+    }
+}

@@ -91,3 +91,27 @@ impl WaitedFor for Situation<'_> {
         (self.key, self.now, self.seen.until())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::observed::Holding;
+    use crate::types::MonoMillis;
+
+    #[test]
+    fn an_owner_without_shared_holds_does_not_mismatch() {
+        let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+        let seen = |shared| {
+            Observed::Held(Holding { owner: b"ann", holds: 2, shared, token: None, until: None })
+        };
+        let at = |shared| {
+            let (key, seen) = (KeyRef::lock(0, b"k"), seen(shared));
+            Situation { key, seen, now, floor: Some(0), results: Results::NONE }
+        };
+        let mismatches = |shared, want| at(shared).mismatches(b"ann", want, Release::DownTo(5));
+        assert!(mismatches(0, Want::Exclusive) && mismatches(1, Want::Shared));
+        assert!(!mismatches(0, Want::Shared));
+        assert!(!at(1).mismatches(b"bob", Want::Exclusive, Release::DownTo(5)));
+    }
+}

@@ -63,3 +63,19 @@ impl Watches {
         !self.telling.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_never_used_twice() {
+        let mut watches = Watches { observers: 3, ..Watches::default() };
+        assert_eq!((watches.next_version(), watches.next_version()), (1, 2));
+        watches.telling.push_back(QueueId::default());
+        assert!(watches.is_telling());
+        watches.begin_anew();
+        assert_eq!((watches.observers, watches.is_telling()), (0, false));
+        assert_eq!(watches.next_version(), 3);
+    }
+}
