@@ -248,3 +248,6 @@ impl<P> Table<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -582,4 +582,60 @@ mod tests {
         assert_eq!(table.queues.find(KEY), Some(new));
         assert_eq!((table.queues.first_opened(), table.queues.has_opened()), (None, false));
     }
+
+    #[test]
+    fn numbers_of_waiters_are_never_used_twice() {
+        let mut table = table();
+        let first = wait(&mut table, b"a");
+        drop(table.queues.begin_anew());
+        assert!(wait(&mut table, b"b") > first);
+    }
+
+    #[test]
+    fn each_entry_is_freed_in_a_step_of_its_own() {
+        let mut table = table();
+        for owner in [b"a", b"b", b"c"] {
+            wait(&mut table, owner);
+        }
+        let mut queues = table.queues.begin_anew();
+        // A queue in two maps, and three waiters in four each.
+        assert_eq!((queues.entries(), table.queues.entries()), (2 + 12, 0));
+        let mut steps = 0;
+        while queues.free_one() {
+            steps += 1;
+            assert_eq!(queues.entries(), 14 - steps);
+        }
+        assert_eq!(steps, 14);
+    }
+
+    #[test]
+    fn a_key_with_the_same_hash_is_not_mistaken_for_another() {
+        let mut table = table();
+        wait(&mut table, b"a");
+        let queues = &mut table.queues;
+        let queue = queues.find(KEY).expect("somebody waits");
+        let found = |queues: &Queues<u32>, db, name| queues.of_name(db, name).collect::<Vec<_>>();
+        assert_eq!(found(queues, 0, b"k"), [queue]);
+        for (db, name) in [(0, b"other".as_slice()), (1, b"k")] {
+            let hash = queues.hash_of(db, name);
+            queues.by_key.insert((hash, queue));
+            assert_eq!(found(queues, db, name), [], "{db}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_earlier_waiter_that_does_not_share_is_found() {
+        let mut table = table();
+        let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+        let wants = [Want::Exclusive, Want::Exclusive, Want::Shared, Want::Shared, Want::Exclusive];
+        let ids = [0_u8, 1, 2, 3, 4].map(|owner| {
+            let want = wants[usize::from(owner)];
+            let join = Join { owner: &[owner], want, lease: Millis(9), timeout: None };
+            table.enqueue_at(KEY, now, None, &join, 0.into()).0
+        });
+        let queue = table.queues.find(KEY).expect("somebody waits");
+        let found = |at: usize, most| table.queues.last_alone_before(queue, ids[at], most);
+        assert_eq!((found(4, 9), found(4, 3)), (Some(ids[1]), Some(ids[1])));
+        assert_eq!((found(4, 2), found(0, 9)), (None, None), "at most two are checked");
+    }
 }

@@ -56,14 +56,12 @@ impl<P> Table<P> {
         }
     }
 
-    /// Answers `ready` to a waiter for a set of locks if its ready-key exists. Returns whether it
-    /// does.
-    pub(crate) fn answer_ready_to(&mut self, waiter: WaiterId, at: &Situation<'_>) -> bool {
-        let ready = self.queues.ready.of(waiter).is_some_and(|key| at.results.has(key));
-        if ready {
+    /// If the ready-key of a waiter for a set of locks exists, answers `ready`. Then the waiter has
+    /// left its queues.
+    pub(crate) fn answer_if_ready(&mut self, waiter: WaiterId, at: &Situation<'_>) {
+        if self.queues.ready.of(waiter).is_some_and(|key| at.results.has(key)) {
             self.answer_ready(waiter);
         }
-        ready
     }
 
     fn answer_ready(&mut self, waiter: WaiterId) {

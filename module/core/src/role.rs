@@ -119,6 +119,7 @@ mod tests {
     #[test]
     fn a_quarantine_lasts_its_duration_whatever_the_clock() {
         let mut table = table(100);
+        assert_eq!(table.quarantine(), Millis(100));
         assert_eq!(left(&table, 5), None, "nothing has begun");
         table.begin_quarantine(at(5));
         assert_eq!(left(&table, 5), Some(100));

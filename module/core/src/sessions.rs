@@ -219,3 +219,69 @@ impl<P> Sessions<P> {
         Some(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::Ending;
+    use crate::outcome::Limits;
+    use crate::table::Table;
+    use crate::types::{Millis, MonoMillis, Now};
+
+    const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+
+    fn open(table: &mut Table<u32>, name: u8) -> SessionId {
+        table.open_session([name; 32], b"user", Millis(9), NOW).expect("there is room")
+    }
+
+    fn timed_out() -> Outcome {
+        let key = LockKey { db: 0, name: b"k".as_slice().into(), kind: crate::key::Kind::Lock };
+        Outcome { key, owner: b"ann".as_slice().into(), ending: Ending::TimedOut }
+    }
+
+    #[test]
+    fn a_session_is_on_the_list_once() {
+        let mut table = Table::new(Limits::UNLIMITED);
+        let id = open(&mut table, 1);
+        let sessions = &mut table.sessions;
+        sessions.list(id);
+        sessions.list(id);
+        assert_eq!((sessions.next_listed(), sessions.next_listed()), (Some(id), None));
+        sessions.list(id);
+        assert_eq!(sessions.next_listed(), Some(id));
+    }
+
+    #[test]
+    fn numbers_of_sessions_are_never_used_twice() {
+        let mut table = Table::<u32>::new(Limits::UNLIMITED);
+        let first = open(&mut table, 1);
+        drop(table.sessions.begin_anew());
+        assert!(open(&mut table, 1) > first);
+    }
+
+    #[test]
+    fn everything_of_a_session_is_freed_in_small_steps_and_its_reader_returned() {
+        let mut table = Table::new(Limits::UNLIMITED);
+        let ids = [1, 2].map(|name| open(&mut table, name));
+        for id in ids {
+            table.sessions.post(id, timed_out());
+            table.sessions.post(id, timed_out());
+            table.sessions.join(id, WaiterId(7));
+        }
+        table.sessions.get_mut(ids[0]).expect("it is open").reader = Some(70);
+        // Two outcomes and a wait of this session remain.
+        assert_eq!(table.close_session(ids[1]), None);
+        let mut freed = table.sessions.begin_anew();
+        let mut steps = Vec::new();
+        while let Some(step) = freed.free_one() {
+            let left = freed.remains.iter().map(|(waits, outbox)| waits.len() + outbox.len());
+            let left = left.sum::<usize>() + freed.get(ids[0]).map_or(0, |it| it.outbox.len());
+            steps.push((left, step));
+        }
+        let left: Vec<_> = steps.iter().map(|(left, _)| *left).collect();
+        assert!(left.windows(2).all(|pair| pair[0] <= pair[1] + 1), "{left:?}");
+        assert_eq!((left.first(), left.last()), (Some(&4), Some(&0)), "{left:?}");
+        let readers: Vec<_> = steps.iter().filter_map(|(_, reader)| *reader).collect();
+        assert_eq!((readers, freed.len()), (vec![70], 0));
+    }
+}

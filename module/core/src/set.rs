@@ -40,7 +40,7 @@ impl Member<'_> {
             let holds = request.holds.or_else(|| held().filter(|_| repeats));
             return Acquire { holds, ..*request };
         }
-        let part = Acquire { want: Want::Shared, holds: None, ..*request };
+        let part = Acquire { want: Want::Shared, ..*request };
         let held = self.at.holds_of(part.owner, Want::Shared).filter(|holds| repeats && *holds > 0);
         Acquire { holds: held, ..part }
     }

@@ -342,9 +342,7 @@ impl<P> Table<P> {
 
     fn grant_set(&mut self, waiter: WaiterId, members: &[Member<'_>]) -> Option<GrantedSet<P>> {
         let first = members.first()?;
-        if self.answer_ready_to(waiter, &first.at) {
-            return None;
-        }
+        self.answer_if_ready(waiter, &first.at);
         let holds = self.queues.holds_of_set(waiter);
         let leaver = self.take_out(waiter)?;
         let (owner, now) = (Rc::clone(&leaver.waiter.owner), first.at.now);

@@ -130,6 +130,29 @@ fn without_holds_only_a_request_through_a_session_can_be_a_repetition() {
     }
 }
 
+/// Shared holds count, not exclusive ones, if the request is for shared holds.
+#[test]
+fn a_request_to_share_a_set_whose_first_lock_is_held_exclusively_is_no_repetition() {
+    let share = |first: Member<'_>| {
+        let mut table = Table::<u32>::new(Limits::UNLIMITED);
+        let session = table.open_session([1; 32], b"user", LEASE, NOW).expect("it is opened");
+        let request = Acquire { owner: b"ann", want: Want::Shared, lease: LEASE, holds: None };
+        let [.., top] = members([0, 0, 1]);
+        let members = [first, Member { under: false, ..top }];
+        let caller = Caller::from(Some(session));
+        let (reply, changes) = table.wait_set(&members, &request, &caller, None);
+        assert!(matches!(reply, WaitReply::Now(AcquireReply::Granted { .. })), "{reply:?}");
+        match changes.last() {
+            Some(Change::Share(sharers)) => sharers.own.map(|own| own.holds),
+            Some(Change::None) => None,
+            _ => panic!("{changes:?}"),
+        }
+    };
+    let [exclusive, _, shared] = members([1, 0, 1]);
+    assert_eq!(share(exclusive), Some(2));
+    assert_eq!(share(Member { under: false, ..shared }), None, "nothing changes");
+}
+
 #[test]
 fn held_renews_a_set_and_adds_no_hold() {
     let refused = Err(AcquireReply::Refused);
@@ -206,7 +229,8 @@ fn a_lock_of_a_set_is_held_if_its_owner_has_a_hold_in_the_right_mode() {
     assert!(!Member { under: true, ..a }.is_held_by(b"ann", Want::Exclusive));
 }
 
-/// `ann` renews the locks `a` and `top` with a longer lease, and may raise the token or set a value. Returns the reply, and whether each lock gets the token, the end and the value.
+/// `ann` renews the locks `a` and `top` with a longer lease, and may raise the token or set a value.
+/// Returns the reply, and whether each lock gets the token, the end and the value.
 fn renew(
     seen: [Observed<'_>; 2],
     at_least: Option<u64>,

@@ -135,3 +135,24 @@ fn a_wait_is_refused_if_its_user_has_reached_a_limit() {
         assert_eq!(table.wait_set(&members, &request, &caller, None).0, WaitReply::Block, "{case}");
     }
 }
+
+#[test]
+fn a_wait_that_adds_no_place_is_allowed_above_a_lowered_limit() {
+    for user_share in [100, 50] {
+        let mut table = table();
+        let account = table.account(b"user");
+        let charges: Vec<_> = (0..3).map(|_| account.charge(Quota::Waits, 0)).collect();
+        queue(&mut table, None, 1);
+        let waiters = if user_share == 50 { 4 } else { 0 };
+        table.limits = Limits { waiters, user_share, ..table.limits };
+        let members = members(FREE, held(b"bob", 1));
+        let asks = |owner| {
+            let request = Acquire { owner, want: Want::Exclusive, lease: LEASE, holds: None };
+            table.wait_set(&members, &request, &Caller::Client(account.clone()), None).0
+        };
+        let [again, other] = [&b"ann"[..], b"bill"].map(asks);
+        assert_eq!(again, WaitReply::Block, "{user_share}");
+        assert!(matches!(other, WaitReply::QueueFull(_)), "{other:?}");
+        drop(charges);
+    }
+}
