@@ -58,3 +58,27 @@ impl Sets {
         self.waits.remove(&main).map(|wait| wait.further).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_is_counted_and_freed_in_a_step_of_its_own() {
+        let mut sets = Sets::default();
+        let (queue, places) = (QueueId::default(), [1, 2, 3].map(WaiterId));
+        for place in places {
+            sets.waits.insert(place, Wait { further: Box::default(), holds: None });
+            sets.beside.insert((queue, place));
+            sets.in_line.insert((queue, place));
+            sets.held_up.insert((queue, place));
+        }
+        sets.walks.insert(queue, places[0]);
+        assert_eq!((sets.entries(), sets.is_empty()), (13, false));
+        for step in 1..=13 {
+            assert!(sets.free_one());
+            assert_eq!(sets.entries(), 13 - step);
+        }
+        assert!(!sets.free_one() && sets.is_empty());
+    }
+}

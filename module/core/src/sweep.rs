@@ -88,9 +88,11 @@ mod tests {
     use super::*;
     use crate::key::KeyRef;
     use crate::mode::Want;
+    use crate::news::HolderState;
     use crate::outcome::Limits;
     use crate::types::MonoMillis;
     use crate::waiter::Join;
+    use crate::work::Work;
 
     const MANY: usize = 10_000;
     const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
@@ -141,6 +143,47 @@ mod tests {
         assert!(dbs.iter().all(|db| *db == 1));
         assert!((MANY / 2..MANY / 2 + AT_ONCE).contains(&dbs.len()), "{}", dbs.len());
         assert_eq!(table.next_due(NOW), None);
+    }
+
+    #[test]
+    fn all_pieces_of_a_sweep_are_done() {
+        let mut table = crowd();
+        table.look_at_all_soon(None, NOW);
+        let mut looks = 0;
+        while let Some(work) = table.next_work(NOW, true) {
+            assert_eq!(table.is_sweeping(), !table.sweeps.is_empty());
+            looks += usize::from(matches!(work, Work::Look(..)));
+        }
+        assert_eq!((looks, table.next_due(NOW)), (MANY, None));
+    }
+
+    #[test]
+    fn a_sweep_replaces_the_earlier_ones_of_the_same_queues() {
+        let mut table = crowd();
+        for (db, sweeps) in [(Some(1), 1), (Some(1), 1), (Some(0), 2), (Some(1), 2), (None, 1)] {
+            table.look_at_all_soon(db, NOW);
+            assert_eq!(table.sweeps.len(), sweeps, "{db:?}");
+        }
+        table.dismiss_all();
+        assert!(!table.is_sweeping(), "no queue is left");
+    }
+
+    #[test]
+    fn only_observers_are_told_of_a_flush() {
+        let mut table = Table::<usize>::new(Limits::UNLIMITED);
+        let session = table.open_session([1; 32], b"user", Millis(99), NOW).expect("there is room");
+        for db in [0, 1] {
+            let key = KeyRef::lock(db, b"k");
+            assert!(table.observe(key, NOW, (HolderState::Vacant, None), session).is_ok());
+            let join = Join { owner: b"o", want: Want::Exclusive, lease: Millis(9), timeout: None };
+            table.enqueue_at(key, NOW, None, &join, 1.into());
+        }
+        table.flushed(Some(1), NOW);
+        let looks = std::iter::from_fn(|| table.next_look(NOW));
+        let looks: Vec<_> = looks.map(|(key, cause)| (key.db, key.kind, cause)).collect();
+        assert_eq!(looks.len(), 2, "{looks:?}");
+        assert!(looks.contains(&(1, Kind::Changes, Cause::Flush)), "{looks:?}");
+        assert!(looks.contains(&(1, Kind::Lock, Cause::Outside)), "{looks:?}");
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Turns {
             }
             self.order.push_back(hash);
         }
-        let before = self.locks.get(&hash).filter(|before| before.is_heard && moments > 0);
+        let before = self.locks.get(&hash).filter(|before| before.is_heard);
         let rounds = before.map_or(1, |before| before.rounds);
         let is_heard = moments > 0;
         let left = moments.min(MOMENTS_MAX);
@@ -181,6 +181,9 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Limits;
+    use crate::table::Table;
+    use crate::types::Now;
 
     const NOW: MonoMillis = MonoMillis(5);
     const LOCK: KeyRef<'static> = KeyRef::lock(0, b"k");
@@ -218,5 +221,16 @@ mod tests {
         };
         assert!(!is_wrong(|turns| fill(turns, LOCKS_MAX)));
         assert!(is_wrong(|turns| fill(turns, LOCKS_MAX + 1)));
+    }
+
+    #[test]
+    fn a_release_without_a_listener_begins_no_turn() {
+        let mut table = Table::<u32>::new(Limits::UNLIMITED);
+        table.turns.on = true;
+        let now = Now { unix_us: 1_000_000, mono: NOW };
+        table.begin_turn_if_due(LOCK, 0, now);
+        assert_eq!(table.turns.locks.len(), 0);
+        table.begin_turn_if_due(LOCK, 1, now);
+        assert_eq!(table.turns.locks.len(), 1);
     }
 }

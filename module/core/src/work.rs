@@ -163,7 +163,6 @@ impl<P> Table<P> {
         let answer = |client: Option<P>, work: fn(P) -> Work<P>| client.map_or(Work::Done, work);
         match kind {
             Kind::Timeouts => self.time_out_one(now).map(|it| answer(it, Work::TimedOut)),
-            Kind::Latches if !self.has_opened() => None,
             Kind::Latches => self.next_opened().map(|it| answer(it, Work::Opened)),
             Kind::Readers => self.next_reader(now).map(|(reading, it)| Work::Read(reading, it)),
             Kind::Bells => self

@@ -86,10 +86,12 @@ fn an_observer_that_asked_for_the_state_meanwhile_is_not_informed_of_it_again() 
     let (mut table, queue) = observed(40);
     becomes(&mut table, held(1));
     assert_eq!((table.observers_of(KEY), table.counters.changes_told), (40, 16));
+    assert!(table.sessions_have_work());
     let (id, last) = table.queues.walk(queue).last().expect("it observes");
     let session = last.via.session().expect("it has a session");
     assert!(table.observe(KEY, NOW, (held(1), None), session).is_ok());
     while table.inform_next() {}
+    assert!(!table.sessions_have_work());
     assert_eq!((table.counters.changes_told, table.check()), (39, Ok(())));
     let outbox = &table.sessions.get(session).expect("it is open").outbox;
     assert_eq!(outbox.change_of(id), None);

@@ -201,3 +201,13 @@ fn waiting_times_are_measured_and_reset() {
     table.reset_profile();
     assert!(table.profile(0, 9).is_empty());
 }
+
+#[test]
+fn bindings_to_forget_are_work() {
+    let mut table = table();
+    assert!(!table.sessions_have_work());
+    table.bindings.forget([(1, 1)].into());
+    assert!(table.sessions_have_work());
+    while table.work_on_sessions() {}
+    assert!(!table.sessions_have_work());
+}

@@ -12,6 +12,7 @@ mod locks;
 mod looks;
 mod memory;
 mod observers;
+mod readers;
 mod ready;
 mod searches;
 mod semaphores;

@@ -262,3 +262,22 @@ fn an_owner_that_waits_for_a_set_is_not_granted_it_beside_its_place() {
     table.close_session(session);
     assert!(matches!(ask(&mut table, b"ann").0, WaitReply::Now(AcquireReply::Granted { .. })));
 }
+
+#[test]
+fn a_set_is_not_granted_through_a_session_that_is_away() {
+    let mut table = table();
+    let session = table.open_session([1; 32], b"user", LEASE, NOW);
+    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
+    let (waiter, _) = queued.unwrap_or_else(|reply| panic!("{reply:?}"));
+    let connected = |table: &mut Table<u32>| match table.begin_reading(session, Some(1), 0, NOW) {
+        Ok((Some(reading), None)) => reading,
+        other => panic!("{other:?}"),
+    };
+    let reading = connected(&mut table);
+    assert_eq!(table.reader_gone(reading, NOW), None);
+    let free = members(FREE, FREE);
+    assert!(matches!(table.serve_set(waiter, &free), ServedSet::HeldUp));
+    connected(&mut table);
+    assert!(matches!(table.serve_set(waiter, &free), ServedSet::Granted(_)));
+}

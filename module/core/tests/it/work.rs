@@ -173,3 +173,54 @@ fn a_wait_is_due_when_its_timeout_has_passed() {
     assert_eq!(table.next_work(later(7), true), Some(Work::TimedOut(3)));
     assert_eq!(table.next_due(later(7)), None);
 }
+
+/// A piece that may change a key waits until the server takes writes.
+#[test]
+fn nothing_is_written_while_writes_are_refused() {
+    type Leave = fn(&mut Table<u32>);
+    let with_writes: [(&str, u64, Leave); 6] = [
+        ("Look", 0, |table| {
+            wait(table, Via::Client(1));
+            table.look_soon(KeyRef::lock(0, b"k"), Cause::Outside, NOW);
+        }),
+        ("Look", 90, |table| {
+            table.look_every = Some(Millis(90));
+            wait(table, Via::Client(1));
+        }),
+        ("Set", 0, |table| {
+            let members = [at(b"a", FREE), held(b"b")].map(|at| Member { at, under: false });
+            let caller = Caller::from(None);
+            let queued = table.enqueue_set(&members, &JOIN, None, Via::Client(1), &caller);
+            table.look_at_set_later(queued.expect("a set is queued").0);
+        }),
+        ("Bound", 0, |table| {
+            let session = open(table, 1);
+            table.bind((KeyRef::lock(0, b"k"), b"ann"), (Token::NONE, LEASE), session, NOW);
+            assert_eq!(table.close_session(session), None);
+        }),
+        ("Bound", 1_000, |table| {
+            let session = open(table, 1);
+            table.bind((KeyRef::lock(0, b"k"), b"ann"), (Token::NONE, LEASE), session, NOW);
+        }),
+        ("TakeBack", 0, |table| {
+            let key = KeyRef::lock(0, b"k").to_lock_key();
+            wait(table, Via::Client(1));
+            let Change::HandOff(granted) = table.look(&at(b"k", FREE), Cause::Outside) else {
+                panic!("a waiter gets the lock")
+            };
+            let HandOff { id, owner, token, .. } = granted;
+            table.queue_take_back(UnsentGrant { key, owner, id, token, permits: 0 });
+        }),
+    ];
+    for (name, after, leave) in with_writes {
+        let mut table = table();
+        leave(&mut table);
+        let now =
+            Now { unix_us: NOW.unix_us + after * 1_000, mono: MonoMillis(NOW.mono.0 + after) };
+        while let Some(work) = table.next_work(now, false) {
+            assert_eq!(work, Work::Done, "after {after} ms, instead of {name}");
+        }
+        let work = table.next_work(now, true).expect("it is due");
+        assert!(format!("{work:?}").starts_with(name), "{work:?} instead of {name}");
+    }
+}
