@@ -5,12 +5,11 @@
 use std::cell::Cell;
 
 use kvlock_core::{
-    Acquire, HeldBy, Holding, Join, KeyRef, Keys, Limits, Link, Millis, MonoMillis, Now, Observed,
-    Results, STEPS, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
+    Acquire, HeldBy, Holding, Join, KeyRef, Keys, Latch, LatchAt, Limits, Link, Observed, Results,
+    STEPS, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
 };
 
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
-const LEASE: Millis = Millis(50);
+use super::common::{LEASE, NOW};
 
 /// A keyspace in which owner `o<n>` holds lock `k<n>`.
 #[derive(Debug, Default)]
@@ -131,4 +130,21 @@ fn a_circle_is_found_among_any_number_of_waiters() {
     let links = world.wait(2, 1, 2_usize).unwrap_or_else(|| panic!("it is a circle"));
     let owners: Vec<_> = links.iter().map(|link| &*link.owner).collect();
     assert_eq!(owners, [b"o1", b"o2"]);
+}
+
+#[test]
+fn only_waits_for_locks_of_the_same_database_close_a_circle() {
+    let join = Join { owner: b"o1", want: Want::Exclusive, lease: LEASE, timeout: None };
+    for db in [0, 1] {
+        let mut world = World::new();
+        let (key, seen) = (KeyRef::lock(db, b"k2"), held_by_another());
+        let at = Situation { key, seen, now: NOW, floor: Some(0), results: Results::NONE };
+        world.table.enqueue(&at, &join, 1);
+        assert_eq!(world.wait(2, 1, 2_usize).is_some(), db == 0, "{db}");
+    }
+    let mut world = World::new();
+    let seen = Latch::Counting { left: 1, counted: false, until: None };
+    let latch = LatchAt { key: KeyRef::latch(0, b"k2"), seen, now: NOW };
+    world.table.enqueue(&latch, &Join { want: Want::LatchOpen, ..join }, 1);
+    assert_eq!(world.wait(2, 1, 2_usize), None);
 }

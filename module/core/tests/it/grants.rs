@@ -8,22 +8,12 @@ use std::rc::Rc;
 
 use kvlock_core::{
     Acquire, AcquireReply, Cause, Change, Dismissal, GrantId, HandOff, Holding, Join, KeyRef,
-    Limits, Millis, MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply,
-    RenewReply, Results, Semaphore, SemaphoreAt, Served, SessionId, Share, Sharing, Situation,
-    Table, TakeReply, Token, UnixMillis, UnsentGrant, WaitReply, Want,
+    Millis, Observed, Permits, PermitsChange, Release, ReleaseReply, RenewReply, Semaphore,
+    SemaphoreAt, Served, Share, Sharing, Situation, Table, TakeReply, Token, UnixMillis,
+    UnsentGrant, Via, WaitReply, Want,
 };
 
-const LEASE: Millis = Millis(50);
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
-const FREE: Observed<'static> = Observed::Free { stored: None };
-
-fn table() -> Table<u32> {
-    Table::new(Limits { waiters: 999, waiters_per_key: 999, ..Limits::UNLIMITED })
-}
-
-fn at<'a>(name: &'a [u8], seen: Observed<'a>) -> Situation<'a> {
-    Situation { key: KeyRef::lock(0, name), seen, now: NOW, floor: Some(0), results: Results::NONE }
-}
+use super::common::{FREE, LEASE, NOW, at, open, table};
 
 fn held(owner: &[u8], shared: u64, token: Token) -> Observed<'_> {
     let until = Some(UnixMillis(1_050));
@@ -45,11 +35,6 @@ fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &[u8], want: Want) {
     let (reply, _) = table.wait(at, &request(owner, want), None);
     assert_eq!(reply, WaitReply::Block);
     table.enqueue(at, &Join { owner, want, lease: LEASE, timeout: None }, 0);
-}
-
-fn open_session(table: &mut Table<u32>) -> SessionId {
-    let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
-    session.unwrap_or_else(|why| panic!("{why:?}"))
 }
 
 /// Queues a waiter for the lock and hands the lock to it.
@@ -136,7 +121,7 @@ fn tokens_continue_above_the_token_of_a_deleted_hash() {
 fn a_new_binding_stays_when_an_earlier_grant_is_taken_back() {
     let mut table = table();
     let lost = hand_over(&mut table, b"k");
-    let session = open_session(&mut table);
+    let session = open(&mut table, 1);
     let again = request(b"next", Want::Exclusive);
     let (reply, change) = table.acquire(&at(b"k", FREE), &again);
     table.bind_granted(&at(b"k", FREE), &again, reply, session);
@@ -150,7 +135,7 @@ fn a_new_binding_stays_when_an_earlier_grant_is_taken_back() {
 fn a_grant_that_is_taken_back_loses_its_binding() {
     let mut table = table();
     let lost = hand_over(&mut table, b"k");
-    let session = open_session(&mut table);
+    let session = open(&mut table, 1);
     let seen = at(b"k", held(b"next", 0, lost.token));
     table.bind((seen.key, b"next"), (lost.token, LEASE), session, NOW);
     assert_eq!(table.take_back(&seen, lost.id, b"next", lost.token), Change::Free);
@@ -289,7 +274,7 @@ fn first_permits_drop_an_earlier_binding_and_further_permits_keep_it() {
     for grant in [take as fn(&mut Table<u32>, &SemaphoreAt<'_>), wait] {
         for (own, is_kept) in [(Some(OWN), true), (None, false)] {
             let mut table = table();
-            let session = open_session(&mut table);
+            let session = open(&mut table, 1);
             let seen = larger_pool(2, b"k", own);
             table.bind((seen.key, b"next"), (Token::NONE, LEASE), session, NOW);
             grant(&mut table, &seen);
@@ -325,4 +310,20 @@ fn no_waiter_is_owed_a_grant_in_a_quarantine_or_while_the_lock_is_left_free() {
     assert!(table.owes_a_grant(&free));
     table.begin_turn(free.key, 1, NOW);
     assert!(!table.owes_a_grant(&free));
+}
+
+/// The wait was passed over, so that the permit was free.
+#[test]
+fn an_owner_that_takes_permits_does_not_wait_for_them_any_more() {
+    let mut table = table();
+    let (session, seen) = (open(&mut table, 1), pool(b"k", None));
+    let want = Want::Permits { more: 1, holds: None };
+    let join = Join { owner: b"next", want, lease: LEASE, timeout: None };
+    table.enqueue(&seen, &join, Via::Session(session));
+    let reading = table.begin_reading(session, Some(1), 0, NOW);
+    let Ok((Some(reading), None)) = reading else { panic!("{reading:?}") };
+    assert_eq!(table.reader_gone(reading, NOW), None);
+    assert_eq!((table.waiters_of(seen.key), table.is_in_line(seen.key)), (1, false));
+    let (reply, _) = table.take_permits(&seen, 1, &request(b"next", want));
+    assert_eq!((reply, table.waiters_of(seen.key)), (TakeReply::Holds(1), 0));
 }

@@ -4,20 +4,18 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Full, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
-    Observed, Quota, Results, SessionId, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
+    Acquire, AcquireReply, Caller, Full, Holding, Join, Limits, Observed, Quota, SessionId,
+    Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
 };
 
-const LEASE: Millis = Millis(50);
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+use super::common::{LEASE, NOW, at};
 
 type Waited = Result<Option<u32>, WaitReply<AcquireReply>>;
 
 fn held(name: &[u8]) -> Situation<'_> {
     let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
     let holding = Holding { owner: b"holder", holds: 1, shared: 0, token, until };
-    let (key, seen) = (KeyRef::lock(0, name), Observed::Held(holding));
-    Situation { key, seen, now: NOW, floor: Some(0), results: Results::NONE }
+    at(name, Observed::Held(holding))
 }
 
 fn request(owner: &[u8], holds: Option<u64>) -> Acquire<'_> {

@@ -4,13 +4,11 @@
 use std::collections::BTreeSet;
 
 use kvlock_core::{
-    Acquire, Cause, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, MonoMillis, Now,
-    Observed, Permits, Results, Semaphore, SemaphoreAt, Situation, Table, Token, UnixMillis,
-    WaitReply, Want,
+    Acquire, Cause, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, Observed, Permits,
+    Semaphore, SemaphoreAt, Situation, Table, Token, UnixMillis, WaitReply, Want,
 };
 
-const LEASE: Millis = Millis(50);
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+use super::common::{LEASE, NOW, at, later};
 
 fn table() -> Table<u32> {
     Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
@@ -20,14 +18,7 @@ fn table() -> Table<u32> {
 fn held(name: &[u8]) -> Situation<'_> {
     let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
     let holding = Holding { owner: b"holder", holds: 1, shared: 0, token, until };
-    let key = KeyRef::lock(0, name);
-    Situation {
-        key,
-        seen: Observed::Held(holding),
-        now: NOW,
-        floor: Some(0),
-        results: Results::NONE,
-    }
+    at(name, Observed::Held(holding))
 }
 
 fn join(owner: &[u8], want: Want) -> Join<'_> {
@@ -39,10 +30,6 @@ fn wait(table: &mut Table<u32>, name: &[u8], owner: &[u8]) {
     let request = Acquire { owner, want, lease: LEASE, holds: None };
     assert_eq!(table.wait(&held(name), &request, None).0, WaitReply::Block);
     table.enqueue(&held(name), &join(owner, want), 0);
-}
-
-fn later(ms: u64) -> Now {
-    Now { unix_us: NOW.unix_us + ms * 1_000, mono: MonoMillis(NOW.mono.0 + ms) }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bells;
 mod bound;
 mod circles;
+mod common;
 mod crowds;
 mod grants;
 mod held;

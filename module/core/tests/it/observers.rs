@@ -11,22 +11,18 @@
 mod world;
 
 use kvlock_core::{
-    Acquire, Cause, Change, Ending, HolderState, KeyRef, Limits, LossReason, Millis, MonoMillis,
-    Now, Observed, RUN_MAX, Reading, Release, Results, SessionId, Share, Sharing, Situation, Table,
-    Token, UnixMillis, Want,
+    Acquire, Cause, Change, Ending, HolderState, KeyRef, Limits, LossReason, Millis, Observed,
+    RUN_MAX, Reading, Release, Results, SessionId, Share, Sharing, Situation, Table, Token,
+    UnixMillis, Want,
 };
 use kvlock_core_reference::check;
 
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+use super::common::{NOW, open};
+
 const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 
 fn held(owner: &[u8]) -> HolderState {
     HolderState::Held { owner: owner.into(), token: None, value: None }
-}
-
-fn session(table: &mut Table<u32>, name: u8) -> SessionId {
-    let opened = table.open_session([name; 32], b"user", Millis(60_000), NOW);
-    opened.expect("there is room")
 }
 
 fn read(table: &mut Table<u32>, session: SessionId, connection: u64, ack: u64) -> Reading {
@@ -49,7 +45,7 @@ fn send(table: &mut Table<u32>, reading: Reading) -> Vec<(u64, HolderState, Opti
 
 fn observed() -> (Table<u32>, SessionId) {
     let mut table = Table::new(Limits::UNLIMITED);
-    let session = session(&mut table, b's');
+    let session = open(&mut table, b's');
     let news = table.observe(KEY, NOW, (HolderState::Vacant, None), session);
     assert_eq!(news.expect("there is room").holder_state, HolderState::Vacant);
     (table, session)
@@ -151,7 +147,7 @@ fn a_thousand_observers_are_notified_in_batches_of_the_newest_change() {
 fn a_change_notifies_a_few_observers_at_once_and_the_others_later() {
     const AT_ONCE: u64 = 16;
     let mut table = Table::new(Limits::UNLIMITED);
-    let observers: Vec<_> = (0..100).map(|name| session(&mut table, name)).collect();
+    let observers: Vec<_> = (0..100).map(|name| open(&mut table, name)).collect();
     let names: Vec<_> = (0..33_u8).map(|number| [number]).collect();
     for name in &names {
         for observer in &observers {
@@ -235,7 +231,7 @@ fn the_end_of_the_last_share_has_its_reason() {
         let at = Situation { seen, ..free };
         table.notice(KEY, NOW, None, (HolderState::Shared { token }, until));
         let change = if is_bound {
-            let holder = session(&mut table, b'h');
+            let holder = open(&mut table, b'h');
             table.bind_granted(&free, &request, reply, holder);
             table.close_session(holder);
             let bound = table.next_bound(NOW).expect("it is to be released");

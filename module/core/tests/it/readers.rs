@@ -3,30 +3,21 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    AckAhead, Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
-    Observed, Reading, Results, SessionId, Situation, Table, Via, Want,
+    AckAhead, Cause, Change, HandOff, Holding, Join, Limits, Millis, Observed, Reading, SessionId,
+    Table, Via, Want,
 };
 
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
-const LEASE: Millis = Millis(50);
-
-fn open(table: &mut Table<u32>, name: u8) -> SessionId {
-    table.open_session([name; 32], b"user", Millis(60_000), NOW).expect("there is room")
-}
-
-fn at<'a>(name: &'a [u8], seen: Observed<'a>) -> Situation<'a> {
-    Situation { key: KeyRef::lock(0, name), seen, now: NOW, floor: Some(0), results: Results::NONE }
-}
+use super::common::{FREE, LEASE, NOW, at, open};
 
 fn wait(table: &mut Table<u32>, name: &[u8], session: SessionId) {
     let join = Join { owner: b"ann", want: Want::Exclusive, lease: LEASE, timeout: None };
-    table.enqueue(&at(name, Observed::Free { stored: None }), &join, Via::Session(session));
+    table.enqueue(&at(name, FREE), &join, Via::Session(session));
 }
 
 /// Grants the lock to the session's wait.
 fn grant(table: &mut Table<u32>, name: &[u8], session: SessionId) -> HandOff<u32> {
     wait(table, name, session);
-    let change = table.look(&at(name, Observed::Free { stored: None }), Cause::Outside);
+    let change = table.look(&at(name, FREE), Cause::Outside);
     let Change::HandOff(hand_off) = change else { panic!("{change:?}") };
     hand_off
 }

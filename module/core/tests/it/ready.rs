@@ -7,13 +7,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{
-    Acquire, Cause, Change, Holding, Join, KeyRef, Keys, Limits, Millis, MonoMillis, Now, Observed,
-    Release, ReleaseReply, Results, Sharing, Situation, Table, Token, UnixMillis, WaitReply,
-    WaiterId, Want,
+    Acquire, Cause, Change, Holding, Join, KeyRef, Keys, Limits, Millis, Observed, Release,
+    ReleaseReply, Results, Sharing, Situation, Table, Token, UnixMillis, WaitReply, WaiterId, Want,
 };
 
-const LEASE: Millis = Millis(50);
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+use super::common::{LEASE, NOW};
+
 const LOCK: KeyRef<'static> = KeyRef::lock(0, b"k");
 
 /// Existing keys, and the number of reads of each key.

@@ -3,13 +3,13 @@
 #![expect(clippy::panic, clippy::expect_used, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Change, Holding, KeyRef, Limits, Member, Millis, MonoMillis,
-    Now, Observed, Release, ReleaseReply, RenewReply, Results, Share, Sharing, Situation, Table,
-    Token, UnixMillis, WaitReply, Want, mismatches,
+    Acquire, AcquireReply, Caller, Change, Holding, KeyRef, Limits, Member, Millis, Observed,
+    Release, ReleaseReply, RenewReply, Results, Share, Sharing, Situation, Table, Token,
+    UnixMillis, WaitReply, Want, mismatches,
 };
 
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
-const LEASE: Millis = Millis(50);
+use super::common::{LEASE, NOW};
+
 const UNTIL: UnixMillis = UnixMillis(1_050);
 
 /// The largest token, far ahead of the clock.

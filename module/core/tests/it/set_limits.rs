@@ -3,7 +3,8 @@
 
 use kvlock_core::{Acquire, Caller, Full, Limits, Member, Quota, Table, Via, WaitReply, Want};
 
-use super::sets::{FREE, LEASE, NOW, held, members, queue, table, try_queue};
+use super::common::{FREE, LEASE, open, table};
+use super::sets::{held, members, queue, try_queue};
 
 #[test]
 fn a_call_is_refused_at_the_limit_unless_it_ends_another_blocked_call_of_its_owner() {
@@ -16,8 +17,7 @@ fn a_call_is_refused_at_the_limit_unless_it_ends_another_blocked_call_of_its_own
     assert_eq!((ended, table.blocked_in_all()), (vec![1], 1));
     assert_eq!(try_queue(&mut table, b"carol", None, Via::Client(3)), full);
 
-    let session = table.open_session([1; 32], b"user", LEASE, NOW);
-    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let session = open(&mut table, 1);
     assert!(try_queue(&mut table, b"carol", None, Via::Session(session)).is_ok());
     assert_eq!(table.blocked_in_all(), 1);
     assert_eq!(try_queue(&mut table, b"carol", None, Via::Client(4)), full);
@@ -30,8 +30,7 @@ fn the_names_of_keys_with_waiters_count_as_memory() {
     assert_eq!(table.bytes_kept(), 2, "a and b");
 
     let kept = |table: &mut Table<u32>, owner: &[u8]| {
-        let session = table.open_session([1; 32], b"user", LEASE, NOW);
-        let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+        let session = open(table, 1);
         let before = table.bytes_kept();
         assert!(try_queue(table, owner, None, Via::Session(session)).is_ok());
         let waits = table.bytes_kept() - before;
@@ -52,10 +51,6 @@ fn a_set_needs_room_for_a_waiter_at_each_lock() {
     let wait = |table: &mut Table<u32>, owner: &[u8], via| {
         try_queue(table, owner, None, via).map(|(_, ended)| ended)
     };
-    let session = |table: &mut Table<u32>, name| {
-        let session = table.open_session([name; 32], b"user", LEASE, NOW);
-        session.unwrap_or_else(|why| panic!("{why:?}"))
-    };
 
     assert_eq!(wait(&mut limited(1, 9, 100), b"ann", Via::Client(1)), full(Full::Server));
     for (waiters, per_key, second) in [(3, 9, false), (4, 9, true), (9, 1, false), (9, 2, true)] {
@@ -69,7 +64,7 @@ fn a_set_needs_room_for_a_waiter_at_each_lock() {
     // The outcome for the session whose wait is replaced counts too.
     for (waiters, expected) in [(2, full(Full::Server)), (3, Ok(vec![]))] {
         let mut table = limited(waiters, 9, 100);
-        let session = session(&mut table, 1);
+        let session = open(&mut table, 1);
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"ann", Via::Client(1)), expected, "{waiters}");
@@ -81,7 +76,7 @@ fn a_set_needs_room_for_a_waiter_at_each_lock() {
         (2, true, WaitReply::Block),
     ] {
         let mut table = limited(waiters, 9, 100);
-        let session = session(&mut table, 1);
+        let session = open(&mut table, 1);
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         if ended {
             table.close_session(session);
@@ -95,12 +90,12 @@ fn a_set_needs_room_for_a_waiter_at_each_lock() {
     // Half of the limit is one user's.
     for (waiters, expected) in [(3, full(Full::User)), (4, Ok(vec![]))] {
         let mut table = limited(waiters, 9, 50);
-        let session = session(&mut table, 1);
+        let session = open(&mut table, 1);
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), expected, "{waiters}");
     }
     for (waiters, expected) in [(7, full(Full::User)), (8, Ok(vec![]))] {
         let mut table = limited(waiters, 9, 50);
-        let session = session(&mut table, 1);
+        let session = open(&mut table, 1);
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"ann", Via::Session(session)), Ok(vec![]));
         assert_eq!(wait(&mut table, b"bill", Via::Session(session)), expected, "{waiters}");

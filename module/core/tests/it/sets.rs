@@ -3,12 +3,13 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Dismissal, Holding, Join, KeyRef, Limits, Member, Millis,
-    MonoMillis, Now, Observed, Results, ServedSet, Situation, Table, Token, UnixMillis, Via,
-    WaitReply, WaiterId, Want,
+    Acquire, AcquireReply, Caller, Dismissal, Holding, Join, Member, Observed, ServedSet, Table,
+    Token, UnixMillis, Via, WaitReply, WaiterId, Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
+
+use super::common::{FREE, LEASE, NOW, at, open, table};
 
 #[test]
 fn waits_for_sets_follow_the_contract() {
@@ -62,10 +63,6 @@ fn a_sharer_that_arrives_after_a_lease_ended_and_before_the_look_delays_no_set()
     assert!(done.is_ok(), "{done:?}");
 }
 
-pub(crate) const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
-pub(crate) const LEASE: Millis = Millis(50);
-pub(crate) const FREE: Observed<'static> = Observed::Free { stored: None };
-
 pub(crate) fn held(owner: &[u8], holds: u64) -> Observed<'_> {
     let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
     Observed::Held(Holding { owner, holds, shared: 0, token, until })
@@ -73,10 +70,7 @@ pub(crate) fn held(owner: &[u8], holds: u64) -> Observed<'_> {
 
 /// The locks `a` and `b`.
 pub(crate) fn members<'a>(a: Observed<'a>, b: Observed<'a>) -> [Member<'a>; 2] {
-    [(&b"a"[..], a), (b"b", b)].map(|(name, seen)| {
-        let (key, floor, results) = (KeyRef::lock(0, name), Some(0), Results::NONE);
-        Member { at: Situation { key, seen, now: NOW, floor, results }, under: false }
-    })
+    [(&b"a"[..], a), (b"b", b)].map(|(name, seen)| Member { at: at(name, seen), under: false })
 }
 
 /// Queues `ann` for `a`, which is free, and `b`, which `bob` holds. Returns the waiter and the replaced
@@ -108,10 +102,6 @@ pub(crate) fn try_queue(
     let join = Join { owner, want, lease: LEASE, timeout: None };
     let queued = table.enqueue_set(&members, &join, holds, via, &caller);
     Ok(queued.unwrap_or_else(|| panic!("a set is queued")))
-}
-
-pub(crate) fn table() -> Table<u32> {
-    Table::new(Limits { waiters: 99, waiters_per_key: 99, ..Limits::UNLIMITED })
 }
 
 /// While the owner waits, other commands make it the holder of the first lock.
@@ -245,8 +235,7 @@ fn the_queues_of_a_set_are_looked_at_when_its_session_goes_away_and_returns() {
 #[test]
 fn an_owner_that_waits_for_a_set_is_not_granted_it_beside_its_place() {
     let mut table = table();
-    let session = table.open_session([1; 32], b"user", LEASE, NOW);
-    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let session = open(&mut table, 1);
     let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
     let (set, _) = queued.unwrap_or_else(|reply| panic!("{reply:?}"));
     assert_eq!(table.owner_of_set(set), Some((b"ann"[..].into(), true)));
@@ -266,8 +255,7 @@ fn an_owner_that_waits_for_a_set_is_not_granted_it_beside_its_place() {
 #[test]
 fn a_set_is_not_granted_through_a_session_that_is_away() {
     let mut table = table();
-    let session = table.open_session([1; 32], b"user", LEASE, NOW);
-    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let session = open(&mut table, 1);
     let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
     let (waiter, _) = queued.unwrap_or_else(|reply| panic!("{reply:?}"));
     let connected = |table: &mut Table<u32>| match table.begin_reading(session, Some(1), 0, NOW) {

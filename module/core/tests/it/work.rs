@@ -1,36 +1,21 @@
 //! Work outside commands: the module asks when the next is due, and for one piece after another. Work of
 //! which the first question says nothing would never be done.
 
-#![expect(clippy::expect_used, reason = "a panic is how a test fails")]
-
 use kvlock_core::{
     Acquire, Caller, Cause, Change, CountDownReply, HandOff, Holding, Join, KeyRef, Latch, LatchAt,
-    Limits, Member, Millis, MonoMillis, Now, Observed, Results, SessionId, Situation, Table, Token,
-    UnsentGrant, Via, WaitReply, WaiterId, Want, Work,
+    Member, Millis, Observed, Situation, Table, Token, UnsentGrant, Via, WaitReply, WaiterId, Want,
+    Work,
 };
 
-const LEASE: Millis = Millis(50);
-const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
-const FREE: Observed<'static> = Observed::Free { stored: None };
+use super::common::{FREE, LEASE, NOW, at, later, open, table};
+
 const JOIN: Join<'static> =
     Join { owner: b"ann", want: Want::Exclusive, lease: LEASE, timeout: None };
-
-fn table() -> Table<u32> {
-    Table::new(Limits { waiters: 99, waiters_per_key: 99, ..Limits::UNLIMITED })
-}
-
-fn at<'a>(name: &'a [u8], seen: Observed<'a>) -> Situation<'a> {
-    Situation { key: KeyRef::lock(0, name), seen, now: NOW, floor: Some(0), results: Results::NONE }
-}
 
 /// A lock that `bob` holds without an end, so that no look is planned.
 fn held(name: &[u8]) -> Situation<'_> {
     let token = Token::from_stored(7);
     at(name, Observed::Held(Holding { owner: b"bob", holds: 1, shared: 0, token, until: None }))
-}
-
-fn open(table: &mut Table<u32>, name: u8) -> SessionId {
-    table.open_session([name; 32], b"user", Millis(60_000), NOW).expect("there is room")
 }
 
 fn wait(table: &mut Table<u32>, via: Via<u32>) -> WaiterId {
@@ -164,7 +149,6 @@ fn a_wait_is_due_when_its_timeout_has_passed() {
     table.enqueue(&held(b"k"), &join, 3);
     assert_eq!(table.next_due(NOW), Some(Millis(7)));
     assert_eq!(table.next_work(NOW, true), None);
-    let later = |ms| Now { unix_us: NOW.unix_us + ms * 1_000, mono: MonoMillis(NOW.mono.0 + ms) };
     assert_eq!(
         (table.next_due(later(6)), table.next_work(later(6), true)),
         (Some(Millis(1)), None)
@@ -215,8 +199,7 @@ fn nothing_is_written_while_writes_are_refused() {
     for (name, after, leave) in with_writes {
         let mut table = table();
         leave(&mut table);
-        let now =
-            Now { unix_us: NOW.unix_us + after * 1_000, mono: MonoMillis(NOW.mono.0 + after) };
+        let now = later(after);
         while let Some(work) = table.next_work(now, false) {
             assert_eq!(work, Work::Done, "after {after} ms, instead of {name}");
         }
