@@ -285,3 +285,6 @@ impl<P> Queues<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
