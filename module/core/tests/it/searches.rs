@@ -169,6 +169,7 @@ fn a_search_in_one_step_sees_all_holders() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(40, 2));
     // Another client has deleted three fields: 42 of 45 are left.
     assert_eq!(hash.find(&mut searches, "k", NOW).left_of(45), 40);
+    assert_eq!(searches.steps(), 84, "a scan and a field, 42 times");
     let mut large = Hash::new(4_000, 0);
     assert_eq!(large.find(&mut searches, "large", NOW).left_of(4_003), 4_003);
 }
@@ -253,4 +254,16 @@ fn unused_results_are_dropped_when_there_is_no_room() {
         hash.find(&mut searches, &format!("k-{n}"), later(20_000 + n));
     }
     assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
+}
+
+/// A small hash is searched in one part before its result counts.
+#[test]
+fn the_result_of_several_parts_counts_only_for_a_large_hash() {
+    for (fields, earliest) in [(1_000, None), (1_001, Some(UnixMillis(ALIVE)))] {
+        let (mut searches, hash) = (Searches::default(), Hash::new(fields, 0));
+        let part = SearchPart { wanted: Wanted::SomeDead, ..hash.asked() };
+        assert_eq!(hash.search(&mut searches, "k", part, NOW).passed, None);
+        while hash.search(&mut searches, "k", part, NOW).passed.is_none() {}
+        assert_eq!(searches.earliest(key("k"), fields, NOW), earliest);
+    }
 }
