@@ -467,3 +467,6 @@ impl<P> Table<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,3 +59,17 @@ impl fmt::Debug for Results<'_> {
         f.write_str("Results")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_key_is_looked_up_among_the_keys_if_there_are_any() {
+        let keys = |name: &[u8]| name == b"result";
+        let results = Results::among(&keys);
+        assert!(results.has(b"result") && !results.has(b"other") && !Results::NONE.has(b"result"));
+        assert!(results.holders(b"k", b"k", 9).owners.is_empty(), "no holders are read");
+        assert_eq!(format!("{results:?}"), "Results");
+    }
+}

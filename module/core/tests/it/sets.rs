@@ -3,8 +3,8 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Dismissal, Holding, Join, Member, Observed, ServedSet, Table,
-    Token, UnixMillis, Via, WaitReply, WaiterId, Want,
+    Acquire, AcquireReply, Caller, Dismissal, Holding, Join, Member, Observed, Results, ServedSet,
+    Situation, Table, Token, UnixMillis, Via, WaitReply, WaiterId, Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
@@ -268,4 +268,26 @@ fn a_set_is_not_granted_through_a_session_that_is_away() {
     assert!(matches!(table.serve_set(waiter, &free), ServedSet::HeldUp));
     connected(&mut table);
     assert!(matches!(table.serve_set(waiter, &free), ServedSet::Granted(_)));
+}
+
+#[test]
+fn a_waiter_for_a_set_whose_ready_key_exists_is_answered_ready() {
+    let mut table = table();
+    let (waiter, _) = queue(&mut table, None, 7);
+    table.set_ready_key(waiter, Some(b"result"));
+    for (existing, answered) in [(&b"other"[..], false), (b"result", true)] {
+        let keys = |name: &[u8]| name == existing;
+        let results = Results::among(&keys);
+        let members = members(FREE, held(b"bob", 1));
+        let free =
+            members.map(|it| Member { at: Situation { results, seen: FREE, ..it.at }, ..it });
+        let held = members.map(|it| Member { at: Situation { results, ..it.at }, ..it });
+        // The ready-key counts when all locks of the set can be granted.
+        assert!(matches!(table.serve_set(waiter, &held), ServedSet::HeldUp));
+        assert_eq!(table.next_ready_client(), None);
+        if answered {
+            assert!(matches!(table.serve_set(waiter, &free), ServedSet::HeldUp));
+            assert_eq!((table.next_ready_client(), table.waiters()), (Some(7), 0));
+        }
+    }
 }
