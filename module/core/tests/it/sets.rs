@@ -3,8 +3,9 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Dismissal, Holding, Join, Member, Observed, Results, ServedSet,
-    Situation, Table, Token, UnixMillis, Via, WaitReply, WaiterId, Want,
+    Acquire, AcquireReply, Caller, Dismissal, HandOff, Holding, Join, KeyRef, Member, Observed,
+    Results, ServedSet, Situation, Table, Token, UnixMillis, UnsentGrant, Via, WaitReply, WaiterId,
+    Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
@@ -290,4 +291,19 @@ fn a_waiter_for_a_set_whose_ready_key_exists_is_answered_ready() {
             assert_eq!((table.next_ready_client(), table.waiters()), (Some(7), 0));
         }
     }
+}
+
+/// Only the locks that the owner got by this grant are taken back.
+#[test]
+fn a_lock_that_its_owner_held_before_stays_if_the_set_is_taken_back() {
+    let mut table = table();
+    let (waiter, _) = queue(&mut table, None, 7);
+    let served = table.serve_set(waiter, &members(FREE, held(b"ann", 1)));
+    let ServedSet::Granted(granted) = served else { panic!("{served:?}") };
+    let HandOff { id, owner, token, .. } = granted.hand_off;
+    let key = KeyRef::lock(0, b"a").to_lock_key();
+    table.queue_take_back(UnsentGrant { key, owner, id, token, permits: 0 });
+    let unsent = std::iter::from_fn(|| table.next_unsent());
+    let names: Vec<_> = unsent.map(|unsent| unsent.key.name.to_vec()).collect();
+    assert_eq!(names, [b"a"]);
 }
