@@ -124,6 +124,9 @@ fn the_result_of_a_search_is_used_until_it_may_have_changed() {
     searches.unheard();
     assert_eq!(known(&mut searches, later(1_000)), Some(UnixMillis(ALIVE)));
     assert_eq!(known(&mut searches, later(1_001)), None, "some key was changed");
+    let (mut hash, end) = (Hash::new(fields, 0), Some(UnixMillis(ALIVE)));
+    hash.find(&mut searches, "k", later(1_001));
+    assert_eq!(known(&mut searches, later(9_000)), end, "no key was changed since");
 }
 
 #[test]
@@ -222,6 +225,49 @@ fn background_searches_share_a_limited_part_of_the_time() {
 }
 
 #[test]
+fn a_search_for_anybody_begins_again_if_the_rest_of_the_hash_has_nobody() {
+    let (mut searches, hash) = (Searches::default(), Hash::new(1, 9));
+    let part = SearchPart { wanted: Wanted::Anybody, removes: false, ..hash.asked() };
+    for _ in 0..2 {
+        let found = hash.search(&mut searches, "k", part, NOW);
+        assert!(found.living.is_some(), "after {} steps", searches.steps());
+    }
+}
+
+#[test]
+fn only_searches_of_large_hashes_outside_commands_delay_others() {
+    for (fields, unasked, is_delayed) in
+        [(5_000, true, true), (5_000, false, false), (1_000, true, false)]
+    {
+        let (mut searches, hash) = (Searches::default(), Hash::new(fields, 0));
+        let part = SearchPart { unasked, ..hash.asked() };
+        for _ in 0..20 {
+            hash.search(&mut searches, "k", part, NOW);
+        }
+        let turn = searches.turn(key("other"), 5_000, NOW);
+        assert_eq!(turn.is_some(), is_delayed, "{fields} {unasked}");
+    }
+}
+
+#[test]
+fn a_search_waits_until_enough_time_has_passed_for_all_steps_before_it() {
+    let mut searches = Searches::<usize>::default();
+    // A key that is not searched in its turn takes no steps.
+    assert!((0..100).all(|n| searches.turn(key(&format!("k{n}")), 5_000, NOW).is_none()));
+    assert_eq!(searches.remembered(), 0);
+    // 5,000 steps are saved up, and there are 250 for each millisecond.
+    for fields in [1_500, 1_125] {
+        let hash = Hash::new(fields, 0);
+        let part = SearchPart { unasked: true, ..hash.asked() };
+        hash.search(&mut searches, &format!("{fields}"), part, NOW);
+    }
+    assert_eq!(searches.steps(), 5_250);
+    let turn = searches.turn(key("k"), 5_000, NOW);
+    assert_eq!(turn, Some(later(1).unix()));
+    assert_eq!(searches.turn(key("k"), 5_000, later(1)), None);
+}
+
+#[test]
 fn searching_a_small_hash_is_not_delayed_by_another() {
     let (mut searches, now) = (Searches::default(), later(0));
     let hash = Hash::new(5_000, 0);
@@ -266,4 +312,47 @@ fn the_result_of_several_parts_counts_only_for_a_large_hash() {
         while hash.search(&mut searches, "k", part, NOW).passed.is_none() {}
         assert_eq!(searches.earliest(key("k"), fields, NOW), earliest);
     }
+}
+
+/// Number of remembered keys from which a new one replaces an unused one.
+const ROOM: usize = 1_024;
+
+/// Whether the result of a search for a command is remembered.
+fn is_remembered(searches: &mut Searches<usize>, name: &str, now: Now) -> bool {
+    Hash::new(2, 0).find(searches, name, now);
+    searches.earliest(key(name), 2, now).is_some()
+}
+
+#[test]
+fn a_result_is_replaced_only_without_room_and_if_it_was_not_used_for_a_while() {
+    let mut searches = Searches::default();
+    assert!(is_remembered(&mut searches, "first", NOW));
+    assert!(is_remembered(&mut searches, "second", later(10_000)));
+    assert_eq!(searches.remembered(), 2);
+
+    let mut searches = Searches::default();
+    for number in 0..ROOM {
+        assert!(is_remembered(&mut searches, &format!("k{number}"), NOW));
+    }
+    assert!(!is_remembered(&mut searches, "new", later(2_000)));
+    let full = searches.remembered();
+    assert!(is_remembered(&mut searches, "new", later(2_001)));
+    assert!(searches.remembered() <= full);
+}
+
+#[test]
+fn a_key_whose_search_has_a_turn_is_not_replaced_before_it() {
+    let mut searches = Searches::default();
+    let hash = Hash::new(5_000, 0);
+    let part = SearchPart { unasked: true, ..hash.asked() };
+    // So many steps take 30 seconds.
+    while searches.steps() < 250 * 30_000 {
+        hash.search(&mut searches, "large", part, NOW);
+    }
+    for number in 0..ROOM {
+        assert!(searches.turn(key(&format!("k{number}")), 5_000, NOW).is_some());
+    }
+    // A search makes room by at most two keys.
+    assert!((0..9).all(|_| !is_remembered(&mut searches, "new", later(20_000))));
+    assert!((0..9).any(|_| is_remembered(&mut searches, "new", later(60_000))));
 }

@@ -257,6 +257,11 @@ fn an_owner_that_waits_for_a_set_is_not_granted_it_beside_its_place() {
 fn a_set_is_not_granted_through_a_session_that_is_away() {
     let mut table = table();
     let session = open(&mut table, 1);
+    // A session that goes away has some of its waits moved at once: the first ones.
+    let join = Join { owner: b"ann", want: Want::Exclusive, lease: LEASE, timeout: None };
+    for name in 0..20 {
+        table.enqueue(&at(&[name], held(b"bob", 1)), &join, Via::Session(session));
+    }
     let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
     let (waiter, _) = queued.unwrap_or_else(|reply| panic!("{reply:?}"));
     let connected = |table: &mut Table<u32>| match table.begin_reading(session, Some(1), 0, NOW) {
@@ -266,6 +271,7 @@ fn a_set_is_not_granted_through_a_session_that_is_away() {
     let reading = connected(&mut table);
     assert_eq!(table.reader_gone(reading, NOW), None);
     let free = members(FREE, FREE);
+    assert!(table.is_in_line(free[0].at.key), "it was not moved yet");
     assert!(matches!(table.serve_set(waiter, &free), ServedSet::HeldUp));
     connected(&mut table);
     assert!(matches!(table.serve_set(waiter, &free), ServedSet::Granted(_)));
