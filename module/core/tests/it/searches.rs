@@ -235,6 +235,17 @@ fn a_search_for_anybody_begins_again_if_the_rest_of_the_hash_has_nobody() {
 }
 
 #[test]
+fn a_small_hash_is_read_whole_even_if_an_earlier_search_stopped_within_it() {
+    for (wanted, is_whole) in [(Wanted::TheDead, true), (Wanted::SomeDead, false)] {
+        let (mut searches, hash) = (Searches::default(), Hash::new(5, 0));
+        let anybody = SearchPart { wanted: Wanted::Anybody, ..hash.asked() };
+        assert!(!hash.search(&mut searches, "k", anybody, NOW).whole, "it ends at the first owner");
+        let part = SearchPart { wanted, ..hash.asked() };
+        assert_eq!(hash.search(&mut searches, "k", part, NOW).whole, is_whole, "{wanted:?}");
+    }
+}
+
+#[test]
 fn only_searches_of_large_hashes_outside_commands_delay_others() {
     for (fields, unasked, is_delayed) in
         [(5_000, true, true), (5_000, false, false), (1_000, true, false)]
