@@ -204,6 +204,11 @@ impl<P> Table<P> {
         self.unsent.push_back(grant);
     }
 
+    /// Returns the grants to take back.
+    pub fn unsent(&self) -> impl Iterator<Item = &UnsentGrant> {
+        self.unsent.iter()
+    }
+
     /// Removes one waiter if the module is being drained. Returns `None` if there is none,
     /// otherwise the client to answer, if any.
     pub fn drain_one(&mut self) -> Option<Option<P>> {

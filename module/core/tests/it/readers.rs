@@ -116,7 +116,9 @@ fn a_grant_that_cannot_be_taken_back_yet_stays_on_the_list() {
     while table.work_on_sessions() {}
     let unsent = table.next_unsent().expect("the grant was not read");
     assert_eq!(table.next_unsent(), None);
+    assert_eq!(table.unsent().count(), 0);
     table.not_taken_back(unsent);
+    assert_eq!(table.unsent().count(), 1);
     assert_eq!(table.next_due(NOW), Some(Millis(0)));
     assert!(table.next_unsent().is_some_and(|unsent| *unsent.owner == *b"ann"));
 }
