@@ -72,7 +72,10 @@ async fn a_call_that_is_no_longer_polled_does_not_stop_renewals() {
             let done = proclaims.as_mut().poll(context);
             std::task::Poll::Ready(done.is_ready())
         });
+        // A fast server could answer before the end of the first poll.
+        stage.server.signal(Signal::SIGSTOP);
         assert!(!polled.await, "it waits for an answer");
+        stage.server.signal(Signal::SIGCONT);
         observe::let_pass(&mut stage.control, Duration::from_secs(4));
         assert_eq!(leader.why_lost(), None);
         ok(proclaims).await;
