@@ -22,6 +22,14 @@ fn grant(table: &mut Table<u32>, name: &[u8], session: SessionId) -> HandOff<u32
     hand_off
 }
 
+/// Returns a table with a session, and two grants to it that were not read.
+fn two_unread() -> (Table<u32>, SessionId, [HandOff<u32>; 2]) {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let session = open(&mut table, 1);
+    let granted = [b"a", b"b"].map(|name| grant(&mut table, name, session));
+    (table, session, granted)
+}
+
 /// Takes a grant back. Returns whether it had not been sent.
 fn is_taken_back(table: &mut Table<u32>, name: &[u8], granted: &HandOff<u32>) -> bool {
     let token = granted.token;
@@ -37,9 +45,7 @@ fn read(table: &mut Table<u32>, session: SessionId, ack: u64) -> Reading {
 
 #[test]
 fn only_the_grants_of_a_reply_were_sent() {
-    let mut table = Table::new(Limits::UNLIMITED);
-    let session = open(&mut table, 1);
-    let [first, second] = [b"a", b"b"].map(|name| grant(&mut table, name, session));
+    let (mut table, session, [first, second]) = two_unread();
     let reading = read(&mut table, session, 0);
     table.sent(reading, 1, NOW);
     assert!(!is_taken_back(&mut table, b"a", &first));
@@ -48,9 +54,7 @@ fn only_the_grants_of_a_reply_were_sent() {
 
 #[test]
 fn a_reply_counts_only_if_its_call_is_the_latest_and_was_answered() {
-    let mut table = Table::new(Limits::UNLIMITED);
-    let session = open(&mut table, 1);
-    let [first, second] = [b"a", b"b"].map(|name| grant(&mut table, name, session));
+    let (mut table, session, [first, second]) = two_unread();
     let replaced = read(&mut table, session, 0);
     let reading = read(&mut table, session, 0);
     table.sent(replaced, 1, NOW);
