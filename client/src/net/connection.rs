@@ -2,11 +2,18 @@
 //!
 //! While more than one call is in flight, a write first yields once to the tasks that are ready to run. Then
 //! tasks that send at the same moment can share a packet.
+//!
+//! redis-rs passes commands to the future that reads and writes the stream over a channel of tokio. If that
+//! future ends at the moment at which a command is sent, the command can stay in the channel: it is neither
+//! sent nor dropped, so its caller would wait for ever (tokio issue 7714). So every call also waits for the end
+//! of that future.
 
 use crate::net::transport::{Stream, Transport};
 use crate::sync::{Mutex, lock};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisError, RedisResult, Value,
+};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -15,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 /// Start of the reply of a server that has reached its limit of clients. It then closes the connection.
@@ -35,6 +43,9 @@ struct State {
     under_way: AtomicUsize,
     /// `true` after the stream has ended or failed.
     closed: AtomicBool,
+    /// Notified when the future that reads and writes the stream has ended. With TLS it never is: redis-rs owns
+    /// that future.
+    ended: Notify,
 }
 
 /// State of the future that reads and writes the stream: whether it runs, and where.
@@ -66,6 +77,11 @@ impl Connection {
         let login = info.redis_settings();
         let (shared, driver) =
             MultiplexedConnection::new_with_config(login, stream, config).await?;
+        let ended = Ended(state.clone());
+        let driver = async move {
+            let _ended = ended;
+            driver.await;
+        };
         let driver = Mutex::new(Driver::Waiting(Box::pin(driver)));
         Ok(Self { shared, state, driver })
     }
@@ -103,14 +119,27 @@ impl Connection {
 
     /// Sends a command, and returns its answer.
     pub(crate) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let _call = Call::begin(&self.state.under_way);
-        self.shared.clone().send_packed_command(cmd).await
+        let mut shared = self.shared.clone();
+        self.answered(shared.send_packed_command(cmd)).await
     }
 
     /// Sends many commands together, and returns their answers, which include errors of the server.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        let mut shared = self.shared.clone();
+        self.answered(shared.send_packed_commands(commands, 0, commands.len())).await
+    }
+
+    /// Returns the answer to a call, or an error if the connection ends without one.
+    async fn answered<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let _call = Call::begin(&self.state.under_way);
-        self.shared.clone().send_packed_commands(commands, 0, commands.len()).await
+        // Created before the command is sent, so that it notices an end during the sending. After an end before
+        // that, the sending fails.
+        let ended = self.state.ended.notified();
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = ended => Err(RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))),
+        }
     }
 }
 
@@ -125,6 +154,15 @@ impl Drop for Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+/// Notifies the calls in flight when it is dropped.
+struct Ended(Arc<State>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.ended.notify_waiters();
     }
 }
 
@@ -229,5 +267,42 @@ impl AsyncRead for Together {
             return Poll::Ready(Err(full()));
         }
         Poll::Ready(read)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use futures_util::future::join_all;
+    use futures_util::poll;
+    use std::time::Duration;
+    use tokio::net::UnixStream;
+    use tokio::time::timeout;
+
+    /// Calls are sent until the connection ends. In about one of a thousand rounds, one of them stays in
+    /// the channel of redis-rs.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_call_at_the_moment_of_the_end_fails() {
+        let info = Client::open("redis://127.0.0.1/").unwrap().get_connection_info().clone();
+        // Without a library name there is no login, which the other end would have to answer.
+        let login = info.redis_settings().clone().set_skip_set_lib_name();
+        let info = info.set_redis_settings(login);
+        for _ in 0..10_000 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let config = Transport::default().config();
+            let connection = Connection::over(Box::new(ours), &info, config).await.unwrap();
+            connection.drive();
+            drop(theirs);
+            let (ping, mut calls) = (redis::cmd("PING"), Vec::new());
+            while calls.len() < 1_000 {
+                let mut call = Box::pin(connection.send(&ping));
+                if poll!(&mut call).is_ready() {
+                    break;
+                }
+                calls.push(call);
+            }
+            let answers = timeout(Duration::from_secs(20), join_all(calls)).await;
+            assert!(answers.expect("no call hangs").iter().all(Result::is_err));
+        }
     }
 }
