@@ -1,11 +1,11 @@
-//! A count-down latch in the keyspace: reads its key, writes a change, and answers its waiters.
+//! A count-down latch in the keyspace: reads its key, and writes a change. The timer answers its waiters.
 
-use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, RUN_MAX, UnixMillis};
+use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, UnixMillis};
 
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Strings;
-use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
+use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
 /// Reads a latch, and whether `participant` has already counted it down.
@@ -36,7 +36,7 @@ pub(crate) fn read(
 
 impl Server {
     /// Carries out one operation of a command that may change a latch: reads the latch, lets `operate`
-    /// decide, and writes the change.
+    /// decide, and writes the change. If the latch has opened, the timer answers its waiters.
     pub(crate) fn on_latch<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -52,7 +52,6 @@ impl Server {
         if let Some(key) = open {
             self.write_latch(&key, participant, change);
         }
-        self.answer_released(ctx);
         self.plan(ctx, now);
         outcome
     }
@@ -88,16 +87,5 @@ impl Server {
         let open = ctx.open_to_read(name.lend());
         let seen = read(open.as_ref(), &self.strings, name.lend(), None);
         self.table.look_at_latch(&LatchAt { key, seen, now: clock::now() });
-    }
-
-    /// Answers some waiters of opened latches. The timer answers the others.
-    pub(crate) fn answer_released(&mut self, ctx: &Ctx<'_>) {
-        for _ in 0..RUN_MAX {
-            let Some(waiting) = self.table.next_opened() else { return };
-            self.answer(waiting, Reply::Number(0), None);
-        }
-        if self.table.has_opened() {
-            self.timer.arm(ctx, std::time::Duration::ZERO);
-        }
     }
 }
