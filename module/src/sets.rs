@@ -118,14 +118,15 @@ impl Server {
     }
 
     /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.
+    /// If expired sharers hold one of the locks, a look at its key removes them, and then the set is tried again.
     fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId) {
         let now = clock::now();
-        let Some((owner, alone)) = self.table.owner_of_set(waiter) else { return };
+        let Some(owner) = self.table.owner_of_set(waiter) else { return };
         let keys = Keys::of(self.table.set_of(waiter));
         keys.all.iter().for_each(|(key, _)| self.table.pass_over(key.key.borrow()));
         let (owner, parts) = (Text::new(&owner), keys.parts());
         let owner = owner.lend();
-        let mut all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
+        let all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
         if all.iter().any(|(_, open)| open.is_none()) {
             // A key cannot be written now. Tries again in a later turn of the event loop.
             drop(all);
@@ -133,14 +134,6 @@ impl Server {
                 self.table.look_soon(key.key.borrow(), Cause::Outside, now);
             });
             return;
-        }
-        for ((case, open), part) in all.iter_mut().zip(&parts) {
-            if let (Observed::Shared(_), Some(key)) = (case.at.seen, open.as_ref())
-                && alone
-                && !part.under
-            {
-                self.find_live(case, key, true);
-            }
         }
         let GrantedSet { changes, hand_off, holds } =
             match self.table.serve_set(waiter, &members(&all, &parts)) {
@@ -151,7 +144,7 @@ impl Server {
                 }
             };
         for (((case, open), change), part) in all.into_iter().zip(changes).zip(&parts) {
-            let value = hand_off.value.as_deref().filter(|_| alone && !part.under);
+            let value = hand_off.value.as_deref().filter(|_| !part.under);
             self.carry_out(&case, open, owner, change.with_value(value));
         }
         let HandOff { id, owner, token, client, .. } = hand_off;
@@ -165,7 +158,7 @@ impl Server {
     /// with an error if this server cannot write the set's keys.
     pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) {
         let keys = Keys::of(self.table.set_of(waiter));
-        let (Some((first, name)), Some((owner, alone))) =
+        let (Some((first, name)), Some(owner)) =
             (keys.all.first(), self.table.owner_of_set(waiter))
         else {
             return;
@@ -175,16 +168,7 @@ impl Server {
             return self.turn_set_away(waiter, Dismissal::Moving);
         }
         let (owner, parts) = (Text::new(&owner), keys.parts());
-        let mut cases = self.read_all(ctx, &parts, owner.lend(), now);
-        for (case, part) in cases.iter_mut().zip(&parts) {
-            if let Observed::Shared(sharing) = case.at.seen
-                && alone
-                && !part.under
-                && !self.has_live_sharers(case)
-            {
-                case.at.seen = Observed::Free { stored: sharing.token };
-            }
-        }
+        let cases = self.read_all(ctx, &parts, owner.lend(), now);
         let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
         if self.table.set_is_held_up(waiter, &members) {
             return;

@@ -260,11 +260,10 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns the owner of a waiter for a set, and whether it wants to hold the locks exclusively.
+    /// Returns the owner of a waiter for a set.
     #[must_use]
-    pub fn owner_of_set(&self, waiter: WaiterId) -> Option<(Rc<[u8]>, bool)> {
-        let found = self.queues.waiter(waiter)?;
-        Some((Rc::clone(&found.owner), found.want != Want::Shared))
+    pub fn owner_of_set(&self, waiter: WaiterId) -> Option<Rc<[u8]>> {
+        Some(Rc::clone(&self.queues.waiter(waiter)?.owner))
     }
 
     /// Removes a waiter for a set without a grant. Returns the client to answer, if any.

@@ -115,7 +115,7 @@ impl World {
             let in_line = self.table.queue_of(key_ref(&self.names[key]));
             let sets: BTreeSet<_> = in_line.filter_map(|waiter| waiter.set).collect();
             for waiter in sets {
-                let (owner, _) = self.table.owner_of_set(waiter).expect("it waits");
+                let owner = self.table.owner_of_set(waiter).expect("it waits");
                 let owner = String::from_utf8_lossy(&owner).into_owned();
                 let set = self.table.set_of(waiter).into_iter();
                 let keys: Vec<_> =

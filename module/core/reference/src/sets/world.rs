@@ -370,7 +370,7 @@ impl World {
     }
 
     fn serve_set(&mut self, waiter: WaiterId) -> TestCaseResult {
-        let Some((owner, _)) = self.table.owner_of_set(waiter) else { return Ok(()) };
+        let Some(owner) = self.table.owner_of_set(waiter) else { return Ok(()) };
         let owner = String::from_utf8_lossy(&owner).into_owned();
         let set = self.table.set_of(waiter);
         let keys: Vec<_> =
