@@ -120,17 +120,21 @@ impl Connection {
     /// Sends a command, and returns its answer.
     pub(crate) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
         let mut shared = self.shared.clone();
-        self.answered(shared.send_packed_command(cmd)).await
+        self.answered(pin!(shared.send_packed_command(cmd))).await
     }
 
     /// Sends many commands together, and returns their answers, which include errors of the server.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         let mut shared = self.shared.clone();
-        self.answered(shared.send_packed_commands(commands, 0, commands.len())).await
+        self.answered(pin!(shared.send_packed_commands(commands, 0, commands.len()))).await
     }
 
-    /// Returns the answer to a call, or an error if the connection ends without one.
-    async fn answered<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    /// Returns the answer to a call, or an error if the connection ends without one. The caller pins the
+    /// future, since it is too large to move.
+    async fn answered<T>(
+        &self,
+        answer: Pin<&mut impl Future<Output = RedisResult<T>>>,
+    ) -> RedisResult<T> {
         let _call = Call::begin(&self.state.under_way);
         // Created before the command is sent, so that it notices an end during the sending. After an end before
         // that, the sending fails.
