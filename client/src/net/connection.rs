@@ -5,7 +5,7 @@
 //!
 //! redis-rs passes commands to the future that reads and writes the stream over a channel of tokio. If that
 //! future ends at the moment at which a command is sent, the command can stay in the channel: it is neither
-//! sent nor dropped, so its caller would wait for ever (tokio issue 7714). So every call also waits for the end
+//! sent nor dropped, so its caller would wait forever (tokio issue 7714). So every call also waits for the end
 //! of that future.
 
 use crate::net::transport::{Stream, Transport};
