@@ -6,6 +6,7 @@ use kvlock_core::{
     UnsentGrant, WaiterId,
 };
 
+use crate::clock;
 use crate::keyspace::Depth;
 use crate::operate::{Case, Need};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
@@ -13,7 +14,6 @@ use crate::replies::sent_away;
 use crate::server::Server;
 use crate::waiting::Waiting;
 use crate::wake::refused;
-use crate::{clock, slot};
 
 /// One key of a set of locks.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,16 @@ fn members<'a>(all: &[Opened<'a>], parts: &[Part<'_>]) -> Vec<Member<'a>> {
 
 fn member<'a>((case, part): (&Case<'a>, &Part<'_>)) -> Member<'a> {
     Member { at: case.at, under: part.under }
+}
+
+/// Adds the `VALUE` of the holder to the changes, except for keys of `UNDER`.
+pub(crate) fn with_values(
+    changes: Vec<Change<Waiting>>,
+    members: &[Member<'_>],
+    value: Option<&[u8]>,
+) -> Vec<Change<Waiting>> {
+    let changes = changes.into_iter().zip(members);
+    changes.map(|(change, member)| change.with_value(value.filter(|_| !member.under))).collect()
 }
 
 /// Largest number of waiters for sets that one call of [`Server::serve_sets`] serves.
@@ -97,24 +107,16 @@ impl Server {
         outcome
     }
 
-    /// Called after a command on this key: serves some of the waiters whose sets may be granted now. The timer
-    /// later serves the others, also those in other databases and, in a cluster, in other slots.
-    pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
-        for _ in 0..AT_ONCE {
+    /// Called after a command: serves some of the waiters for sets of this database that may be granted them
+    /// now. The timer serves the others. In a cluster, the timer serves all of them, because their keys may be
+    /// in other slots than those of the command.
+    pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>) {
+        let at_once = if self.in_cluster { 0 } else { AT_ONCE };
+        for _ in 0..at_once {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };
-            if self.in_cluster && !self.is_in_slot_of(waiter, name) {
-                self.table.look_at_set_later(waiter);
-                break;
-            }
             self.serve_set(ctx, waiter);
         }
         self.plan(ctx, clock::now());
-    }
-
-    /// Returns whether the keys of a waiter's set are in the slot of this key.
-    fn is_in_slot_of(&self, waiter: WaiterId, name: Arg<'_>) -> bool {
-        let keys = self.table.set_of(waiter);
-        keys.first().is_some_and(|first| slot::of(&first.key.name) == slot::of(name.bytes()))
     }
 
     /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.
@@ -135,17 +137,17 @@ impl Server {
             });
             return;
         }
-        let GrantedSet { changes, hand_off, holds } =
-            match self.table.serve_set(waiter, &members(&all, &parts)) {
-                ServedSet::Granted(granted) => granted,
-                ServedSet::HeldUp => return,
-                ServedSet::Dismissed(client, why) => {
-                    return self.answer(client, sent_away(&why), None);
-                }
-            };
-        for (((case, open), change), part) in all.into_iter().zip(changes).zip(&parts) {
-            let value = hand_off.value.as_deref().filter(|_| !part.under);
-            self.carry_out(&case, open, owner, change.with_value(value));
+        let members = members(&all, &parts);
+        let GrantedSet { changes, hand_off, holds } = match self.table.serve_set(waiter, &members) {
+            ServedSet::Granted(granted) => granted,
+            ServedSet::HeldUp => return,
+            ServedSet::Dismissed(client, why) => {
+                return self.answer(client, sent_away(&why), None);
+            }
+        };
+        let changes = with_values(changes, &members, hand_off.value.as_deref());
+        for ((case, open), change) in all.into_iter().zip(changes) {
+            self.carry_out(&case, open, owner, change);
         }
         let HandOff { id, owner, token, client, .. } = hand_off;
         if let (Some(client), Some((first, _))) = (client, keys.all.first()) {

@@ -2,8 +2,8 @@
 
 use kvlock_core::arguments::{Further, Store};
 use kvlock_core::{
-    Acquire, Change, Join, KeyRef, Member, Millis, Release, SessionId, Token, WaitReply, Want,
-    arguments, mismatches,
+    Acquire, Join, KeyRef, Millis, Release, SessionId, Token, WaitReply, Want, arguments,
+    mismatches,
 };
 
 use super::join::How;
@@ -16,8 +16,7 @@ use crate::replies::{
     renewed_with_value,
 };
 use crate::server::Server;
-use crate::sets::Part;
-use crate::waiting::Waiting;
+use crate::sets::{Part, with_values};
 
 /// Returns the keys of a command for several locks: its first key, then the keys of `WITH`, then the keys of
 /// `UNDER`.
@@ -134,16 +133,6 @@ pub(super) fn wait(
     Ok(joined?.answer(server))
 }
 
-/// Adds the `VALUE` of the holder to the changes, except for keys of `UNDER`.
-fn with_values(
-    changes: Vec<Change<Waiting>>,
-    members: &[Member<'_>],
-    value: Option<&[u8]>,
-) -> Vec<Change<Waiting>> {
-    let changes = changes.into_iter().zip(members);
-    changes.map(|(change, member)| change.with_value(value.filter(|_| !member.under))).collect()
-}
-
 /// Releases each lock of a set, except locks that the owner does not hold. If `HOLDS` does not match,
 /// releases none. Stores the result only if the owner holds all of them, and `HOLDS` matches.
 pub(super) fn release(
@@ -163,10 +152,8 @@ pub(super) fn release(
         }
         table.release_set(members, name, want, amount)
     });
-    if let Some(first) = parts.first()
-        && server.table.has_sets_to_look_at()
-    {
-        server.serve_sets(ctx, first.name);
+    if server.table.has_sets_to_look_at() {
+        server.serve_sets(ctx);
     }
     Ok(released(outcome))
 }
