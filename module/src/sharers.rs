@@ -32,8 +32,8 @@ impl Server {
     /// Searches for a live sharer of this lock, and records the result in `case`. Removes the expired sharers
     /// that it finds, so `key` must be open for writing.
     pub(crate) fn find_live(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
-        let Observed::Shared(mut sharing) = case.at.seen else { return };
-        case.at.seen = match self.search_live(case, key, &mut sharing, true, unasked) {
+        let Observed::Shared(sharing) = case.at.seen else { return };
+        case.at.seen = match self.search_live(case, key, true, unasked) {
             Outcome::Lives(until) => Observed::Shared(Sharing { living: Some(until), ..sharing }),
             Outcome::Nobody => Observed::Free { stored: sharing.token },
             Outcome::NotALock => Observed::NotALock { until: sharing.until },
@@ -47,11 +47,9 @@ impl Server {
         if !self.table.must_find_live_sharers(&case.at) {
             return false;
         }
-        let Observed::Shared(mut sharing) = case.at.seen else { return false };
+        let Observed::Shared(sharing) = case.at.seen else { return false };
         let Some(key) = case.ctx.open_to_read(case.name) else { return false };
-        let Outcome::Lives(until) = self.search_live(case, &key, &mut sharing, false, true) else {
-            return false;
-        };
+        let Outcome::Lives(until) = self.search_live(case, &key, false, true) else { return false };
         case.at.seen = Observed::Shared(Sharing { living: Some(until), ..sharing });
         true
     }
@@ -60,7 +58,6 @@ impl Server {
         &mut self,
         case: &Case<'_>,
         key: &Key<'_>,
-        sharing: &mut Sharing<'_>,
         removes: bool,
         unasked: bool,
     ) -> Outcome {
@@ -83,14 +80,11 @@ impl Server {
             }
             if removes {
                 self.bury(key, &found.dead);
-                sharing.holders -= found.dead.len().min(sharing.holders);
             }
-            // `holders` also counts fields whose own TTL has ended, but a scan does not return them. So a
-            // complete read ends the search, even if `holders` is not 0.
             let all = found.whole || !removes && found.passed == Some(None);
             match found.living {
                 Some((_, until)) => return Outcome::Lives(until),
-                None if all || sharing.holders == 0 => return Outcome::Nobody,
+                None if all => return Outcome::Nobody,
                 None if found.dead.is_empty() => break,
                 None => {}
             }
