@@ -27,7 +27,7 @@ pub(crate) struct Holders {
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) living: BTreeMap<Box<[u8]>, Share>,
-    /// The list is complete, or has the requested number of entries.
+    /// The whole hash was read in this call.
     pub(crate) is_all: bool,
     /// The hash has a field that is not a share.
     pub(crate) has_others: bool,
@@ -89,7 +89,7 @@ impl Holders {
         if extent == Extent::Part {
             self.listed = Some((at.to_lock_key(), cursor));
         }
-        let is_all = extent == Extent::Enough || extent == Extent::All && !is_part;
+        let is_all = extent == Extent::All && !is_part;
         Listed { living, is_all, has_others: extent == Extent::Others }
     }
 }

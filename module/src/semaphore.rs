@@ -124,7 +124,7 @@ impl Server {
         let frees = self.write_permits(&mut open, asked, change);
         let now = open.now;
         drop(open);
-        if frees && self.table.waiters_of(at) > 0 {
+        if frees && self.table.is_in_line(at) {
             self.serve_permits(ctx, at, name, Cause::Release);
         }
         self.plan(ctx, now);
