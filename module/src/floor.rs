@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Floor, Now, PrimarySince, TOKEN_STORED_MAX, Token, strict_decimal};
+use kvlock_core::{
+    Floor, Millis, MonoMillis, Now, PrimarySince, TOKEN_STORED_MAX, Token, strict_decimal,
+};
 
 use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
@@ -46,13 +48,18 @@ pub(crate) struct Floors {
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     primary_since: PrimarySince,
+    /// Last place for which a check found that this server serves its slot, and the time of that check.
+    served: Option<(Place, MonoMillis)>,
 }
+
+/// Time for which `Floors::served` is reused without a new check.
+const SERVED: Millis = Millis(100);
 
 impl Floors {
     /// Returns the floors of a server that has just started.
     pub(crate) fn new(now: Now) -> Self {
         let primary_since = PrimarySince::started(now);
-        Self { recent: None, others: BTreeMap::new(), primary_since }
+        Self { recent: None, others: BTreeMap::new(), primary_since, served: None }
     }
 
     /// Records that this server was promoted. The previous primary may not know this yet, and may still grant
@@ -65,11 +72,14 @@ impl Floors {
     pub(crate) fn forget_one(&mut self, place: Place) {
         self.recent.take_if(|(recent, _)| *recent == place);
         self.others.remove(&place);
+        // The key may have been changed because its slot migrates away.
+        self.served.take_if(|(served, _)| *served == place);
     }
 
     /// Forgets all floors. Each is read again when it is needed.
     pub(crate) fn forget(&mut self) {
         self.recent = None;
+        self.served = None;
         self.others.clear();
     }
 
@@ -98,7 +108,17 @@ impl Floors {
             }
         }
         let (expected, others) = (floor.expected(), floor.others());
-        (expected > 0 || place.is_served(ctx)).then_some(others)
+        (expected > 0 || self.serves(ctx, place, now)).then_some(others)
+    }
+
+    fn serves(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> bool {
+        let lately = |(seen, at): (Place, MonoMillis)| seen == place && now.mono.since(at) < SERVED;
+        if self.served.is_some_and(lately) {
+            return true;
+        }
+        let served = place.is_served(ctx);
+        self.served = served.then_some((place, now.mono));
+        served
     }
 
     /// Stores a new reservation ahead of this token, unless enough of the current one is left.
