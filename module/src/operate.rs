@@ -158,7 +158,7 @@ impl Server {
         let (outcome, change) = operate(&mut self.table, &case.at);
         self.carry_out(&case, open, asked.unwrap_or(name), change);
         if self.table.has_sets_to_look_at() {
-            self.serve_sets(ctx);
+            self.serve_sets(ctx, name);
         }
         outcome
     }

@@ -6,7 +6,6 @@ use kvlock_core::{
     UnsentGrant, WaiterId,
 };
 
-use crate::clock;
 use crate::keyspace::Depth;
 use crate::operate::{Case, Need};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
@@ -14,6 +13,7 @@ use crate::replies::sent_away;
 use crate::server::Server;
 use crate::waiting::Waiting;
 use crate::wake::refused;
+use crate::{clock, slot};
 
 /// One key of a set of locks.
 #[derive(Clone, Copy, Debug)]
@@ -107,16 +107,24 @@ impl Server {
         outcome
     }
 
-    /// Called after a command: serves some of the waiters for sets of this database that may be granted them
-    /// now. The timer serves the others. In a cluster, the timer serves all of them, because their keys may be
-    /// in other slots than those of the command.
-    pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>) {
-        let at_once = if self.in_cluster { 0 } else { AT_ONCE };
-        for _ in 0..at_once {
+    /// Called after a command on this key: serves some of the waiters whose sets may be granted now. The timer
+    /// later serves the others, also those in other databases and, in a cluster, in other slots.
+    pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
+        for _ in 0..AT_ONCE {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };
+            if self.in_cluster && !self.is_in_slot_of(waiter, name) {
+                self.table.look_at_set_later(waiter);
+                break;
+            }
             self.serve_set(ctx, waiter);
         }
         self.plan(ctx, clock::now());
+    }
+
+    /// Returns whether the keys of a waiter's set are in the slot of this key.
+    fn is_in_slot_of(&self, waiter: WaiterId, name: Arg<'_>) -> bool {
+        let keys = self.table.set_of(waiter);
+        keys.first().is_some_and(|first| slot::of(&first.key.name) == slot::of(name.bytes()))
     }
 
     /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.

@@ -31,6 +31,11 @@ impl<P> Table<P> {
         self.queues.next_noted(db)
     }
 
+    /// Marks a waiter from [`Self::next_set`] to be tried again.
+    pub fn look_at_set_later(&mut self, waiter: WaiterId) {
+        self.queues.note_set(waiter);
+    }
+
     /// Returns the keys of a waiter for a set.
     #[must_use]
     pub fn set_of(&self, waiter: WaiterId) -> Vec<SetKey> {

@@ -152,8 +152,10 @@ pub(super) fn release(
         }
         table.release_set(members, name, want, amount)
     });
-    if server.table.has_sets_to_look_at() {
-        server.serve_sets(ctx);
+    if let Some(first) = parts.first()
+        && server.table.has_sets_to_look_at()
+    {
+        server.serve_sets(ctx, first.name);
     }
     Ok(released(outcome))
 }

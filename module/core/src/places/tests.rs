@@ -105,7 +105,7 @@ fn a_set_is_tried_again_for_its_own_database() {
         |table: &Table<u32>| table.set_is_held_up_at(main).map(|key| key.name.to_vec());
     while table.next_set(None).is_some() {}
     assert_eq!((table.has_sets_to_look_at(), held_up_at(&table)), (false, Some(b"a".to_vec())));
-    table.queues.note_set(main);
+    table.look_at_set_later(main);
     assert_eq!(held_up_at(&table), None, "it is about to be tried again");
     assert_eq!([table.next_set(Some(1)), table.next_set(Some(0))], [None, Some(main)]);
     assert_eq!(table.next_set(None), None);

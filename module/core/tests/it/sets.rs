@@ -164,6 +164,15 @@ fn a_drain_dismisses_each_waiter_once() {
     assert_eq!((table.drain_one(), table.waiters()), (None, 0));
 }
 
+#[test]
+fn a_set_can_be_marked_to_be_tried_again() {
+    let mut table = table();
+    let (waiter, _) = queue(&mut table, None, 1);
+    assert_eq!((table.has_sets_to_look_at(), table.next_set(None)), (false, None));
+    table.look_at_set_later(waiter);
+    assert_eq!((table.has_sets_to_look_at(), table.next_set(None)), (true, Some(waiter)));
+}
+
 /// `dave` waits behind the set for `a`, which is free.
 fn wait_behind(table: &mut Table<u32>) {
     let [a, _] = members(FREE, FREE);

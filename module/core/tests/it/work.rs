@@ -128,8 +128,10 @@ fn all_work_for_waiters_that_is_left_is_due_at_once() {
     assert_eq!(results, ["Results"]);
     // A set may be granted now.
     let set = work(|table| {
-        let members = [at(b"a", FREE), at(b"b", FREE)].map(|at| Member { at, under: false });
-        table.enqueue_set(&members, &JOIN, None, Via::Client(1), &Caller::from(None));
+        let members = [at(b"a", FREE), held(b"b")].map(|at| Member { at, under: false });
+        let queued = table.enqueue_set(&members, &JOIN, None, Via::Client(1), &Caller::from(None));
+        let (waiter, _) = queued.expect("a set is queued");
+        table.look_at_set_later(waiter);
     });
     assert_eq!(set, ["Set"]);
     // All keys may have changed.
@@ -170,9 +172,10 @@ fn nothing_is_written_while_writes_are_refused() {
             wait(table, Via::Client(1));
         }),
         ("Set", 0, |table| {
-            let members = [at(b"a", FREE), at(b"b", FREE)].map(|at| Member { at, under: false });
+            let members = [at(b"a", FREE), held(b"b")].map(|at| Member { at, under: false });
             let caller = Caller::from(None);
-            table.enqueue_set(&members, &JOIN, None, Via::Client(1), &caller);
+            let queued = table.enqueue_set(&members, &JOIN, None, Via::Client(1), &caller);
+            table.look_at_set_later(queued.expect("a set is queued").0);
         }),
         ("Bound", 0, |table| {
             let session = open(table, 1);
