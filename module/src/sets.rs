@@ -104,6 +104,8 @@ impl Server {
         for ((case, open), change) in all.into_iter().zip(changes) {
             self.carry_out(&case, open, owner, change);
         }
+        // A new waiter has a timeout, and may be granted its set at once.
+        self.plan(ctx, now);
         outcome
     }
 
