@@ -1,7 +1,7 @@
 //! Releases locks and permits that were bound to ended sessions, a few in each turn. Drops bindings whose
 //! grant no longer exists.
 
-use kvlock_core::{DueBinding, Kind, Now, UnixMillis};
+use kvlock_core::{DueBinding, Kind, UnixMillis};
 
 use crate::redis::{Arg, Ctx, Text};
 use crate::semaphore;
@@ -11,12 +11,13 @@ impl Server {
     /// Drops the binding if its owner no longer has the bound grant of the lock, or holds no permits. If the
     /// grant still exists and the session has ended, releases it. If the key cannot be written now, plans
     /// another attempt.
-    pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &DueBinding, now: Now) {
+    pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &DueBinding) {
+        let now = self.now();
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));
         let (name, owner) = (name.lend(), owner.lend());
         let until = match bound.key.kind {
-            Kind::Lock => self.bound_lock_until(ctx, bound, (name, owner), now),
+            Kind::Lock => self.bound_lock_until(ctx, bound, (name, owner)),
             Kind::Semaphore => {
                 let open = ctx.open_to_read(name);
                 let own = semaphore::read(open.as_ref(), &self.strings, name, Some(owner)).1;
@@ -40,7 +41,7 @@ impl Server {
                 ((), server.table.release_bound_permits(at, bound))
             });
         }
-        let mut case = self.case(ctx, bound.key.db, name, now);
+        let mut case = self.case(ctx, bound.key.db, name);
         let open = ctx.open_to_write(name);
         case.read(open.as_ref(), &self.strings, Some(owner));
         let change = self.table.release_bound(&case.at, bound);
@@ -52,9 +53,8 @@ impl Server {
         ctx: &Ctx<'_>,
         bound: &DueBinding,
         (name, owner): (Arg<'_>, Arg<'_>),
-        now: Now,
     ) -> Option<UnixMillis> {
-        let mut case = self.case(ctx, bound.key.db, name, now);
+        let mut case = self.case(ctx, bound.key.db, name);
         case.read(ctx.open_to_read(name).as_ref(), &self.strings, Some(owner));
         self.table.bound_until(&case.at, bound)
     }

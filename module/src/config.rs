@@ -3,7 +3,6 @@
 use kvlock_core::Millis;
 use kvlock_core::arguments::TEN_YEARS_MS;
 
-use crate::clock;
 use crate::redis::{ConfigKind, ConfigSpec};
 use crate::replies::DRAINING;
 
@@ -102,7 +101,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
                 let blocked = server.table.dismiss_all();
                 server.answer_all(blocked, &DRAINING);
                 server.table.wake_readers();
-                server.answer_readers(clock::now());
+                server.answer_readers();
             }
         },
     },
@@ -114,7 +113,8 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         // If the new length ends a current quarantine, the server's next cron arms the timer, which serves
         // the waiters.
         set: |server, value| {
-            server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
+            let now = server.now();
+            server.table.set_quarantine(Millis(value.unsigned_abs()), now);
         },
     },
     ConfigSpec {

@@ -2,7 +2,6 @@
 
 use kvlock_core::Histogram;
 
-use crate::clock;
 use crate::redis::{InfoWriter, caught_panics, not_replicated};
 use crate::server::Server;
 
@@ -44,7 +43,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
         u64::try_from(server.longest_turn.as_micros()).unwrap_or(u64::MAX),
     );
     info.field("quarantines", counted.quarantines);
-    let left = server.table.quarantine_left(clock::now());
+    let left = server.table.quarantine_left(server.now());
     info.field("quarantine_left_ms", left.map_or(0, |left| left.0));
     #[cfg(feature = "provoke")]
     info.field("refused_opens", crate::redis::refused_opens());

@@ -2,7 +2,6 @@
 
 use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, UnixMillis};
 
-use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Strings;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
@@ -44,15 +43,13 @@ impl Server {
         participant: Option<Arg<'_>>,
         operate: impl FnOnce(&mut Self, &LatchAt<'_>) -> (R, LatchChange),
     ) -> R {
-        let now = clock::now();
         let open = ctx.open_to_write(name);
         let seen = read(open.as_ref(), &self.strings, name, participant);
-        let at = LatchAt { key: KeyRef::latch(ctx.db(), name.bytes()), seen, now };
+        let at = LatchAt { key: KeyRef::latch(ctx.db(), name.bytes()), seen, now: self.now() };
         let (outcome, change) = operate(self, &at);
         if let Some(key) = open {
             self.write_latch(&key, participant, change);
         }
-        self.plan(ctx, now);
         outcome
     }
 
@@ -86,6 +83,6 @@ impl Server {
         let name = Text::new(key.name);
         let open = ctx.open_to_read(name.lend());
         let seen = read(open.as_ref(), &self.strings, name.lend(), None);
-        self.table.look_at_latch(&LatchAt { key, seen, now: clock::now() });
+        self.table.look_at_latch(&LatchAt { key, seen, now: self.now() });
     }
 }

@@ -1,6 +1,6 @@
 //! The module as the server sees it: its commands and options, and its reactions to events of the server.
 
-use kvlock_core::{Cause, Now};
+use kvlock_core::Cause;
 
 use crate::floor::{FLOOR_PREFIX, Place};
 use crate::redis::{
@@ -42,7 +42,7 @@ impl Module {
                 slot::tag(0);
             }
             if server.primary && !keeps_every_grant(ctx) {
-                begin_quarantine(server, clock::now());
+                begin_quarantine(server);
             }
         });
     }
@@ -93,10 +93,10 @@ impl Module {
             }
             server.holders.searches.changed(event.db, event.key);
             if has_moments || server.table.is_waited_for(event.db, event.key) {
-                let now = clock::now();
+                let now = server.now();
                 let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
                 server.table.look_soon_at_all_of(event.db, event.key, cause, now);
-                server.plan(ctx, now);
+                server.plan(ctx);
             }
         });
     }
@@ -105,9 +105,9 @@ impl Module {
         server::with_unless_busy(|server| {
             match event {
                 ServerEvent::ClientClosed(client) => {
-                    let now = clock::now();
+                    let now = server.now();
                     server.table.connection_closed(client, now);
-                    return server.plan(ctx, now);
+                    return server.plan(ctx);
                 }
                 ServerEvent::BecamePrimary
                 | ServerEvent::BecameReplica
@@ -117,7 +117,7 @@ impl Module {
                 | ServerEvent::Loaded
                 | ServerEvent::Cron => {}
             }
-            let now = clock::now();
+            let now = server.now();
             if !matches!(event, ServerEvent::Cron | ServerEvent::ReplicasChanged) {
                 server.floors.forget();
                 server.holders.searches.forget();
@@ -126,7 +126,7 @@ impl Module {
                 ServerEvent::BecamePrimary => {
                     server.primary = true;
                     server.floors.promoted(now);
-                    begin_quarantine(server, now);
+                    begin_quarantine(server);
                 }
                 ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),
                 ServerEvent::BecameReplica => {
@@ -144,7 +144,7 @@ impl Module {
                 ServerEvent::Cron => return cron(server, ctx),
                 ServerEvent::ClientClosed(_) => {}
             }
-            server.plan(ctx, now);
+            server.plan(ctx);
         });
     }
 
@@ -152,14 +152,14 @@ impl Module {
     /// written yet.
     pub(crate) fn client_gone(ctx: &Ctx<'_>, client: Handle) {
         server::with(|server| {
-            let now = clock::now();
+            let now = server.now();
             // A client that was already answered is not in `parked`: `answer_lost` is called for it.
             drop(match server.parked.remove(&client) {
                 Some(WaitsFor::Grant(waiter)) => server.table.disconnected(waiter),
                 Some(WaitsFor::Outcomes(reading, _)) => server.table.reader_gone(reading, now),
                 None => None,
             });
-            server.plan(ctx, now);
+            server.plan(ctx);
         });
     }
 
@@ -177,7 +177,7 @@ impl Module {
             Some(Note::Grant(grant)) => server.delivered(&grant),
             Some(Note::Outcomes(outcomes)) => {
                 server.was_sent(&outcomes);
-                server.wind(ctx, clock::now());
+                server.wind(ctx);
             }
             None => {}
         });
@@ -189,9 +189,9 @@ impl Module {
         server::with(|server| match note {
             Some(Note::Grant(grant)) => server.never_arrived(ctx, grant),
             Some(Note::Outcomes(outcomes)) => {
-                let now = clock::now();
+                let now = server.now();
                 drop(server.table.reader_gone(outcomes.reading, now));
-                server.plan(ctx, now);
+                server.plan(ctx);
             }
             None => {}
         });
@@ -208,7 +208,8 @@ fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
 }
 
 /// Begins the quarantine if one is configured, because the server may have lost grants that clients rely on.
-fn begin_quarantine(server: &mut Server, now: Now) {
+fn begin_quarantine(server: &mut Server) {
+    let now = server.now();
     server.table.begin_quarantine(now);
     if let Some(left) = server.table.quarantine_left(now) {
         log_line(&format!("nothing new is granted for {} ms (kvlock.quarantine-ms)", left.0));
@@ -221,14 +222,14 @@ fn begin_quarantine(server: &mut Server, now: Now) {
 /// Planned checks of keys would also be too late, so all keys with waiters or observers are checked soon. A
 /// timer that is not needed is disarmed, because the module cannot be unloaded while it is armed.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
-    let now = clock::now();
+    let now = server.now();
     let set_back = now.unix_us < server.last_round_unix_us;
     server.last_round_unix_us = now.unix_us;
     if set_back {
         server.table.look_at_all_soon(None, now);
     }
     if server.table.next_due(now).is_some() {
-        server.plan(ctx, now);
+        server.plan(ctx);
     } else {
         server.timer.rest(ctx);
     }

@@ -1,7 +1,7 @@
 //! Observers: reads the state of a lock, and describes it in replies.
 
 use kvlock_core::{
-    Cause, HolderState, KeyRef, LossReason, Now, Observed, Token, UnixMillis, VersionedState,
+    Cause, HolderState, KeyRef, LossReason, Observed, Token, UnixMillis, VersionedState,
 };
 
 use crate::keyspace::{self, Depth};
@@ -47,11 +47,10 @@ impl Server {
         &mut self,
         ctx: &Ctx<'_>,
         (key, name): (KeyRef<'_>, Arg<'_>),
-        now: Now,
         cause: Option<Cause>,
     ) {
         let state = self.state_of(ctx.open_to_read(name).as_ref(), name);
-        self.table.notice(key, now, cause, state.unwrap_or((HolderState::Vacant, None)));
+        self.table.notice(key, self.now(), cause, state.unwrap_or((HolderState::Vacant, None)));
     }
 }
 

@@ -75,14 +75,8 @@ pub(crate) enum Need {
 
 impl Server {
     /// Returns a lock of the selected database with its token floor. The key is not read yet.
-    pub(crate) fn case<'a>(
-        &mut self,
-        ctx: &'a Ctx<'a>,
-        db: i32,
-        name: Arg<'a>,
-        now: Now,
-    ) -> Case<'a> {
-        let mut case = Case::new(ctx, db, name, now);
+    pub(crate) fn case<'a>(&mut self, ctx: &'a Ctx<'a>, db: i32, name: Arg<'a>) -> Case<'a> {
+        let mut case = Case::new(ctx, db, name, self.now());
         case.at.floor = self.floor(&case);
         case
     }
@@ -105,9 +99,8 @@ impl Server {
         name: Arg<'a>,
         asked: Option<Arg<'a>>,
         (open, depth): (Option<&Key<'_>>, Depth),
-        now: Now,
     ) -> Case<'a> {
-        let mut case = Case::new(ctx, ctx.db(), name, now);
+        let mut case = Case::new(ctx, ctx.db(), name, self.now());
         case.at.seen = keyspace::read(open, &self.strings, case.at.key.name, asked, depth);
         // A release by the only holder of a lock without waiters grants nothing, so it needs no token.
         let is_alone = matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }));
@@ -123,10 +116,9 @@ impl Server {
         ctx: &'a Ctx<'a>,
         name: Arg<'a>,
         owner: Arg<'a>,
-        now: Now,
     ) -> Case<'a> {
         let open = ctx.open_to_read(name);
-        self.read_lock(ctx, name, Some(owner), (open.as_ref(), Depth::Full), now)
+        self.read_lock(ctx, name, Some(owner), (open.as_ref(), Depth::Full))
     }
 
     /// Carries out one operation of a command on a lock: reads the lock as seen by `asked`, lets `operate`
@@ -142,7 +134,7 @@ impl Server {
     ) -> R {
         let mut open = ctx.open_to_write(name);
         let depth = self.depth(need);
-        let mut case = self.read_lock(ctx, name, asked, (open.as_ref(), depth), clock::now());
+        let mut case = self.read_lock(ctx, name, asked, (open.as_ref(), depth));
         if self.table.owes_a_grant(&case.at) {
             drop(open);
             let cause = self.table.cause_of_freedom(case.at.key);
@@ -171,8 +163,7 @@ impl Server {
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else {
             // The key cannot be written now. The timer checks the lock again.
-            self.table.look_soon(case.at.key, cause, case.at.now);
-            return self.plan(case.ctx, case.at.now);
+            return self.table.look_soon(case.at.key, cause, case.at.now);
         };
         let open = Some(key);
         case.read(open.as_ref(), &self.strings, None);
@@ -185,8 +176,8 @@ impl Server {
         self.carry_out(&case, open, case.name, change);
     }
 
-    /// Writes a change of the lock table to the open key, answers the waiters that were granted the lock, and
-    /// arms the timer. `requester` is the owner that acquires, renews or releases: the change does not
+    /// Writes a change of the lock table to the open key, and answers the waiters that were granted the lock.
+    /// `requester` is the owner that acquires, renews or releases: the change does not
     /// contain its name. In a hand-off, the requester may be the previous holder. Callers without such an
     /// owner pass the name of the key.
     pub(crate) fn carry_out(
@@ -224,9 +215,8 @@ impl Server {
             self.sweep(case);
         }
         if changes && self.table.is_observed(case.at.key) {
-            self.notice(case.ctx, (case.at.key, case.name), case.at.now, None);
+            self.notice(case.ctx, (case.at.key, case.name), None);
         }
-        self.plan(case.ctx, case.at.now);
     }
 
     /// Announces the lock if `change` leaves it free for Redisson. If no process of Redisson listens, returns
@@ -275,7 +265,7 @@ impl Server {
     /// Deletes the fields that earlier grants left in the key of a free lock, and announces to Redisson's
     /// waiters that the lock is free.
     pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
-        let mut case = self.case(ctx, ctx.db(), name, clock::now());
+        let mut case = self.case(ctx, ctx.db(), name);
         let Some(key) = ctx.open_to_write(name) else { return };
         case.read(Some(&key), &self.strings, None);
         let Observed::Free { stored } = case.at.seen else { return };
@@ -287,7 +277,7 @@ impl Server {
         self.announce(ctx, name);
         self.table.record_loss(case.at.key, Cause::Forced);
         if self.table.is_observed(case.at.key) {
-            self.notice(ctx, (case.at.key, name), case.at.now, None);
+            self.notice(ctx, (case.at.key, name), None);
         }
         if let Some(token) = self.table.continue_above(stored) {
             let place = Place::of(case.at.key.db, case.at.key.name, self.in_cluster);

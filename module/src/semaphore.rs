@@ -6,7 +6,6 @@ use kvlock_core::{
     SemaphoreAt, Served, Share, UnixMillis, UnsentGrant, Wanted,
 };
 
-use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Strings;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
@@ -33,14 +32,14 @@ struct Open<'a> {
 
 impl<'a> Open<'a> {
     fn read(
-        strings: &Strings,
+        server: &Server,
         at: KeyRef<'a>,
         name: Arg<'a>,
         asked: Option<Arg<'_>>,
         key: Option<Key<'a>>,
     ) -> Self {
-        let now = clock::now();
-        let (counts, own) = read(key.as_ref(), strings, name, asked);
+        let now = server.now();
+        let (counts, own) = read(key.as_ref(), &server.strings, name, asked);
         Self { at, now, key, counts, own, earliest: None, unasked: false }
     }
 
@@ -116,18 +115,16 @@ impl Server {
     ) -> R {
         let at = KeyRef::semaphore(ctx.db(), name.bytes());
         let key = ctx.open_to_write(name);
-        let mut open = Open::read(&self.strings, at, name, asked, key);
+        let mut open = Open::read(self, at, name, asked, key);
         if let Some(permits) = permits {
             self.find_enough(&mut open, asked, permits);
         }
         let (outcome, change) = operate(self, &open.situation());
         let frees = self.write_permits(&mut open, asked, change);
-        let now = open.now;
         drop(open);
         if frees && self.table.is_in_line(at) {
             self.serve_permits(ctx, at, name, Cause::Release);
         }
-        self.plan(ctx, now);
         outcome
     }
 
@@ -205,7 +202,7 @@ impl Server {
             return false;
         };
         let is_free = first.is_some_and(|permits| limit.saturating_sub(used) >= permits);
-        let now = clock::now();
+        let now = self.now();
         is_free || open.is_some_and(|key| self.holders.rest(at, &key, true, now).is_none())
     }
 
@@ -223,7 +220,7 @@ impl Server {
         let Some((owner, permits)) = self.table.first_for_permits(at) else { return false };
         let owner = Text::new(owner);
         let key = ctx.open_to_read(name);
-        let mut open = Open::read(&self.strings, at, name, Some(owner.lend()), key);
+        let mut open = Open::read(self, at, name, Some(owner.lend()), key);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return false };
         if !self.table.lacks_permits(&open.situation(), permits) {
             return false;
@@ -264,9 +261,9 @@ impl Server {
         let key = ctx.open_to_write(name);
         if key.is_none() {
             // The key cannot be written now. Tries again in a later turn of the event loop.
-            return self.table.serve_soon(at, cause, clock::now());
+            return self.table.serve_soon(at, cause, self.now());
         }
-        let mut open = Open::read(&self.strings, at, name, None, key);
+        let mut open = Open::read(self, at, name, None, key);
         open.unasked = true;
         let (mut granted, mut all) = (Vec::new(), false);
         for _ in 0..RUN_MAX {

@@ -1,6 +1,6 @@
 //! The state of the loaded module.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
+    /// The time, read once in each callback: see [`Self::now`].
+    now: OnceCell<Now>,
     pub(crate) timer: Timer,
     /// Number of times that the timer has fired.
     pub(crate) turns: u64,
@@ -62,7 +64,7 @@ pub(crate) fn stop(ctx: &Ctx<'_>) {
 /// Calls `work` with the state. `work` must not call this function again: that would panic.
 pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     SERVER.with_borrow_mut(|state| match state.as_mut() {
-        Some(server) => work(server),
+        Some(server) => work(server.begin()),
         None => unreachable!("the state lives from load to unload"),
     })
 }
@@ -71,7 +73,7 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
 /// the state does not exist. In the first case, work of this module caused the current event or command. The
 /// event then needs no handling; the command, which another module called, gets an error.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
-    SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
+    SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(|server| work(server.begin())))
 }
 
 impl Server {
@@ -89,6 +91,7 @@ impl Server {
             primary: ctx.is_primary(),
             in_cluster: ctx.is_cluster(),
             has_replicas: ctx.has_replicas(),
+            now: OnceCell::new(),
             timer: Timer::new(),
             turns: 0,
             longest_turn: Duration::ZERO,
@@ -97,6 +100,18 @@ impl Server {
             channel: Vec::new(),
             holders: Holders::default(),
         }
+    }
+
+    /// Called when a callback begins, and before each work of the timer.
+    pub(crate) fn begin(&mut self) -> &mut Self {
+        self.now.take();
+        self
+    }
+
+    /// Returns the time of this callback: that of the first call since [`Self::begin`]. So all parts of a
+    /// command see the same time, and the clocks are read only once.
+    pub(crate) fn now(&self) -> Now {
+        *self.now.get_or_init(clock::now)
     }
 
     /// Returns whether commands may write. `false` on a replica, even on a writable one.
@@ -141,15 +156,17 @@ impl Server {
 
     /// Answers all blocked waiters whose ready-key was found to exist, and some of the blocked readers that are
     /// due: see [`Self::answer_readers`]. Then arms the timer for the next planned work.
-    pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
+    ///
+    /// Called at the end of each command and of each event that may plan work.
+    pub(crate) fn plan(&mut self, ctx: &Ctx<'_>) {
         self.answer_ready();
-        self.answer_readers(now);
-        self.wind(ctx, now);
+        self.answer_readers();
+        self.wind(ctx);
     }
 
     /// Arms the timer for the next planned work.
-    pub(crate) fn wind(&mut self, ctx: &Ctx<'_>, now: Now) {
-        if let Some(delay) = self.table.next_due(now) {
+    pub(crate) fn wind(&mut self, ctx: &Ctx<'_>) {
+        if let Some(delay) = self.table.next_due(self.now()) {
             self.timer.arm(ctx, Duration::from_millis(delay.0));
         }
     }

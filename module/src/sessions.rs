@@ -1,8 +1,7 @@
 //! Sessions: composes the replies to their readers, answers blocked readers, and rings the bells.
 
-use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName};
+use kvlock_core::{Ending, Kind, LockKey, Outcome, Reading, SessionId, SessionName};
 
-use crate::clock;
 use crate::observers::{StateReply, state_reply, word};
 use crate::redis::{Arg, Ctx, Reply, Text};
 use crate::replies::{NO_SESSION, READ_ELSEWHERE, sent_away};
@@ -45,21 +44,21 @@ impl Server {
         });
         let list = Reply::List(list.collect());
         outcomes.up_to.set(Some(up_to));
-        Reply::List(vec![Reply::Number(clock::now().mono.0), list])
+        Reply::List(vec![Reply::Number(self.now().mono.0), list])
     }
 
     /// Records that the reply to a reader was sent. From then on, the grants in the reply are not taken back.
     pub(crate) fn was_sent(&mut self, outcomes: &Outcomes) {
         if let Some(up_to) = outcomes.up_to.get() {
-            self.table.sent(outcomes.reading, up_to, clock::now());
+            self.table.sent(outcomes.reading, up_to, self.now());
         }
     }
 
     /// Answers some of the blocked readers that are due, for example because an outcome arrived or the timeout
     /// passed. The timer answers the others.
-    pub(crate) fn answer_readers(&mut self, now: Now) {
+    pub(crate) fn answer_readers(&mut self) {
         if self.table.has_readers_to_tell() {
-            for (reading, waiting) in self.table.next_readers(now) {
+            for (reading, waiting) in self.table.next_readers(self.now()) {
                 self.answer_reader(reading, waiting);
             }
         }

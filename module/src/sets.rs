@@ -2,7 +2,7 @@
 //! all keys afterwards.
 
 use kvlock_core::{
-    Cause, Change, Dismissal, GrantedSet, HandOff, Member, Now, Observed, ServedSet, SetKey, Table,
+    Cause, Change, Dismissal, GrantedSet, HandOff, Member, Observed, ServedSet, SetKey, Table,
     UnsentGrant, WaiterId,
 };
 
@@ -11,9 +11,9 @@ use crate::operate::{Case, Need};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
 use crate::replies::sent_away;
 use crate::server::Server;
+use crate::slot;
 use crate::waiting::Waiting;
 use crate::wake::refused;
-use crate::{clock, slot};
 
 /// One key of a set of locks.
 #[derive(Clone, Copy, Debug)]
@@ -83,13 +83,12 @@ impl Server {
         need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &[Member<'_>]) -> (R, Vec<Change<Waiting>>),
     ) -> R {
-        let now = clock::now();
         let depth = self.depth(need);
-        let mut all = self.open_all(ctx, parts, (owner, depth), now);
+        let mut all = self.open_all(ctx, parts, (owner, depth));
         if all.iter().any(|(case, _)| self.table.owes_a_grant(&case.at)) {
             drop(all);
-            self.serve_all(ctx, parts, owner, now);
-            all = self.open_all(ctx, parts, (owner, depth), now);
+            self.serve_all(ctx, parts, owner);
+            all = self.open_all(ctx, parts, (owner, depth));
         }
         for ((case, open), part) in all.iter_mut().zip(parts) {
             if let (Observed::Shared(_), Some(key)) = (case.at.seen, open.as_ref())
@@ -104,8 +103,6 @@ impl Server {
         for ((case, open), change) in all.into_iter().zip(changes) {
             self.carry_out(&case, open, owner, change);
         }
-        // A new waiter has a timeout, and may be granted its set at once.
-        self.plan(ctx, now);
         outcome
     }
 
@@ -120,7 +117,6 @@ impl Server {
             }
             self.serve_set(ctx, waiter);
         }
-        self.plan(ctx, clock::now());
     }
 
     /// Returns whether the keys of a waiter's set are in the slot of this key.
@@ -132,16 +128,16 @@ impl Server {
     /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.
     /// If expired sharers hold one of the locks, a look at its key removes them, and then the set is tried again.
     fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId) {
-        let now = clock::now();
         let Some(owner) = self.table.owner_of_set(waiter) else { return };
         let keys = Keys::of(self.table.set_of(waiter));
         keys.all.iter().for_each(|(key, _)| self.table.pass_over(key.key.borrow()));
         let (owner, parts) = (Text::new(&owner), keys.parts());
         let owner = owner.lend();
-        let all = self.open_all(ctx, &parts, (owner, Depth::Full), now);
+        let all = self.open_all(ctx, &parts, (owner, Depth::Full));
         if all.iter().any(|(_, open)| open.is_none()) {
             // A key cannot be written now. Tries again in a later turn of the event loop.
             drop(all);
+            let now = self.now();
             keys.all.iter().for_each(|(key, _)| {
                 self.table.look_soon(key.key.borrow(), Cause::Outside, now);
             });
@@ -168,7 +164,7 @@ impl Server {
 
     /// Called outside commands: grants a set to its waiter, if that is possible now. Dismisses the waiter
     /// with an error if this server cannot write the set's keys.
-    pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, now: Now) {
+    pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId) {
         let keys = Keys::of(self.table.set_of(waiter));
         let (Some((first, name)), Some(owner)) =
             (keys.all.first(), self.table.owner_of_set(waiter))
@@ -180,7 +176,7 @@ impl Server {
             return self.turn_set_away(waiter, Dismissal::Moving);
         }
         let (owner, parts) = (Text::new(&owner), keys.parts());
-        let cases = self.read_all(ctx, &parts, owner.lend(), now);
+        let cases = self.read_all(ctx, &parts, owner.lend());
         let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
         if self.table.set_is_held_up(waiter, &members) {
             return;
@@ -189,7 +185,6 @@ impl Server {
             return self.turn_set_away(waiter, refused(&refusal));
         }
         self.serve_set(ctx, waiter);
-        self.plan(ctx, now);
     }
 
     /// Reads all keys of a set, as seen by one owner.
@@ -198,9 +193,8 @@ impl Server {
         ctx: &'a Ctx<'a>,
         parts: &[Part<'a>],
         owner: Arg<'a>,
-        now: Now,
     ) -> Vec<Case<'a>> {
-        parts.iter().map(|part| self.look_up(ctx, part.name, owner, now)).collect()
+        parts.iter().map(|part| self.look_up(ctx, part.name, owner)).collect()
     }
 
     fn turn_set_away(&mut self, waiter: WaiterId, why: Dismissal) {
@@ -215,19 +209,18 @@ impl Server {
         ctx: &'a Ctx<'a>,
         parts: &[Part<'a>],
         (owner, depth): (Arg<'a>, Depth),
-        now: Now,
     ) -> Vec<Opened<'a>> {
         let open = |part: &Part<'a>| {
             let open = ctx.open_to_write(part.name);
-            (self.read_lock(ctx, part.name, Some(owner), (open.as_ref(), depth), now), open)
+            (self.read_lock(ctx, part.name, Some(owner), (open.as_ref(), depth)), open)
         };
         parts.iter().map(open).collect()
     }
 
     /// Reads each lock of a set. If its first waiter can be granted the lock, serves its waiters.
-    fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>, now: Now) {
+    fn serve_all(&mut self, ctx: &Ctx<'_>, parts: &[Part<'_>], owner: Arg<'_>) {
         for part in parts {
-            let case = self.look_up(ctx, part.name, owner, now);
+            let case = self.look_up(ctx, part.name, owner);
             if self.table.owes_a_grant(&case.at) {
                 let cause = self.table.cause_of_freedom(case.at.key);
                 self.serve(&case, cause);

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use kvlock_core::{
-    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, UnsentGrant,
-    Work,
+    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Observed, UnsentGrant, Work,
 };
 
-use crate::clock::{self, Instant};
+use crate::clock::Instant;
 use crate::redis::{Ctx, Reply, Text};
 use crate::replies::{NO_SESSION, sent_away};
 use crate::server::Server;
@@ -29,20 +28,21 @@ impl Server {
     /// Does due work until the time budget of this turn is used up, and arms the timer for the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let begun = Instant::now();
-        self.table.end_quarantine(clock::now());
+        self.table.end_quarantine(self.now());
         let may_write = self.may_write_unasked(ctx);
         let mut later = Vec::new();
-        while let Some(work) = self.table.next_work(clock::now(), may_write) {
+        while let Some(work) = self.next_work(may_write) {
             if let Work::TakeBack(grant) = work {
                 later.extend(self.take_back_if_it_can_be_written(ctx, grant));
             } else {
                 self.carry_out_work(ctx, work);
             }
+            self.answer_ready();
             if begun.elapsed() >= BUDGET {
                 break;
             }
         }
-        let now = clock::now();
+        let now = self.begin().now();
         match self.table.next_due(now) {
             None => {}
             Some(Millis(0)) if !may_write && begun.elapsed() < BUDGET => {
@@ -56,6 +56,11 @@ impl Server {
         }
     }
 
+    fn next_work(&mut self, may_write: bool) -> Option<Work<Waiting>> {
+        let now = self.begin().now();
+        self.table.next_work(now, may_write)
+    }
+
     /// Takes a grant back. Returns the grant if its key cannot be written at this moment.
     fn take_back_if_it_can_be_written(
         &mut self,
@@ -66,12 +71,11 @@ impl Server {
         if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_none() {
             return Some(grant);
         }
-        self.take_back(ctx, &grant, clock::now());
+        self.take_back(ctx, &grant);
         None
     }
 
     fn carry_out_work(&mut self, ctx: &Ctx<'_>, work: Work<Waiting>) {
-        let now = clock::now();
         match work {
             Work::TimedOut(waiting) => self.answer(waiting, Reply::Nil, None),
             Work::Opened(waiting) => self.answer(waiting, Reply::Number(0), None),
@@ -81,9 +85,9 @@ impl Server {
             Work::Forgotten(reader) => self.answer(reader, NO_SESSION, None),
             Work::Read(reading, waiting) => self.answer_reader(reading, waiting),
             Work::Ring(session, last) => ring(ctx, &session, last),
-            Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
-            Work::Set(waiter) => self.probe_set(ctx, waiter, now),
-            Work::Bound(bound) => self.look_at_bound(ctx, &bound, now),
+            Work::Look(key, cause) => self.probe(ctx, &key, cause),
+            Work::Set(waiter) => self.probe_set(ctx, waiter),
+            Work::Bound(bound) => self.look_at_bound(ctx, &bound),
             Work::Results(group) => self.look_for_result(ctx, &group),
             Work::TakeBack(_) | Work::Done => {}
         }
@@ -94,7 +98,6 @@ impl Server {
         ctx.select(group.key.db);
         let exists = ctx.exists(&group.ready_key);
         self.table.looked_at_group(group, exists);
-        self.answer_ready();
     }
 
     /// Returns whether grants may be written outside a command.
@@ -104,14 +107,14 @@ impl Server {
 
     /// Serves the waiters of a key, or notifies its observers. Dismisses them with an error if this server
     /// cannot serve the key.
-    fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
+    fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
         if self.in_cluster && !ctx.serves_slot_of(key.db, name.lend()) {
-            return self.turn_away(key.borrow(), &Dismissal::Moving, now);
+            return self.turn_away(key.borrow(), &Dismissal::Moving);
         }
         if key.kind == Kind::Changes {
-            self.notice(ctx, (key.borrow(), name.lend()), now, Some(cause));
+            self.notice(ctx, (key.borrow(), name.lend()), Some(cause));
             return;
         }
         if key.kind == Kind::Latch {
@@ -124,11 +127,11 @@ impl Server {
                 if self.postpone_without_permits(ctx, key.borrow(), name.lend(), cause) {
                     return;
                 }
-                return self.turn_away(key.borrow(), &refused(&refusal), now);
+                return self.turn_away(key.borrow(), &refused(&refusal));
             }
             return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
         }
-        let mut case = self.case(ctx, key.db, name.lend(), now);
+        let mut case = self.case(ctx, key.db, name.lend());
         case.read(ctx.open_to_read(name.lend()).as_ref(), &self.strings, None);
         if (self.table.owes_a_grant(&case.at) || self.table.must_find_live_sharers(&case.at))
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
@@ -139,14 +142,14 @@ impl Server {
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);
             }
-            return self.turn_away(key.borrow(), &refused(&refusal), now);
+            return self.turn_away(key.borrow(), &refused(&refusal));
         }
         self.serve(&case, cause);
     }
 
     /// Dismisses some waiters of this key, because this server cannot grant it. Plans the dismissal of the
     /// others.
-    fn turn_away(&mut self, key: KeyRef<'_>, why: &Dismissal, now: Now) {
+    fn turn_away(&mut self, key: KeyRef<'_>, why: &Dismissal) {
         for _ in 0..TURNED_AWAY {
             let Some(waiting) = self.table.dismiss_one_of(key, why.clone()) else {
                 return;
@@ -154,15 +157,15 @@ impl Server {
             self.answer(waiting, sent_away(why), None);
         }
         // The next call of `probe` for this key dismisses the others.
-        self.table.look_soon(key, Cause::Outside, now);
+        self.table.look_soon(key, Cause::Outside, self.now());
     }
 
-    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &UnsentGrant, now: Now) {
+    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &UnsentGrant) {
         if grant.key.kind == Kind::Semaphore {
             return self.take_permits_back(ctx, grant);
         }
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
-        let mut case = self.case(ctx, grant.key.db, name.lend(), now);
+        let mut case = self.case(ctx, grant.key.db, name.lend());
         case.read(ctx.open_to_read(name.lend()).as_ref(), &self.strings, Some(owner.lend()));
         let is_there = match case.at.seen {
             Observed::Held(holding) => *holding.owner == *grant.owner,

@@ -5,7 +5,6 @@ use kvlock_core::{Acquire, KeyRef, Keys as _, Kind, SessionId, Want, arguments};
 
 use super::operation::{Answer, Operation};
 use super::set;
-use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
@@ -106,14 +105,13 @@ pub(super) fn is_ready(
         return Ok(false);
     }
     server.table.record_ready(KeyRef::lock(ctx.db(), lock.bytes()), owner.bytes());
-    server.plan(ctx, clock::now());
     Ok(true)
 }
 
 /// Returns whether an owner already holds a lock, for example because it repeats a request. Such an owner
 /// must not be answered `ready`: it would conclude that it holds nothing.
 fn holds(server: &mut Server, ctx: &Ctx<'_>, lock: Arg<'_>, owner: Arg<'_>) -> bool {
-    let case = server.look_up(ctx, lock, owner, clock::now());
+    let case = server.look_up(ctx, lock, owner);
     let holds = |want| case.at.holds_of(owner.bytes(), want);
     holds(Want::Exclusive).or_else(|| holds(Want::Shared)).is_some()
 }

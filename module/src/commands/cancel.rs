@@ -3,7 +3,6 @@
 use kvlock_core::{KeyRef, Kind, arguments};
 
 use super::operation::{Answer, Operation};
-use crate::clock;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::Server;
 
@@ -66,7 +65,5 @@ fn cancel(
     let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
     let Some(waiting) = server.table.cancel(key, owner) else { return Ok(Reply::Number(0)) };
     server.answer(waiting, Reply::Nil, None);
-    // The next waiter may be served now, for example because it wants fewer permits.
-    server.plan(ctx, clock::now());
     Ok(Reply::Number(1))
 }

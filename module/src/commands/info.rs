@@ -13,7 +13,7 @@ use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply, Text};
 use crate::replies::NOT_A_LOCK;
 use crate::server::Server;
 use crate::waiting::Waiting;
-use crate::{clock, keyspace, sessions};
+use crate::{keyspace, sessions};
 
 /// Arguments of `LOCK.INFO` and `SEM.INFO`: a key, and how many of its waiters and holders to list.
 pub(super) const SHOWS: &[ArgSpec] = &[
@@ -36,7 +36,7 @@ impl Operation for LockInfo {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, options @ ..] = args else { return Ok(Reply::Nil) };
         let (waiters_shown, holders_shown) = arguments::counts(b"WAITERS", b"HOLDERS", options)?;
-        let now = clock::now();
+        let now = server.now();
         let name = KeyRef::lock(ctx.db(), key.bytes());
         let open = ctx.open_to_read(*key);
         let shown = holders_shown.unwrap_or(1);

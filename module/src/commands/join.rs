@@ -5,7 +5,6 @@ use kvlock_core::{
 };
 
 use super::deadlock::deadlock;
-use crate::clock;
 use crate::redis::{Arg, Ctx, Handle, Reply, Text};
 use crate::replies::{DRAINING, QUEUE_FULL, READ_ONLY, SUBSCRIBED, TOO_MANY_BOUND, UNBOUND, full};
 use crate::server::Server;
@@ -142,7 +141,7 @@ impl Joined {
                 server.parked.insert(client, WaitsFor::Grant(self.waiter));
                 Reply::Later
             }
-            None => Reply::List(vec![Reply::Word("queued"), Reply::Number(clock::now().mono.0)]),
+            None => Reply::List(vec![Reply::Word("queued"), Reply::Number(server.now().mono.0)]),
         }
     }
 }

@@ -7,10 +7,10 @@ use kvlock_core::{
 use super::info::{number, queue};
 use super::join::How;
 use super::operation::{Answer, Operation};
+use crate::latch;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::replies::{NOT_A_LOCK, SYNTAX};
 use crate::server::Server;
-use crate::{clock, latch};
 
 /// `LATCH.SET key count [PX lifetime-ms] [REPLACE]`
 pub(super) struct LatchSet;
@@ -32,7 +32,7 @@ impl Operation for LatchSet {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, count, options @ ..] = args else { return Ok(Reply::Nil) };
         let (count, lifetime, replace) = arguments::latch(count.bytes(), options)?;
-        let until = lifetime.map(|lifetime| clock::now().unix().plus(lifetime));
+        let until = lifetime.map(|lifetime| server.now().unix().plus(lifetime));
         let outcome = server.on_latch(ctx, *key, None, |server, at| {
             server.table.set_latch(at, count, replace, until)
         });
@@ -102,7 +102,7 @@ impl Operation for LatchWait {
             return Err(SYNTAX);
         }
         let how = How::find(server, ctx, *key, session, false)?;
-        let now = clock::now();
+        let now = server.now();
         let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.strings, *key, None);
         let at = LatchAt { key: KeyRef::latch(ctx.db(), key.bytes()), seen, now };
         let reply = |is_open| if is_open { Reply::Number(0) } else { NOT_A_LOCK };
@@ -114,9 +114,7 @@ impl Operation for LatchWait {
         let join = Join { owner, want: Want::LatchOpen, lease: Millis(0), timeout };
         let joined =
             how.settle(ctx, outcome, reply, |via| server.table.enqueue(&at, &join, via))?;
-        let reply = joined.answer(server);
-        server.plan(ctx, now);
-        Ok(reply)
+        Ok(joined.answer(server))
     }
 }
 
@@ -135,7 +133,7 @@ impl Operation for LatchInfo {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, options @ ..] = args else { return Ok(Reply::Nil) };
         let shown = arguments::count(b"WAITERS", options)?;
-        let now = clock::now();
+        let now = server.now();
         let open = ctx.open_to_read(*key);
         let name = KeyRef::latch(ctx.db(), key.bytes());
         let (state, left, participants, until) =

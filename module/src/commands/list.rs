@@ -4,10 +4,10 @@ use kvlock_core::{Cost, LockKey, Observed, arguments};
 
 use super::info::number;
 use super::operation::{Answer, Operation, SHOWN};
+use crate::keyspace;
 use crate::keyspace::Depth;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply, Text};
 use crate::server::Server;
-use crate::{clock, keyspace};
 
 pub(crate) struct LockList;
 
@@ -23,7 +23,7 @@ impl Operation for LockList {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let shown = arguments::count(b"COUNT", args)?.unwrap_or(SHOWN);
-        let now = clock::now();
+        let now = server.now();
         let locks = server.table.most_waited_for(ctx.db(), shown).into_iter();
         let locks: Vec<_> =
             locks.map(|lock| (lock.key.clone(), lock.waiters, lock.since, lock.set)).collect();

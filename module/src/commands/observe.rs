@@ -3,7 +3,6 @@
 use kvlock_core::{KeyRef, NotObserved, SessionId, arguments};
 
 use super::operation::{Answer, Operation};
-use crate::clock;
 use crate::observers::{StateReply, state_reply};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::replies::{DRAINING, NOT_A_LOCK, QUEUE_FULL, SYNTAX, full};
@@ -27,13 +26,12 @@ impl Operation for LockObserve {
         let (key, session) = read(server, ctx, args)?;
         arguments::kept_key(key.bytes())?;
         let state = server.state_of(ctx.open_to_read(key).as_ref(), key).ok_or(NOT_A_LOCK)?;
-        let (name, now) = (KeyRef::lock(ctx.db(), key.bytes()), clock::now());
+        let (name, now) = (KeyRef::lock(ctx.db(), key.bytes()), server.now());
         let news = match server.table.observe(name, now, state, session) {
             Err(NotObserved::Full(reached)) => return Err(full(reached, QUEUE_FULL)),
             Err(NotObserved::Draining) => return Err(DRAINING),
             Ok(news) => news,
         };
-        server.plan(ctx, now);
         let StateReply { state, owner, token, value, version } = state_reply(&news);
         Ok(Reply::List(vec![state, owner, token, value, version]))
     }

@@ -27,7 +27,9 @@ impl<O: Operation> Command for O {
             if O::SPEC.writes() && !server.may_serve() {
                 return READ_ONLY;
             }
-            O::run(server, ctx, args).unwrap_or_else(|trouble| trouble)
+            let reply = O::run(server, ctx, args).unwrap_or_else(|trouble| trouble);
+            server.plan(ctx);
+            reply
         });
         answer.unwrap_or(BUSY)
     }

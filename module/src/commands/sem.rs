@@ -10,8 +10,8 @@ use super::join::{How, enqueue};
 use super::operation::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::replies::{MISMATCH, NOT_A_LOCK, TOO_MANY_PERMITS, UNSET, released, renewed};
+use crate::semaphore;
 use crate::server::Server;
-use crate::{clock, semaphore};
 
 /// `SEM.SET key permits [NX]`
 pub(super) struct SemSet;
@@ -233,7 +233,7 @@ impl Operation for SemInfo {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, options @ ..] = args else { return Ok(Reply::Nil) };
         let (waiters_shown, holders_shown) = arguments::counts(b"WAITERS", b"HOLDERS", options)?;
-        let now = clock::now();
+        let now = server.now();
         let open = ctx.open_to_read(*key);
         let name = KeyRef::semaphore(ctx.db(), key.bytes());
         let (limit, used) = match semaphore::read(open.as_ref(), &server.strings, *key, None).0 {

@@ -4,7 +4,6 @@ use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
 
 use super::info::number;
 use super::operation::{Answer, Operation, SHOWN};
-use crate::clock;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::replies::{
     ACK_AHEAD, DRAINING, NO_SESSION, NO_USER, READ_ELSEWHERE, READ_ONLY, SUBSCRIBED,
@@ -33,7 +32,7 @@ impl Operation for SessionOpen {
             return Err(READ_ONLY);
         }
         let user = ctx.user().ok_or(NO_USER)?;
-        let (name, now) = (ctx.random_digits(), clock::now());
+        let (name, now) = (ctx.random_digits(), server.now());
         match server.table.open_session(name, user.lend().bytes(), ttl, now) {
             Err(NotOpened::Draining) => Err(DRAINING),
             Err(NotOpened::Full(reached)) => Err(full(reached, TOO_MANY_SESSIONS)),
@@ -41,7 +40,6 @@ impl Operation for SessionOpen {
                 if has_bell {
                     server.table.add_bell(session);
                 }
-                server.plan(ctx, now);
                 Ok(Reply::List(vec![Reply::Bytes(name.to_vec()), Reply::Number(now.mono.0)]))
             }
         }
@@ -69,7 +67,7 @@ impl Operation for SessionNext {
         let [id, ack, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
         let (ack, timeout, most) = arguments::next(ack.bytes(), timeout.bytes(), options)?;
         let session = server.session(ctx, *id)?;
-        let (connection, now) = (ctx.connection(), clock::now());
+        let (connection, now) = (ctx.connection(), server.now());
         let reading = match server.table.begin_reading(session, connection, ack, now) {
             Err(AckAhead) => return Err(ACK_AHEAD),
             Ok((None, _)) => return Err(NO_SESSION),
@@ -89,7 +87,6 @@ impl Operation for SessionNext {
         } else {
             block(server, ctx, reading, timeout, most)
         };
-        server.plan(ctx, now);
         Ok(reply)
     }
 }
@@ -116,7 +113,7 @@ fn block(
     };
     server.parked.insert(client.handle(), WaitsFor::Outcomes(reading, most));
     let waiting = Waiting::reader(client, ctx.client_id(), &account);
-    server.table.block_reader(reading, waiting, timeout, clock::now());
+    server.table.block_reader(reading, waiting, timeout, server.now());
     Reply::Later
 }
 
@@ -139,7 +136,6 @@ impl Operation for SessionClose {
             return Ok(Reply::Number(0));
         };
         server.close_session(session);
-        server.plan(ctx, clock::now());
         Ok(Reply::Number(1))
     }
 }
@@ -158,7 +154,7 @@ impl Operation for SessionList {
 
     fn run(server: &mut Server, _ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let shown = arguments::count(b"COUNT", args)?.unwrap_or(SHOWN);
-        let now = clock::now();
+        let now = server.now();
         let sessions = server.table.sessions().take(shown).map(|session| {
             let state = if session.away { "away" } else { "present" };
             Reply::Map(vec![

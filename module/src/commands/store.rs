@@ -1,9 +1,8 @@
 //! `STORE`: the result that a release leaves for waiters with `UNLESS`.
 
 use kvlock_core::arguments::Store;
-use kvlock_core::{Cause, Situation, Table};
+use kvlock_core::{Cause, Now, Situation, Table};
 
-use crate::clock;
 use crate::redis::{Arg, Ctx};
 use crate::waiting::Waiting;
 
@@ -16,16 +15,16 @@ pub(super) fn write_result(
     at: &Situation<'_>,
     store: &Store<Arg<'_>>,
 ) {
-    write(ctx, store);
+    write(ctx, store, at.now);
     table.look_soon_at_all_of(ctx.db(), store.key.bytes(), Cause::Outside, at.now);
 }
 
-fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>) {
+fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>, now: Now) {
     let Some(open) = ctx.open_to_write(store.key) else { return };
     match store.lifetime {
         None => open.set_string(store.value),
         Some(lifetime) => {
-            open.set_string_until(store.value, clock::now().unix().plus(lifetime).0);
+            open.set_string_until(store.value, now.unix().plus(lifetime).0);
         }
     }
 }
