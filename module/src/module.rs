@@ -96,7 +96,7 @@ impl Module {
                 let now = server.now();
                 let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
                 server.table.look_soon_at_all_of(event.db, event.key, cause, now);
-                server.plan(ctx);
+                server.finish(ctx);
             }
         });
     }
@@ -107,7 +107,7 @@ impl Module {
                 ServerEvent::ClientClosed(client) => {
                     let now = server.now();
                     server.table.connection_closed(client, now);
-                    return server.plan(ctx);
+                    return server.finish(ctx);
                 }
                 ServerEvent::BecamePrimary
                 | ServerEvent::BecameReplica
@@ -144,7 +144,7 @@ impl Module {
                 ServerEvent::Cron => return cron(server, ctx),
                 ServerEvent::ClientClosed(_) => {}
             }
-            server.plan(ctx);
+            server.finish(ctx);
         });
     }
 
@@ -159,7 +159,7 @@ impl Module {
                 Some(WaitsFor::Outcomes(reading, _)) => server.table.reader_gone(reading, now),
                 None => None,
             });
-            server.plan(ctx);
+            server.finish(ctx);
         });
     }
 
@@ -177,7 +177,7 @@ impl Module {
             Some(Note::Grant(grant)) => server.delivered(&grant),
             Some(Note::Outcomes(outcomes)) => {
                 server.was_sent(&outcomes);
-                server.wind(ctx);
+                server.arm_timer(ctx);
             }
             None => {}
         });
@@ -191,7 +191,7 @@ impl Module {
             Some(Note::Outcomes(outcomes)) => {
                 let now = server.now();
                 drop(server.table.reader_gone(outcomes.reading, now));
-                server.plan(ctx);
+                server.finish(ctx);
             }
             None => {}
         });
@@ -229,7 +229,7 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
         server.table.look_at_all_soon(None, now);
     }
     if server.table.next_due(now).is_some() {
-        server.plan(ctx);
+        server.finish(ctx);
     } else {
         server.timer.rest(ctx);
     }

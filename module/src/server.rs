@@ -27,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
-    /// The time, read once in each callback: see [`Self::now`].
+    /// See [`Self::now`].
     now: OnceCell<Now>,
     pub(crate) timer: Timer,
     /// Number of times that the timer has fired.
@@ -64,7 +64,7 @@ pub(crate) fn stop(ctx: &Ctx<'_>) {
 /// Calls `work` with the state. `work` must not call this function again: that would panic.
 pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     SERVER.with_borrow_mut(|state| match state.as_mut() {
-        Some(server) => work(server.begin()),
+        Some(server) => work(server.forget_time()),
         None => unreachable!("the state lives from load to unload"),
     })
 }
@@ -73,7 +73,9 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
 /// the state does not exist. In the first case, work of this module caused the current event or command. The
 /// event then needs no handling; the command, which another module called, gets an error.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
-    SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(|server| work(server.begin())))
+    SERVER.with(|state| {
+        state.try_borrow_mut().ok()?.as_mut().map(|server| work(server.forget_time()))
+    })
 }
 
 impl Server {
@@ -102,14 +104,15 @@ impl Server {
         }
     }
 
-    /// Called when a callback begins, and before each work of the timer.
-    pub(crate) fn begin(&mut self) -> &mut Self {
+    /// Makes the next call of [`Self::now`] read the clocks. [`with`] and [`with_unless_busy`] call this when a
+    /// callback begins. The timer calls it before each piece of work, and before it is armed again.
+    pub(crate) fn forget_time(&mut self) -> &mut Self {
         self.now.take();
         self
     }
 
-    /// Returns the time of this callback: that of the first call since [`Self::begin`]. So all parts of a
-    /// command see the same time, and the clocks are read only once.
+    /// Returns the time of the first call since [`Self::forget_time`]: a command decides everything at one
+    /// moment.
     pub(crate) fn now(&self) -> Now {
         *self.now.get_or_init(clock::now)
     }
@@ -147,25 +150,23 @@ impl Server {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
 
-    /// Answers blocked clients whose ready-key exists.
-    pub(crate) fn answer_ready(&mut self) {
+    /// Answers all blocked waiters whose ready-key was found to exist, and some of the blocked readers that are
+    /// due: see [`Self::answer_readers`].
+    pub(crate) fn answer_due(&mut self) {
         while let Some(waiting) = self.table.next_ready_client() {
             self.answer(waiting, READY, None);
         }
+        self.answer_readers();
     }
 
-    /// Answers all blocked waiters whose ready-key was found to exist, and some of the blocked readers that are
-    /// due: see [`Self::answer_readers`]. Then arms the timer for the next planned work.
-    ///
-    /// Called at the end of each command and of each event that may plan work.
-    pub(crate) fn plan(&mut self, ctx: &Ctx<'_>) {
-        self.answer_ready();
-        self.answer_readers();
-        self.wind(ctx);
+    /// Ends a command, or an event that may have planned work: answers clients, and arms the timer.
+    pub(crate) fn finish(&mut self, ctx: &Ctx<'_>) {
+        self.answer_due();
+        self.arm_timer(ctx);
     }
 
     /// Arms the timer for the next planned work.
-    pub(crate) fn wind(&mut self, ctx: &Ctx<'_>) {
+    pub(crate) fn arm_timer(&mut self, ctx: &Ctx<'_>) {
         if let Some(delay) = self.table.next_due(self.now()) {
             self.timer.arm(ctx, Duration::from_millis(delay.0));
         }

@@ -37,12 +37,12 @@ impl Server {
             } else {
                 self.carry_out_work(ctx, work);
             }
-            self.answer_ready();
+            self.answer_due();
             if begun.elapsed() >= BUDGET {
                 break;
             }
         }
-        let now = self.begin().now();
+        let now = self.forget_time().now();
         match self.table.next_due(now) {
             None => {}
             Some(Millis(0)) if !may_write && begun.elapsed() < BUDGET => {
@@ -57,7 +57,7 @@ impl Server {
     }
 
     fn next_work(&mut self, may_write: bool) -> Option<Work<Waiting>> {
-        let now = self.begin().now();
+        let now = self.forget_time().now();
         self.table.next_work(now, may_write)
     }
 
@@ -93,7 +93,8 @@ impl Server {
         }
     }
 
-    /// Checks whether the ready-key (`UNLESS`) of a group of waiters exists. If so, answers some of them.
+    /// Checks whether the ready-key (`UNLESS`) of a group of waiters exists. If so, some of them are answered
+    /// next.
     fn look_for_result(&mut self, ctx: &Ctx<'_>, group: &Group) {
         ctx.select(group.key.db);
         let exists = ctx.exists(&group.ready_key);

@@ -28,7 +28,7 @@ impl<O: Operation> Command for O {
                 return READ_ONLY;
             }
             let reply = O::run(server, ctx, args).unwrap_or_else(|trouble| trouble);
-            server.plan(ctx);
+            server.finish(ctx);
             reply
         });
         answer.unwrap_or(BUSY)
