@@ -177,9 +177,9 @@ impl Server {
     }
 
     /// Writes a change of the lock table to the open key, and answers the waiters that were granted the lock.
-    /// `requester` is the owner that acquires, renews or releases: the change does not
-    /// contain its name. In a hand-off, the requester may be the previous holder. Callers without such an
-    /// owner pass the name of the key.
+    /// `requester` is the owner that acquires, renews or releases: the change does not contain its name. In a
+    /// hand-off, the requester may be the previous holder. Callers without such an owner pass the name of the
+    /// key.
     pub(crate) fn carry_out(
         &mut self,
         case: &Case<'_>,
@@ -188,7 +188,6 @@ impl Server {
         change: Change<Waiting>,
     ) {
         let change = self.hand_off_without_listeners(case, change);
-        let changes = !matches!(change, Change::None);
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
         let goes_on = matches!(change, Change::Share(Sharers { begins: false, .. }));
@@ -214,7 +213,7 @@ impl Server {
         if goes_on {
             self.sweep(case);
         }
-        if changes && self.table.is_observed(case.at.key) {
+        if self.table.is_observed(case.at.key) {
             self.notice(case.ctx, (case.at.key, case.name), None);
         }
     }

@@ -222,9 +222,6 @@ impl Server {
         let key = ctx.open_to_read(name);
         let mut open = Open::read(self, at, name, Some(owner.lend()), key);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return false };
-        if !self.table.lacks_permits(&open.situation(), permits) {
-            return false;
-        }
         let (wanted, fields) = (Wanted::TheDead, key.fields());
         let part = SearchPart { wanted, fields, removes: false, unasked: true };
         let found = self.holders.search(at, key, part, open.now);
