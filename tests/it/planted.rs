@@ -2,7 +2,6 @@
 //! `tests/kills.txt` lists the parts of the tests that find each bug.
 
 use harness::kind::workspace;
-use harness::{Server, Value, cmd, module_file};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -97,16 +96,4 @@ fn the_matrix_has_a_row_for_every_patch() {
         assert!(row[1..].iter().all(|cell| ["+", "-", "?", "."].contains(cell)), "{row:?}");
         assert!(row[1..].iter().any(|cell| ["+", "?"].contains(cell)), "found by nothing: {row:?}");
     }
-}
-
-#[test]
-fn only_the_build_for_tests_can_be_told_to_panic() {
-    let server = Server::start();
-    let mut control = server.connect();
-    assert_eq!(control.run("LOCK.PANIC command").code(), "ERR");
-    assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()));
-    let path = module_file::path().display().to_string();
-    assert!(control.call(cmd!["MODULE", "LOAD", path, "provoke", "load"]).is_error());
-    assert!(!server.log().contains("panic"), "{}", server.log());
-    assert_eq!(control.call(cmd!["MODULE", "LOAD", path]), Value::Status("OK".into()));
 }

@@ -89,39 +89,7 @@ fn wait_and_hold_times_are_counted(kind: Kind) {
     }
 }
 
-/// The processor time that a server has used since it started.
-fn processor_time(control: &mut Connection) -> Duration {
-    let seconds = ["used_cpu_user", "used_cpu_sys"].map(|name| {
-        let text = observe::info_field(control, name).expect("a field of INFO");
-        text.parse::<f64>().expect("a number of seconds")
-    });
-    Duration::from_secs_f64(seconds.iter().sum())
-}
-
-/// Redis 7.0 multiplies the milliseconds until the next timer by 1,000 in 32 bits: a timer that is armed
-/// from the callback of another, for more than 2,147 seconds, makes its event loop spin.
-fn a_far_deadline_costs_no_processor_time(kind: Kind) {
-    const WATCHED: Duration = Duration::from_secs(1);
-    let server = Server::options().kind(&kind).start();
-    let (mut control, mut waiter) = (server.connect(), server.connect());
-    let hours = 10_000_000;
-    token(&control.call(cmd!["LOCK.ACQUIRE", "k", "alice", hours]));
-    let id = waiter.client_id();
-    waiter.send(cmd!["LOCK.WAIT", "k", "bob", LONG, 0]);
-    observe::wait_until_blocked(&mut control, id);
-    // This client times out first, and its timer's callback arms the timer for the lease.
-    let mut hasty = server.connect();
-    assert_eq!(hasty.call(cmd!["LOCK.WAIT", "k", "carol", LONG, 30]), Value::Nil);
-    let before = processor_time(&mut control);
-    observe::let_pass(&mut control, WATCHED);
-    let used = processor_time(&mut control) - before;
-    assert!(used < WATCHED / 5, "{used:?} of {WATCHED:?}");
-    control.run("LOCK.RELEASE k alice");
-    token(&arrival(&mut waiter));
-}
-
 on_each_server!(
-    a_far_deadline_costs_no_processor_time,
     wait_and_hold_times_are_counted,
     a_lease_is_handed_off_when_it_ends,
     a_wait_ends_at_its_timeout,
