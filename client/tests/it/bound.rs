@@ -163,6 +163,10 @@ async fn unused_sessions_are_closed_with_their_bound_locks() {
     let guard = ok(lock.acquire()).await;
     let refused = soon(stage.client.lock("k").acquire_within(MOMENT)).await;
     assert!(refused.unwrap().is_none());
+    // The session has no wait any more, but a bound lock.
+    let session = stage.bound_to("k");
+    observe::let_pass(&mut stage.control, Duration::from_secs(1));
+    assert_eq!((guard.why_lost(), stage.bound_to("k")), (None, session));
     assert_matches!(soon(guard.release_in(LONG)).await, Err(Error::Invalid(_)));
     observe::wait_for_info(&mut stage.control, "kvlock_sessions", 0);
     assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions_gone"), 0);

@@ -51,7 +51,8 @@ const OTHERS: [&str; 12] = [
 
 /// Runs a call of [`WAITS`] or [`OTHERS`] with at most `polls` polls. Returns whether it was done.
 async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stage) -> bool {
-    let lock = client.lock("k").owner(&client.owner());
+    let me = client.owner();
+    let lock = client.lock("k").owner(&me);
     let election = client.election("k").value("a");
     let majority = majority.quorum.lock("k");
     let hold = || async { ok(lock.acquire()).await };
@@ -82,6 +83,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
             let done = polled(polls, lock.acquire()).await;
             soon(client.settled()).await;
             assert_eq!((outer.holds(), outer.is_lost()), (1, false));
+            assert_eq!(ok(lock.hold_count(&me)).await, 1);
             done
         }
         "extend" => {
@@ -126,6 +128,8 @@ async fn a_future_dropped_at_any_point_leaves_nothing() {
             // Waits for the end of background work too.
             soon(stage.client.settled()).await;
             assert_eq!(stage.control.run("EXISTS k a"), Value::Integer(0), "{what}");
+            let used = stage.control.run("SEM.INFO s").field("used").integer();
+            assert_eq!(used, 0, "{what}");
             assert!(rounds < 10_000, "{what}: {done} were done before they were dropped");
         }
     }

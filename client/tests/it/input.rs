@@ -3,7 +3,7 @@
 use super::{Stage, assert_matches, calls, ok, soon, visit, wait_for_more};
 use harness::cluster::Cluster;
 use harness::site::{self, sentinel_of};
-use harness::{Server, cmd, port};
+use harness::{Server, cmd, observe, port};
 use kvlock::{Client, Error};
 use std::time::Duration;
 
@@ -59,9 +59,11 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
     assert!(is_invalid(soon(lock.acquire()).await, "lease-ms"));
     stage.assert_nothing_is_left();
     let mut guard = ok(stage.client.lock("k").acquire()).await;
+    observe::let_pass(&mut stage.control, Duration::from_secs(1));
+    let left = guard.lease_left();
     assert!(is_invalid(guard.extend(Duration::from_secs(61)).await, "lease-ms"));
     // The lock keeps its earlier lease: the extension is refused, and the next renewal is not.
-    wait_for_more(1, || calls(&mut stage.control, "lock.renew"));
+    wait_for_more(left, || guard.lease_left());
     assert!(!guard.is_lost());
     assert!(stage.control.run("PTTL k").integer() <= 30_000);
 }

@@ -31,9 +31,9 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_the_work_continues() 
     let waits = tokio::spawn(async move { waits.lost().await });
     clock.suspend(Duration::from_secs(40));
     go_on.send(()).unwrap_or_default();
-    assert!(guard.is_lost() && guard.lease_left().is_zero());
     assert_matches!(ok(worker).await, Err(Error::Lost(_)));
     assert!(!wrote.load(Ordering::SeqCst));
+    assert!(guard.is_lost() && guard.lease_left().is_zero());
     assert_eq!(ok(waits).await, Loss::Expired);
     // On the server, the owner still has the lock.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));

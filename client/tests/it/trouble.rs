@@ -147,6 +147,13 @@ async fn a_lock_that_could_not_be_adopted_stays_as_it_is() {
         assert!(polled.await.is_pending());
         drop(dropped);
         soon(stage.client.settled()).await;
+        // Nor does it if it cannot be bound.
+        stage.control.run("ACL SETUSER default -session.open");
+        let refused = soon(lock.clone().bound().adopt(&owner, token)).await;
+        assert_matches!(refused, Err(Error::Denied(_)));
+        soon(stage.client.settled()).await;
+        assert_eq!(stage.owner_of("k").as_deref(), Some(&*owner));
+        stage.control.run("ACL SETUSER default +session.open");
         let guard = ok(lock.adopt(&owner, token)).await;
         ok(guard.release()).await;
         assert!(soon(lock.adopt(&owner, token)).await.unwrap_err().is_lost());
@@ -267,7 +274,10 @@ async fn a_wait_with_occasional_disconnects_outlasts_the_retry_limit() {
     for _ in 0..4 {
         observe::wait_for_waiters(&mut stage.control, "k", 1);
         observe::let_pass(&mut stage.control, Duration::from_millis(1200));
-        stage.control.call(cmd!["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        // The session ends, and the wait with it.
+        stage.control.run("CONFIG SET kvlock.drain yes");
+        observe::wait_for_waiters(&mut stage.control, "k", 0);
+        stage.control.run("CONFIG SET kvlock.drain no");
     }
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     stage.control.run("LOCK.RELEASE k somebody");

@@ -59,6 +59,8 @@ async fn a_hanging_server_delays_a_quorum_only_by_its_timeout() {
     }
     stage.signal([1, 2, 4], Signal::SIGCONT);
     stage.assert_nothing_is_left();
+    // The first acquisition, and at most eight requests in flight.
+    assert!(crate::calls(&mut stage.connect(2), "lock.acquire") <= 9);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     stage.signal([0], Signal::SIGSTOP);
     ok(guard.release()).await;
