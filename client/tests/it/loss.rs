@@ -3,38 +3,35 @@
 use super::{LONG, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
 use harness::observe;
 use kvlock::{Client, Error, Loss};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_suspend_a_guard_is_renewed_or_lost_before_the_work_continues() {
     let clock = Suspended::new();
     let mut stage = Stage::with(Client::builder().clock(clock.clone())).await;
-    let guard = Arc::new(stage.client.lock("k").acquire().await.unwrap());
+    let guard = stage.client.lock("k").acquire().await.unwrap();
     clock.suspend(Duration::from_secs(20));
     assert!(!guard.is_lost());
     // The next renewal extends the lease, of which a third is left.
     wait_for_more(Duration::from_secs(25), || guard.lease_left());
     let (go_on, gone_on) = tokio::sync::oneshot::channel();
-    let (wrote, waits) = (Arc::new(AtomicBool::new(false)), guard.clone());
-    let worker = tokio::spawn({
-        let (wrote, guard) = (wrote.clone(), guard.clone());
-        async move {
-            let work = async {
-                gone_on.await.unwrap();
-                wrote.store(true, Ordering::SeqCst);
-            };
-            guard.run_until_lost(work).await
-        }
-    });
-    let waits = tokio::spawn(async move { waits.lost().await });
+    let mut wrote = false;
+    let mut work = Box::pin(guard.run_until_lost(async {
+        gone_on.await.unwrap();
+        wrote = true;
+    }));
+    let mut poll = async || poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+    assert!(poll().await.is_pending());
+    // Nothing else looks at the lease before the work would go on.
     clock.suspend(Duration::from_secs(40));
-    go_on.send(()).unwrap_or_default();
-    assert_matches!(ok(worker).await, Err(Error::Lost(_)));
-    assert!(!wrote.load(Ordering::SeqCst));
+    go_on.send(()).unwrap();
+    assert_matches!(poll().await, Poll::Ready(Err(Error::Lost(_))));
+    drop(work);
+    assert!(!wrote);
     assert!(guard.is_lost() && guard.lease_left().is_zero());
-    assert_eq!(ok(waits).await, Loss::Expired);
+    assert_eq!(soon(guard.lost()).await, Loss::Expired);
     // On the server, the owner still has the lock.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
 }
