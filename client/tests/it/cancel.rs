@@ -3,6 +3,7 @@
 use super::{SOON, Stage, ok, quorum, soon, visit};
 use harness::{Server, Value, observe, wait};
 use kvlock::{Client, Error, MultiLock};
+use nix::sys::signal::Signal;
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -159,6 +160,18 @@ async fn a_dropped_wait_leaves_the_queue() {
     }
     stage.control.run("DEL k s l");
     [0, 1].into_iter().for_each(|server| drop(majority.connect(server).run("DEL k")));
+}
+
+/// The lease may be as long as the extension, but no later call waits for its reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_extension_delays_no_later_call() {
+    let stage = Stage::set().await;
+    let mut guard = ok(stage.client.lock("k").acquire()).await;
+    stage.server.signal(Signal::SIGSTOP);
+    let extension = guard.extend(Duration::from_secs(20));
+    assert!(timeout(MOMENT, extension).await.is_err());
+    stage.server.signal(Signal::SIGCONT);
+    ok(guard.release_in(Duration::from_secs(1))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -136,6 +136,21 @@ async fn a_result_of_a_lost_lock_is_returned_and_not_stored() {
     assert_eq!(stage.control.run("EXISTS report"), Value::Integer(0));
 }
 
+/// The reply to the first release is lost, and the server did not execute it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_may_be_stored_is_looked_for() {
+    let (stage, proxy) = Stage::behind(Client::builder()).await;
+    let once = stage.client.once("report");
+    let made = ok(once.get_or(async |_: &Guard| {
+        proxy.reset("LOCK.RELEASE", Moment::BeforeTheServer);
+        stage.server.connect().call(cmd!["LOCK.FORCERELEASE", LOCK]);
+        "late"
+    }))
+    .await;
+    assert!(proxy.has_reset());
+    assert_matches!(made.not_stored(), Some(Error::Lost(_)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_expired_before_it_was_read_is_made_again() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
