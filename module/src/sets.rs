@@ -106,8 +106,8 @@ impl Server {
         outcome
     }
 
-    /// Called when a command has changed this key: serves some of the waiters whose sets may be granted now. The timer
-    /// later serves the others, also those in other databases and, in a cluster, in other slots.
+    /// Called when a command has changed this key: serves some of the waiters whose sets may be granted now.
+    /// The timer later serves the others, also those in other databases and, in a cluster, in other slots.
     pub(crate) fn serve_sets(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         for _ in 0..AT_ONCE {
             let Some(waiter) = self.table.next_set(Some(ctx.db())) else { break };

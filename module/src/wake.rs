@@ -43,12 +43,11 @@ impl Server {
             }
         }
         let now = self.forget_time().now();
-        match self.table.next_due(now) {
-            None => {}
-            Some(Millis(0)) if !may_write && begun.elapsed() < BUDGET => {
-                self.timer.arm(ctx, PAUSED);
-            }
-            Some(delay) => self.timer.arm(ctx, Duration::from_millis(delay.0)),
+        let is_paused = !may_write && begun.elapsed() < BUDGET;
+        if is_paused && self.table.next_due(now) == Some(Millis(0)) {
+            self.timer.arm(ctx, PAUSED);
+        } else {
+            self.arm_timer(ctx);
         }
         if !later.is_empty() {
             later.into_iter().for_each(|grant| self.table.not_taken_back(grant));
