@@ -17,6 +17,10 @@ const SLACK: Duration = Duration::from_millis(2);
 /// Longest delay of a hand-off where promptness is promised: longer than any fault stops the server.
 const PROMPT: Duration = Duration::from_secs(3);
 
+/// Tolerance for the time in which a lock is left free for the few clients with scripts: see
+/// `Limits::left_free`.
+const LEFT_FREE: Duration = Duration::from_millis(50);
+
 /// Duration of an offer to a waiter, if its lease is longer.
 const OFFER: Duration = Duration::from_secs(2);
 
@@ -40,7 +44,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
         judged.iter_mut().for_each(shorten);
     }
     let prompt = if promises == Promises::EveryRule { PROMPT } else { AGES };
-    for violation in check(&judged, &Limits { slack: SLACK, prompt }) {
+    for violation in check(&judged, &Limits { slack: SLACK, prompt, left_free: LEFT_FREE }) {
         match violation.rule {
             _ if promises == Promises::EveryRule => violations.push(violation.to_string()),
             Rule::Belief => {
@@ -129,7 +133,7 @@ fn stale(whole: &[Call], records: &Records) -> Vec<String> {
         return Vec::new();
     }
     let all: Vec<Call> = whole.iter().chain(&records.renewals).cloned().collect();
-    let found = check(&all, &Limits { slack: STALE_SLACK, prompt: AGES });
+    let found = check(&all, &Limits { slack: STALE_SLACK, prompt: AGES, left_free: LEFT_FREE });
     let found = found.into_iter().filter(|it| it.rule == Rule::Stale);
     found.map(|violation| violation.to_string()).collect()
 }

@@ -12,7 +12,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Limits for a server with a slow disk, which answers late.
-const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
+const LIMITS: Limits = Limits {
+    slack: Duration::from_millis(2),
+    prompt: Duration::from_secs(5),
+    left_free: Duration::ZERO,
+};
 
 /// The owner that requests all locks after a restart, without waiting.
 const AFTERWARDS: &str = "impatient";

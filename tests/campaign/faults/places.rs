@@ -28,8 +28,10 @@ impl Stranger<'_> {
     }
 
     fn take_over(&mut self) -> Result<(), ReceiveError> {
-        // Lowering the limit cancels no wait, so if more waits exist now, they may remain.
-        let most = self.count_kept()?.max(MOST);
+        // Lowering the limit cancels no wait, so if more waits exist now, they may remain. And each observer may
+        // get a change to read.
+        let (kept, observers) = self.count_kept()?;
+        let most = kept.max(MOST) + observers;
         let mut sessions = Vec::new();
         for _ in 0..2 {
             let opened = self.ask(cmd!["SESSION.OPEN", 60_000])?;
@@ -51,7 +53,7 @@ impl Stranger<'_> {
                 connection.receive(observe::PATIENCE)?;
             }
         }
-        let kept = self.count_kept()?;
+        let (kept, _) = self.count_kept()?;
         if kept > most {
             self.round
                 .log
@@ -63,16 +65,15 @@ impl Stranger<'_> {
         self.send(cmd!["DEL", key])
     }
 
-    /// Number of waits, observers and outcomes that the server keeps.
-    fn count_kept(&mut self) -> Result<i64, ReceiveError> {
+    /// Number of waits, observers and outcomes that the server keeps, and number of the observers alone.
+    fn count_kept(&mut self) -> Result<(i64, i64), ReceiveError> {
         let info = self.ask(cmd!["INFO", "everything"])?.text();
         let number = |field: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
             line.and_then(|number| number.trim().parse::<i64>().ok()).unwrap_or(0)
         };
-        Ok(["kvlock_waiters", "kvlock_observers", "kvlock_unread_outcomes"]
-            .map(number)
-            .iter()
-            .sum())
+        let observers = number("kvlock_observers");
+        let kept = number("kvlock_waiters") + observers + number("kvlock_unread_outcomes");
+        Ok((kept, observers))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_millis(50);
-const LIMITS: Limits = Limits { slack: ms(2), prompt: ms(20) };
+const LIMITS: Limits = Limits { slack: ms(2), prompt: ms(20), left_free: Duration::ZERO };
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -105,6 +105,16 @@ fn each_history_breaks_the_rules_that_it_was_made_for_and_no_others() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(seen.len(), Rule::Answered as usize + 2, "nothing, and each rule: {seen:?}");
+}
+
+#[test]
+fn a_lock_may_be_left_to_scripts_for_a_moment_but_permits_may_not() {
+    let limits = Limits { left_free: ms(10), ..LIMITS };
+    let found = |lock: [&str; 3]| check(&lock.map(call), &limits).len();
+    let refused =
+        |at: &str| found(["a 0-1 acquire 10", "a 10-11 release", &format!("b {at} acquire nil")]);
+    assert_eq!((refused("23-24"), refused("24-25")), (0, 1));
+    assert_eq!(found(["a 0-1 take 3", "a 10-11 give", "b 14-15 take nil"]), 1);
 }
 
 #[test]

@@ -11,10 +11,6 @@ use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Tolerance for the time in which the server leaves a lock free for scripts that do not queue: 5 ms for each
-/// listening process, of which a history has few.
-const LEFT_FREE: Duration = Duration::from_millis(50);
-
 /// Reports requests that were queued for too long while the lock was free. Reports requests to share that were
 /// queued for too long while no owner held the lock exclusively, and no exclusive request was in flight. Also
 /// reports wrong refusals: see [`check_tries`].
@@ -95,17 +91,19 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
         taken.push((call.sent, until));
     }
     let idle = outside(taken);
-    let asks_alone = |call: &&Call| matches!(call.request, Request::Foreign { .. });
-    let left_free = if calls.iter().any(asks_alone) { LEFT_FREE } else { Duration::ZERO };
     // A request of an owner that may have a hold already is not judged. It may ask for one more hold with
     // `HOLDS`, and such a request is refused if the lock is lost.
     let mut has = BTreeSet::new();
     for call in calls {
         match call.answer {
             Some((at, Outcome::Refused)) if is_try(call) && !has.contains(&call.owner) => {
+                let tolerance = match call.request {
+                    Request::Permits { .. } => limits.slack,
+                    _ => limits.slack + limits.left_free,
+                };
                 let free = idle.get(idle.partition_point(|(_, end)| *end < at));
-                if let Some((since, _)) = free
-                    .filter(|(since, _)| since.saturating_add(limits.slack + left_free) < call.sent)
+                if let Some((since, _)) =
+                    free.filter(|(since, _)| since.saturating_add(tolerance) < call.sent)
                 {
                     let text = format!("refused though free since {since:?}: {call}");
                     report.add(Rule::Refusal, text);

@@ -80,12 +80,19 @@ pub struct Limits {
     pub slack: Duration,
     /// Longest delay of a reply after a lock became free, a latch opened or a timeout passed.
     pub prompt: Duration,
+    /// Longest time in which the server leaves a free lock to clients that take it with scripts: 5 ms for each
+    /// process that listens for the lock, whether it then takes the lock or not.
+    pub left_free: Duration,
 }
 
 impl Default for Limits {
     /// Limits for a machine that also runs other tests.
     fn default() -> Self {
-        Self { slack: Duration::from_millis(2), prompt: Duration::from_millis(500) }
+        Self {
+            slack: Duration::from_millis(2),
+            prompt: Duration::from_millis(500),
+            left_free: Duration::ZERO,
+        }
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
             return;
         }
         let Some(mut connection) = connect(scene) else { return };
+        let reign = reign(&mut connection.it);
         let (opened, ttl) = (scene.recorder.now(), *random.pick(&TTLS_MS));
         let Ok(Value::Array(reply)) = connection.it.ask(cmd!["SESSION.OPEN", ttl]) else {
             sleep(Duration::from_millis(5));
@@ -81,9 +82,17 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
             left: None,
         };
         reader.read_to_the_end();
+        // After a failover, the next primary keeps the grants of the session until their leases end.
+        let ended_here = connect(scene).is_some_and(|mut it| reign == self::reign(&mut it.it));
         let may_have_told = reader.may_have_told || reader.asking > 0;
-        mailbox.gone(reader.there, may_have_told, scene.recorder);
+        mailbox.gone(reader.there, may_have_told || !ended_here, scene.recorder);
     }
+}
+
+/// What identifies the time in which one server is the primary, without a break: its replication ID.
+fn reign(connection: &mut Connection) -> Option<String> {
+    let info = connection.ask(cmd!["INFO", "replication"]).ok()?.text();
+    info.lines().find(|line| line.starts_with("master_replid:")).map(str::to_owned)
 }
 
 /// A connection of the user that owns the sessions.

@@ -29,7 +29,8 @@ pub(super) struct Delivered {
 }
 
 /// Outcome of a place. If the session ended first, the outcome is `Failed`, with the last time at which the
-/// session is known to have existed. But if a reply with outcomes may be lost, it is `Unknown`.
+/// session is known to have existed. But if a reply with outcomes may be lost, or the primary has changed, it is
+/// `Unknown`.
 type Arrival = (Outcome, Option<Duration>);
 
 /// A place in a queue: its mailbox, and the channel for its outcome.
@@ -81,7 +82,7 @@ impl Mailbox {
     }
 
     /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a lost
-    /// reply may have contained outcomes.
+    /// reply may have contained outcomes, or if grants that were not read may still be valid.
     pub(super) fn gone(&self, there: Duration, may_have_told: bool, recorder: &Recorder) {
         let mut session = self.now();
         (session.name, session.reader) = (None, None);

@@ -170,8 +170,14 @@ impl<'a> Worker<'a> {
         let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
         let second = self.begin(wish, true, place);
         self.client.scene.recorder.took_over(second.call, first.call);
+        let (earlier, was_withdrawn) =
+            (first.call, matches!(second.how, How::Ended(Ending::Unknown)));
         // Both waits are of the same owner, so the reply to either of them may be the one grant.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
+        if was_withdrawn && before == Ending::Refused {
+            // The second wait had not arrived, so its withdrawal has cancelled the first one.
+            self.client.scene.recorder.answered(earlier, Outcome::Withdrawn);
+        }
         let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;
         let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
