@@ -91,7 +91,8 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
 
 /// What identifies the time in which one server is the primary, without a break: its replication ID.
 fn reign(connection: &mut Connection) -> Option<String> {
-    let info = connection.ask(cmd!["INFO", "replication"]).ok()?.text();
+    let info =
+        connection.ask(cmd!["INFO", "replication"]).ok().filter(|info| !info.is_error())?.text();
     info.lines().find(|line| line.starts_with("master_replid:")).map(str::to_owned)
 }
 
