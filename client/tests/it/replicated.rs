@@ -1,7 +1,7 @@
 //! Grants and renewals that replicas have to confirm.
 
 use super::sentinel::settle;
-use super::{SOON, Stage, ok, soon, visit, wait_for_renewals};
+use super::{SOON, Stage, Suspended, ok, soon, visit, wait_for_renewals};
 use harness::proxy::Proxy;
 use harness::{Server, Value, cmd, wait};
 use kvlock::{Client, Error};
@@ -64,6 +64,23 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     wait_for_renewals(&mut stage.control, 3);
     ok(guard.extend(Duration::from_secs(60))).await;
     assert!(!guard.is_lost());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reentry_that_no_replica_confirms_does_not_extend_the_validity() {
+    let (server, clock) = (Server::start(), Suspended::new());
+    let replica = add_replica(&server);
+    let client = clock.renewing().min_replicas(1, AMPLE).connect(server.url()).await.unwrap();
+    let lock = client.lock("k").owner(&client.owner());
+    let guard = ok(lock.acquire()).await;
+    replica.signal(Signal::SIGSTOP);
+    // A re-entry asks for 2 s at first.
+    clock.suspend(guard.lease_left() - Duration::from_millis(1_800));
+    let before = guard.lease_left();
+    let again = soon(lock.acquire()).await;
+    let after = guard.lease_left();
+    assert!(after <= before, "{before:?} before, {after:?} after {again:?}");
+    replica.signal(Signal::SIGCONT);
 }
 
 /// The server has replied that the lock is lost. This needs no confirmation by replicas.
