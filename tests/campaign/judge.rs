@@ -3,7 +3,7 @@
 use crate::round::Round;
 use crate::round_log::{Records, RoundLog};
 use crate::suites::Promises;
-use crate::workload::{BEYOND, BOUND_LEASE, wrong_results};
+use crate::workload::{BEYOND, BOUND_LEASE, is_heard_by_scripts, wrong_results};
 use harness::checker::{Limits, Rule, check};
 use harness::coverage::Span;
 use harness::evidence::OVERLAPS;
@@ -17,9 +17,12 @@ const SLACK: Duration = Duration::from_millis(2);
 /// Longest delay of a hand-off where promptness is promised: longer than any fault stops the server.
 const PROMPT: Duration = Duration::from_secs(3);
 
-/// Tolerance for the time in which a lock is left free for the few clients with scripts: see
-/// `Limits::left_free`.
+/// Tolerance for the time in which a lock is left free for the few clients with scripts that listen for it.
 const LEFT_FREE: Duration = Duration::from_millis(50);
+
+/// Time after the failure of a wait in which the server has taken its grant back, unless it may not write. A crowd of
+/// grants may have to be taken back before.
+const TAKEN_BACK: Duration = Duration::from_secs(2);
 
 /// Duration of an offer to a waiter, if its lease is longer.
 const OFFER: Duration = Duration::from_secs(2);
@@ -40,11 +43,13 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     let records = log.records();
     let whole = without_lost_latches(calls, &records, log);
     let mut judged = whole.clone();
-    if promises != Promises::EveryRule {
+    if promises == Promises::EveryRule {
+        judged.iter_mut().for_each(|call| doubt(call, &records));
+    } else {
         judged.iter_mut().for_each(shorten);
     }
     let prompt = if promises == Promises::EveryRule { PROMPT } else { AGES };
-    for violation in check(&judged, &Limits { slack: SLACK, prompt, left_free: LEFT_FREE }) {
+    for violation in check(&judged, &Limits { slack: SLACK, prompt, left_free }) {
         match violation.rule {
             _ if promises == Promises::EveryRule => violations.push(violation.to_string()),
             Rule::Belief => {
@@ -106,6 +111,24 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     violations
 }
 
+fn left_free(key: &str) -> Duration {
+    if is_heard_by_scripts(key) { LEFT_FREE } else { Duration::ZERO }
+}
+
+/// Makes the outcome of a failed wait unknown if its grant may last until the lease ends: there was a failover before
+/// the grant was taken back, writes were refused, or the grant counts as sent although the user was deleted.
+fn doubt(call: &mut Call, records: &Records) {
+    let waits = call.request.asks() && call.request.timeout().is_some();
+    let Some((at, outcome @ Outcome::Failed)) = &mut call.answer else { return };
+    let span = Span { from: *at, to: *at + TAKEN_BACK };
+    let may_last = |name: &str| {
+        ["failover", "ACL DELUSER", "CONFIG SET"].iter().any(|fault| name.contains(fault))
+    };
+    if waits && records.faults.iter().any(|(name, fault)| may_last(name) && fault.meets(span)) {
+        *outcome = Outcome::Unknown;
+    }
+}
+
 /// Shortens a lease to the time that the server promises in any case. A waiter is offered the lock for two
 /// seconds, and a bound lock is free when its session ends.
 fn shorten(call: &mut Call) {
@@ -133,7 +156,7 @@ fn stale(whole: &[Call], records: &Records) -> Vec<String> {
         return Vec::new();
     }
     let all: Vec<Call> = whole.iter().chain(&records.renewals).cloned().collect();
-    let found = check(&all, &Limits { slack: STALE_SLACK, prompt: AGES, left_free: LEFT_FREE });
+    let found = check(&all, &Limits { slack: STALE_SLACK, prompt: AGES, left_free });
     let found = found.into_iter().filter(|it| it.rule == Rule::Stale);
     found.map(|violation| violation.to_string()).collect()
 }

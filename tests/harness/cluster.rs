@@ -73,14 +73,17 @@ impl Cluster {
         node.connect().run("CLUSTER MYID").text()
     }
 
-    /// A replica of the given master, among the nodes that run.
+    /// A replica of the given master, among the nodes that run. Waits until there is one: on a busy machine, nodes
+    /// are also replaced without a fault.
     pub fn replica_of(&self, master: &Server) -> &Server {
         let follows = |node: &&Server| {
             node.is_running()
                 && observe::info_field(&mut node.connect(), "master_port")
                     == Some(master.port().to_string())
         };
-        self.nodes.iter().find(follows).expect("it has a replica")
+        wait::until("it has a replica", AGREEMENT, || {
+            self.nodes.iter().find(follows).ok_or_else(|| "none".to_owned())
+        })
     }
 
     /// Waits until a replica has taken over, and all living nodes see it as a master.

@@ -3,7 +3,7 @@
 use super::load::{Load, TIMEOUT};
 use super::{CRASHES, Durability, GRANTED, LONG, LOST, STANDING, TOKENS_BACK, TWICE};
 use crate::report::Report;
-use harness::checker::{Limits, Rule, check};
+use harness::checker::{Limits, Rule, check, never};
 use harness::disk::Disk;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
@@ -12,11 +12,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Limits for a server with a slow disk, which answers late.
-const LIMITS: Limits = Limits {
-    slack: Duration::from_millis(2),
-    prompt: Duration::from_secs(5),
-    left_free: Duration::ZERO,
-};
+const LIMITS: Limits =
+    Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5), left_free: never };
 
 /// The owner that requests all locks after a restart, without waiting.
 const AFTERWARDS: &str = "impatient";

@@ -9,11 +9,13 @@ use harness::{cmd, observe};
 pub(super) const FAULTS: &[Fault] =
     &[by_stranger("places taken over again and again", 3, |it| it.take_places_over())];
 
-/// Limit of waiters during this fault.
-const MOST: i64 = 300;
+/// Number of waits for which there is room during this fault.
+const MORE: i64 = 300;
+
+/// Limit of waits at other times.
 const USUAL: i64 = 10_000;
 
-/// Number of waits that are sent; larger than the limit.
+/// Number of waits that are sent; more than there is room for.
 const WAITS: usize = 1_000;
 
 /// Number of commands that are sent before their replies are read.
@@ -21,17 +23,16 @@ const AT_ONCE: usize = 100;
 
 impl Stranger<'_> {
     fn take_places_over(&mut self) -> Result<(), ReceiveError> {
-        self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", MOST])?;
-        let taken = self.take_over();
+        // The limit counts what the other clients keep, too. And each observer may get a change to read.
+        let (kept, observers) = self.count_kept()?;
+        let limit = kept + MORE;
+        self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", limit])?;
+        let taken = self.take_over(limit + observers);
         self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", USUAL])?;
         taken
     }
 
-    fn take_over(&mut self) -> Result<(), ReceiveError> {
-        // Lowering the limit cancels no wait, so if more waits exist now, they may remain. And each observer may
-        // get a change to read.
-        let (kept, observers) = self.count_kept()?;
-        let most = kept.max(MOST) + observers;
+    fn take_over(&mut self, most: i64) -> Result<(), ReceiveError> {
         let mut sessions = Vec::new();
         for _ in 0..2 {
             let opened = self.ask(cmd!["SESSION.OPEN", 60_000])?;

@@ -21,7 +21,7 @@ pub(crate) use results::{RESULTS, wrong_results};
 pub(crate) use sets::SETS;
 pub(crate) use wire::{
     CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,
-    client_of, keys as wire_keys,
+    client_of, is_heard_by_scripts, keys as wire_keys,
 };
 
 use self::hold::take_turn;

@@ -1,6 +1,6 @@
 //! Tests the verdict of the checker on each history in `histories.txt`, and the speed of the checker.
 
-use super::{Limits, Rule, check};
+use super::{Limits, Rule, check, never};
 use crate::history::{Call, Outcome, Request};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_millis(50);
-const LIMITS: Limits = Limits { slack: ms(2), prompt: ms(20), left_free: Duration::ZERO };
+const LIMITS: Limits = Limits { slack: ms(2), prompt: ms(20), left_free: never };
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -108,13 +108,14 @@ fn each_history_breaks_the_rules_that_it_was_made_for_and_no_others() {
 }
 
 #[test]
-fn a_lock_may_be_left_to_scripts_for_a_moment_but_permits_may_not() {
-    let limits = Limits { left_free: ms(10), ..LIMITS };
-    let found = |lock: [&str; 3]| check(&lock.map(call), &limits).len();
-    let refused =
-        |at: &str| found(["a 0-1 acquire 10", "a 10-11 release", &format!("b {at} acquire nil")]);
-    assert_eq!((refused("23-24"), refused("24-25")), (0, 1));
-    assert_eq!(found(["a 0-1 take 3", "a 10-11 give", "b 14-15 take nil"]), 1);
+fn a_lock_for_which_scripts_listen_may_be_left_to_them_for_a_moment() {
+    let limits = Limits { left_free: |key| ms(if key == "heard" { 10 } else { 0 }), ..LIMITS };
+    let refused = |key: &str, at: &str| {
+        let calls = ["a 0-1 acquire 10", "a 10-11 release", &format!("b {at} acquire nil")];
+        check(&calls.map(|it| call(&format!("{it} of {key}"))), &limits).len()
+    };
+    assert_eq!((refused("heard", "23-24"), refused("heard", "24-25")), (0, 1));
+    assert_eq!((refused("other", "13-14"), refused("other", "14-15")), (0, 1));
 }
 
 #[test]

@@ -97,10 +97,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     for call in calls {
         match call.answer {
             Some((at, Outcome::Refused)) if is_try(call) && !has.contains(&call.owner) => {
-                let tolerance = match call.request {
-                    Request::Permits { .. } => limits.slack,
-                    _ => limits.slack + limits.left_free,
-                };
+                let tolerance = limits.slack + (limits.left_free)(&call.key);
                 let free = idle.get(idle.partition_point(|(_, end)| *end < at));
                 if let Some((since, _)) =
                     free.filter(|(since, _)| since.saturating_add(tolerance) < call.sent)

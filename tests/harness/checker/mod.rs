@@ -80,9 +80,9 @@ pub struct Limits {
     pub slack: Duration,
     /// Longest delay of a reply after a lock became free, a latch opened or a timeout passed.
     pub prompt: Duration,
-    /// Longest time in which the server leaves a free lock to clients that take it with scripts: 5 ms for each
-    /// process that listens for the lock, whether it then takes the lock or not.
-    pub left_free: Duration,
+    /// Longest time in which the server leaves a free lock of this name to clients that take it with scripts: 5 ms
+    /// for each process that listens for the lock, whether it then takes the lock or not.
+    pub left_free: fn(&str) -> Duration,
 }
 
 impl Default for Limits {
@@ -91,9 +91,14 @@ impl Default for Limits {
         Self {
             slack: Duration::from_millis(2),
             prompt: Duration::from_millis(500),
-            left_free: Duration::ZERO,
+            left_free: never,
         }
     }
+}
+
+/// No lock is left to scripts.
+pub fn never(_: &str) -> Duration {
+    Duration::ZERO
 }
 
 /// Returns all violations in a history.

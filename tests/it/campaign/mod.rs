@@ -83,8 +83,8 @@ runs! {
     a_primary_that_is_back_at_once_with_its_data: zeros("back-with-data");
     a_server_that_is_killed_forgets_no_more_than_it_may: dies("kill");
     a_loss_of_power_costs_no_more_than_it_may: dies("power");
-    holders_that_are_killed_leave_their_locks_to_the_first_in_line: holders("killed --times 2");
-    a_waiter_that_is_stopped_costs_its_offer: holders("waiting --times 1");
+    holders_that_are_killed_leave_their_locks_to_the_first_in_line: holders("killed --times 3");
+    a_waiter_that_is_stopped_costs_its_offer: holders("waiting --times 3");
     the_date_of_the_clients_has_no_say: holders("dates --seconds 3");
     holders_without_processor_time_do_not_overlap: holders("starved --seconds 2");
     holders_whose_runtime_is_blocked_do_not_overlap: holders("blocked --seconds 2");

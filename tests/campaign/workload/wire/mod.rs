@@ -140,6 +140,13 @@ impl Lock {
     }
 }
 
+/// Returns whether clients with scripts listen for the lock of this name, so that the server may leave it free for
+/// them.
+pub(crate) fn is_heard_by_scripts(key: &str) -> bool {
+    let kind = key.split('-').nth(2);
+    [KeyKind::Lock, KeyKind::Shared].iter().any(|heard| kind == Some(heard.name()))
+}
+
 /// State that the clients of a round share, besides its history.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {

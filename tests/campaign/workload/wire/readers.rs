@@ -85,6 +85,9 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
         // After a failover, the next primary keeps the grants of the session until their leases end.
         let ended_here = connect(scene).is_some_and(|mut it| reign == self::reign(&mut it.it));
         let may_have_told = reader.may_have_told || reader.asking > 0;
+        if reader.may_be_away {
+            mailbox.was_away((reader.there, scene.recorder.now()));
+        }
         mailbox.gone(reader.there, may_have_told || !ended_here, scene.recorder);
     }
 }

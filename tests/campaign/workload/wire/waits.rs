@@ -25,6 +25,8 @@ pub(super) struct Waiting<'a> {
     /// `true` if it was sent through the second connection.
     beside: bool,
     pub(super) how: How<'a>,
+    /// `true` if the owner's wait may have been cancelled because it was unknown whether this one had arrived.
+    may_be_cancelled: bool,
 }
 
 pub(super) enum How<'a> {
@@ -86,7 +88,7 @@ impl<'a> Worker<'a> {
         let place = through.and_then(|mailbox| mailbox.enter(call, &key, &owner));
         let Some((place, session)) = place else {
             client.connection().send(&wish.command);
-            return Waiting { call, beside, how: How::Blocked };
+            return Waiting { call, beside, how: How::Blocked, may_be_cancelled: false };
         };
         client.connection().send([wish.command.clone(), cmd!["SESSION", session]].concat());
         let how = match client.finish_or_queue(call, &wish.request) {
@@ -94,15 +96,21 @@ impl<'a> Worker<'a> {
             Some(ending) => How::Ended(ending),
         };
         scene.log.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
+        let mut may_be_cancelled = false;
         if matches!(how, How::Ended(Ending::Unknown)) {
             // The wait may be queued in spite of the broken connection, and be granted until it is cancelled.
-            while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
+            loop {
+                let cancelled = self.withdraw();
+                may_be_cancelled |= cancelled != Value::Integer(0);
+                if matches!(cancelled, Value::Integer(_)) || !scene.pair.is_up() {
+                    break;
+                }
                 self.side.reconnect();
                 std::thread::sleep(ms(1));
             }
             scene.recorder.answered(call, Outcome::Unknown);
         }
-        Waiting { call, beside, how }
+        Waiting { call, beside, how, may_be_cancelled }
     }
 
     /// Waits for the outcome. `lost` is the outcome to record if the blocked connection closes. If `lost` is
@@ -113,7 +121,7 @@ impl<'a> Worker<'a> {
         request: &Request,
         lost: Outcome,
     ) -> Ending {
-        let Waiting { call, beside, how } = waiting;
+        let Waiting { call, beside, how, .. } = waiting;
         let client = if beside { &mut self.side } else { &mut self.client };
         let place = match how {
             How::Blocked => return client.finish(call, request, lost),
@@ -170,12 +178,11 @@ impl<'a> Worker<'a> {
         let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
         let second = self.begin(wish, true, place);
         self.client.scene.recorder.took_over(second.call, first.call);
-        let (earlier, was_withdrawn) =
-            (first.call, matches!(second.how, How::Ended(Ending::Unknown)));
+        let earlier = first.call;
         // Both waits are of the same owner, so the reply to either of them may be the one grant.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
-        if was_withdrawn && before == Ending::Refused {
-            // The second wait had not arrived, so its withdrawal has cancelled the first one.
+        if second.may_be_cancelled && before == Ending::Refused {
+            // The second wait had not arrived, and the first one was cancelled instead.
             self.client.scene.recorder.answered(earlier, Outcome::Withdrawn);
         }
         let goes_on = matches!(before, Ending::Done);
