@@ -190,9 +190,9 @@ impl<'a> Worker<'a> {
         let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
         let (call, is_queued) = (second.call, matches!(second.how, How::Queued(_)));
         let after = self.finish(second, &wish.request, lost);
-        if after == Ending::Unknown && !is_queued {
-            // The connection of the second wait may have broken before the command arrived. Then the place
-            // still belongs to the first wait.
+        if matches!(after, Ending::Unknown | Ending::Failed) && !is_queued {
+            // The connection of the second wait may have broken before the command arrived, or lead to a server
+            // that has become a replica. Then the place still belongs to the first wait.
             self.client.scene.recorder.may_not_have_come(call);
         }
         if goes_on { before } else { after }
