@@ -331,6 +331,25 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_wait_holds_nothing_unless_its_grant_could_not_be_taken_back() {
+        let s = Duration::from_secs;
+        let request = Request::Acquire { lease: s(60), timeout: Some(s(60)) };
+        let granted = Outcome::Granted { token: 2, holds: 1 };
+        let mut next = Call::new(("k", "next"), request.clone(), s(1), (s(20), granted));
+        next.queued = Some(next.sent);
+        let failed = Call::new(("k", "first"), request, s(0), (s(1), Outcome::Failed));
+        let judged = |fault, at| {
+            let round = round();
+            round.log.fault(fault, Span { from: at, to: at });
+            judge(Promises::EveryRule, &round, &[failed.clone(), next.clone()])
+        };
+        assert_eq!(judged("failover on demand", s(2)), [""; 0]);
+        for (fault, at) in [("DEBUG SLEEP", s(2)), ("failover on demand", s(4))] {
+            assert!(judged(fault, at)[0].starts_with("Prompt: not served though free"), "{fault}");
+        }
+    }
+
+    #[test]
     fn a_bound_lock_that_outlives_its_client_is_a_violation_without_a_failover() {
         let (lease, at) = (Duration::from_secs(60), Duration::from_secs(3));
         let request = Request::Acquire { lease, timeout: None };
