@@ -114,6 +114,12 @@ fn check_number(
     }
 }
 
+/// Returns whether a break may have prolonged a lease from its end until `until`.
+fn is_broken(hold: &Hold<'_>, end: Option<Duration>, until: Duration) -> bool {
+    let prolongs = |it: &&Call| Some(it.sent) <= end && until <= answered(it);
+    hold.breaks.iter().any(prolongs)
+}
+
 /// Reports re-entries, renewals and releases that succeeded after the owner had lost the lock: to a later
 /// grant, or by expiry.
 fn check_stale(
@@ -130,7 +136,9 @@ fn check_stale(
                     Rule::Stale,
                     format!("done though another holds it: {}; {call}", later.grant),
                 );
-            } else if end.is_some_and(|end| *sure && end + limits.slack < call.sent) {
+            } else if end.is_some_and(|end| *sure && end + limits.slack < call.sent)
+                && !is_broken(hold, end, call.sent)
+            {
                 report.add(
                     Rule::Stale,
                     format!("done though the lease was over at {end:?}: {}; {call}", hold.grant),
