@@ -43,9 +43,12 @@ use harness::proxy::Proxy;
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Builder, Client, Clock, Error, Guard, Lock};
 use std::fmt::Debug;
+use std::future::poll_fn;
 use std::panic::Location;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -58,6 +61,9 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// A lease longer than any test. As long as a test does not change the lease or the clock, the lease does not
 /// end, and is not due for renewal.
 const LONG: Duration = Duration::from_secs(600);
+
+/// Work that is done under a lock.
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A task that waits for a lock.
 type Waiter = JoinHandle<Result<Guard, Error>>;
@@ -89,6 +95,26 @@ impl Clock for Suspended {
     fn now(&self) -> Duration {
         self.start.elapsed() + Duration::from_millis(self.slept.load(Ordering::SeqCst))
     }
+}
+
+/// Begins `run` with some work, and then suspends the machine past the leases. Nothing else looks at a lease before
+/// the work would go on. Returns the state of `run`, and whether the work went on.
+async fn suspend_during<F: Future>(
+    clock: &Suspended,
+    run: impl FnOnce(Work) -> F,
+) -> (Poll<F::Output>, bool) {
+    let (go_on, gone_on) = tokio::sync::oneshot::channel();
+    let wrote = Arc::new(AtomicBool::new(false));
+    let writes = wrote.clone();
+    let mut run = Box::pin(run(Box::pin(async move {
+        gone_on.await.unwrap();
+        writes.store(true, Ordering::SeqCst);
+    })));
+    let mut poll = async || poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await;
+    assert!(poll().await.is_pending());
+    clock.suspend(Duration::from_secs(40));
+    go_on.send(()).unwrap();
+    (poll().await, wrote.load(Ordering::SeqCst))
 }
 
 /// A server, a client of it, and a control connection. A test ends with `assert_nothing_is_left`.

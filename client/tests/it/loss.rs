@@ -1,9 +1,8 @@
 //! Holders learn in time that a lock is lost.
 
-use super::{LONG, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
+use super::{LONG, Stage, Suspended, assert_matches, ok, soon, suspend_during, wait_for_more};
 use harness::observe;
 use kvlock::{Client, Error, Loss};
-use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -16,20 +15,8 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_the_work_continues() 
     assert!(!guard.is_lost());
     // The next renewal extends the lease, of which a third is left.
     wait_for_more(Duration::from_secs(25), || guard.lease_left());
-    let (go_on, gone_on) = tokio::sync::oneshot::channel();
-    let mut wrote = false;
-    let mut work = Box::pin(guard.run_until_lost(async {
-        gone_on.await.unwrap();
-        wrote = true;
-    }));
-    let mut poll = async || poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
-    assert!(poll().await.is_pending());
-    // Nothing else looks at the lease before the work would go on.
-    clock.suspend(Duration::from_secs(40));
-    go_on.send(()).unwrap();
-    assert_matches!(poll().await, Poll::Ready(Err(Error::Lost(_))));
-    drop(work);
-    assert!(!wrote);
+    let run = |work| guard.run_until_lost(work);
+    assert_matches!(suspend_during(&clock, run).await, (Poll::Ready(Err(Error::Lost(_))), false));
     assert!(guard.is_lost() && guard.lease_left().is_zero());
     assert_eq!(soon(guard.lost()).await, Loss::Expired);
     // On the server, the owner still has the lock.

@@ -1,12 +1,11 @@
 //! Servers that are killed or stopped, that lose their data, and whose clocks jump.
 
 use super::{SOON, Stage, assert_matches, assert_no_majority, clients, ok, soon, wait_for_servers};
-use crate::{Suspended, wait_for_renewals};
+use crate::{Suspended, suspend_during, wait_for_renewals};
 use harness::Server;
 use harness::clock::Clock;
 use kvlock_quorum::{Client, Error, Quorum};
 use nix::sys::signal::Signal;
-use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -138,20 +137,8 @@ async fn after_a_suspend_past_the_leases_the_work_does_not_continue() {
     let clock = Suspended::new();
     let stage = Stage::with(3, Client::builder().clock(clock.clone())).await;
     let guard = ok(stage.quorum.lock("k").acquire()).await;
-    let (go_on, gone_on) = tokio::sync::oneshot::channel();
-    let mut wrote = false;
-    let mut work = Box::pin(guard.run_until_lost(async {
-        gone_on.await.unwrap();
-        wrote = true;
-    }));
-    let mut poll = async || poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
-    assert!(poll().await.is_pending());
-    // Nothing else looks at the leases before the work would go on.
-    clock.suspend(Duration::from_secs(40));
-    go_on.send(()).unwrap();
-    assert_matches!(poll().await, Poll::Ready(Err(Error::Lost(_))));
-    drop(work);
-    assert!(!wrote);
+    let run = |work| guard.run_until_lost(work);
+    assert_matches!(suspend_during(&clock, run).await, (Poll::Ready(Err(Error::Lost(_))), false));
     drop(guard);
     // For the servers, no time has passed.
     stage.assert_nothing_is_left();
