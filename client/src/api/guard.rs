@@ -329,7 +329,7 @@ impl Guard {
             return self.release().await;
         }
         self.unbound()?;
-        self.lease.unwatch(self.share);
+        self.lease.abandon(self.share);
         // Waits for renewals in flight: one that arrives later would set the longer lease again.
         self.lease.quiet().await;
         let mut outcome = self.extend(time).await;
@@ -398,12 +398,17 @@ impl Guard {
         Ok(())
     }
 
-    /// Removes this guard's share from the lease, and sends nothing.
+    /// Ends this guard, and sends nothing.
     fn leave(&mut self, turn: &Turn) {
-        let _left_to_its_lease = self.lease.leave(turn, self.share);
-        self.inner.watchdog.watch(&self.lease);
+        leave(&self.inner, &self.lease, turn, self.share);
         self.on_drop = OnDrop::Nothing;
     }
+}
+
+/// Removes a guard's share from the lease, and sends nothing.
+fn leave(inner: &Context, lease: &Arc<Lease>, turn: &Turn, share: ShareId) {
+    let _left_to_its_lease = lease.leave(turn, share);
+    inner.watchdog.watch(lease);
 }
 
 impl Deref for Guard {
@@ -427,20 +432,20 @@ impl fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        match self.on_drop {
-            OnDrop::Nothing => return,
-            OnDrop::Leave => {
-                // No other task uses this lease, so its turn is free.
-                if let Some(turn) = self.lease.try_turn() {
-                    self.leave(&turn);
-                }
-                return;
-            }
-            OnDrop::Release => {}
+        if self.on_drop == OnDrop::Nothing {
+            return;
         }
         // If the runtime ends before the release is sent, nothing renews the lease, and it ends.
         self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
+        if self.on_drop == OnDrop::Leave {
+            // A task that binds the lock to another session may have the turn.
+            self.inner.spawn(async move {
+                let turn = lease.turn().await;
+                leave(&inner, &lease, &turn, share);
+            });
+            return;
+        }
         let span = telemetry::release_span(&lease.held_lock);
         self.inner.spawn(async move {
             let work = pin!(give_back(&inner, &lease, share));
@@ -448,5 +453,41 @@ impl Drop for Guard {
                 telemetry::not_released(&lease.held_lock, &trouble);
             }
         });
+    }
+}
+
+#[cfg(all(test, not(kvlock_shuttle)))]
+mod tests {
+    use super::{Guard, OnDrop};
+    use crate::engine::clock::Moment;
+    use crate::engine::context::Context;
+    use crate::engine::lease::held_lock::HeldLock;
+    use crate::engine::lease::late::UnansweredRenewals;
+    use crate::engine::lease::{Beginning, Lease, LeaseSpec, WatchdogAction};
+    use crate::wire::reply::Token;
+    use crate::wire::request::Mode;
+    use std::time::Duration;
+
+    /// A task that binds the lock to another session has the turn.
+    #[tokio::test]
+    async fn a_lock_whose_adoption_is_dropped_is_renewed_no_more() {
+        let context = Context::of_no_server();
+        let length = Duration::from_secs(30);
+        let late = UnansweredRenewals::default();
+        let granted = Beginning { since: context.now(), runs: length, late, strays: false };
+        let (key, owner, token) = (b"k"[..].into(), "o:1".into(), Token::from(1));
+        let lock = HeldLock { mode: Mode::Alone, key, further: None, owner, token };
+        let term = LeaseSpec { length, watched: true };
+        let (lease, share) = Lease::granted(1, lock, &context.policy, granted, term);
+        let mut guard = Guard::new(context.clone(), lease.clone(), share, None);
+        guard.on_drop = OnDrop::Leave;
+        let turn = lease.turn().await;
+        drop(guard);
+        let later = |action| matches!(action, WatchdogAction::Later(_));
+        assert!(later(lease.action(context.now().after(length / 2))));
+        drop(turn);
+        context.background.wait().await;
+        assert!(!lease.is_alive());
+        assert_eq!(lease.action(Moment::LONG_AGO), WatchdogAction::Done);
     }
 }

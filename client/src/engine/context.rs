@@ -49,6 +49,17 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
+    /// A context for tests that reach no server.
+    #[cfg(test)]
+    pub(crate) fn of_no_server() -> Arc<Self> {
+        use crate::engine::clock::{Boottime, SafetyMargin};
+        let safety = SafetyMargin { margin: std::time::Duration::ZERO };
+        let clock = Arc::new(Boottime);
+        let address = Address::try_from("redis://127.0.0.1:1/").unwrap();
+        let context = Self::new(address, Settings::default(), LeasePolicy { clock, safety });
+        Arc::new(context.unwrap())
+    }
+
     pub(crate) fn new(
         address: Address,
         settings: Settings,

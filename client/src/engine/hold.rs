@@ -8,7 +8,7 @@ use crate::engine::limit::{Limit, Trouble};
 use crate::engine::settings::FIRST_LEASE;
 use crate::engine::telemetry;
 use crate::engine::undo;
-use crate::net::link::{after, left};
+use crate::net::deadline::{after, left};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack};

@@ -86,7 +86,9 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    busy: bool,
+    /// `None` while nobody has the [`Turn`]. Otherwise the length of the shortest renewal that was in flight
+    /// since somebody took it. The server may execute that renewal after the command of the turn.
+    turn: Option<Duration>,
     shares: Vec<Share>,
     next_share: u32,
     renew_at: Moment,
@@ -129,7 +131,7 @@ pub(crate) struct Share {
     term: LeaseSpec,
     /// End of a fixed lease.
     ends: Moment,
-    /// `true` if the guard was dropped or is being detached. Then it needs no renewals.
+    /// `true` if the guard was dropped or is ending. Then it needs no renewals.
     abandoned: bool,
 }
 
@@ -156,7 +158,7 @@ pub(crate) struct Turn(Arc<Lease>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.state().busy = false;
+        self.0.state().turn = None;
         self.0.turn_over.notify_one();
     }
 }
@@ -207,7 +209,7 @@ impl Lease {
         let until = policy.safety.until(since, runs);
         let mut state = State {
             phase: Phase::Held,
-            busy: false,
+            turn: None,
             shares: Vec::with_capacity(1),
             next_share: 0,
             renew_at: Moment::NEVER,
@@ -296,11 +298,18 @@ impl Lease {
         }
         let share = state.share(sent, term);
         if counts {
-            self.believe(&mut state, sent, term.length);
+            self.believe_in_turn(&mut state, sent, term.length);
         } else {
             state.renew_at = sent;
         }
         Some(share)
+    }
+
+    /// [`believe`](Self::believe) for a command of the turn. Renewals were sent meanwhile without a turn, and the
+    /// server may have executed one of them last.
+    fn believe_in_turn(&self, state: &mut State, sent: Moment, length: Duration) {
+        let beside = state.turn.unwrap_or_default();
+        self.believe(state, sent, length.min(beside));
     }
 
     /// Records that a command sent at `sent` was answered, and made the lease at least `length` long.
@@ -381,7 +390,7 @@ impl Lease {
         if !counts {
             state.renew_at = sent;
         } else if state.is_held() {
-            self.believe(&mut state, sent, length);
+            self.believe_in_turn(&mut state, sent, length);
         }
     }
 
@@ -410,10 +419,10 @@ impl Lease {
     /// Takes the turn if it is free.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
-        if state.busy {
+        if state.turn.is_some() {
             return None;
         }
-        state.busy = true;
+        state.turn = Some(state.late.counts(Duration::MAX));
         drop(state);
         Some(Turn(self.clone()))
     }
@@ -423,7 +432,7 @@ impl Lease {
         !self.state().shares.is_empty()
     }
 
-    /// Records that the guard of this share was dropped or is being detached: it needs no renewals.
+    /// Records that the guard of this share was dropped or is ending: it needs no renewals.
     pub(crate) fn abandon(&self, share: ShareId) {
         let mut state = self.state();
         if let Some(share) = state.share_mut(share) {
@@ -431,14 +440,6 @@ impl Lease {
         }
         drop(state);
         self.end_notify.notify_waiters();
-    }
-
-    /// Stops renewals for this share, so that its lease ends.
-    pub(crate) fn unwatch(&self, share: ShareId) {
-        let mut state = self.state();
-        if let Some(share) = state.share_mut(share) {
-            share.term.watched = false;
-        }
     }
 
     /// Records that an abandoned command may have been executed, or may be executed later.

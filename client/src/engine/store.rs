@@ -24,7 +24,7 @@ pub(crate) async fn give_back_storing(
 ) -> Result<(), Error> {
     let turn = lease.turn().await;
     // A renewal that arrives after the release would report the lock as lost.
-    lease.unwatch(share);
+    lease.abandon(share);
     lease.quiet().await;
     let stored = store(inner, lease, result).await;
     if stored.is_ok() {

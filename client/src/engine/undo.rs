@@ -2,7 +2,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::limit::{pause_after, sleep_until_changed};
-use crate::net::link::after;
+use crate::net::deadline::after;
 use crate::net::live::Live;
 use redis::Cmd;
 use std::sync::Arc;
@@ -92,19 +92,12 @@ async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Ins
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::clock::{Boottime, SafetyMargin};
-    use crate::engine::lease::LeasePolicy;
-    use crate::engine::settings::Settings;
-    use crate::net::address::Address;
     use crate::wire::request::{self, GiveBack, Mode};
     use tokio::time::timeout;
 
     #[tokio::test(start_paused = true)]
     async fn a_release_is_repeated_until_the_lease_has_ended_and_no_longer() {
-        let safety = SafetyMargin { margin: Duration::ZERO };
-        let policy = LeasePolicy { clock: Arc::new(Boottime), safety };
-        let address = Address::try_from("redis://127.0.0.1:1/").unwrap();
-        let context = Context::new(address, Settings::default(), policy).unwrap();
+        let context = Context::of_no_server();
         let commands = [request::release(Mode::Alone, &b"k"[..], "o:1", GiveBack::All)];
         let lasts = Duration::from_secs(600);
         let mut release = std::pin::pin!(free(&context, b"k", &commands, None, false, lasts));

@@ -3,6 +3,7 @@
 //! This layer never repeats a command: only the sender knows the effect of a repetition.
 
 use crate::net::connector::Dialer;
+use crate::net::deadline::{after, left};
 use crate::net::live::Live;
 use crate::sync::{Mutex, lock};
 use crate::wire::error::Error;
@@ -136,18 +137,6 @@ impl Link {
     pub(crate) fn runtime(&self) -> Option<Handle> {
         lock(&self.state).last.as_ref().map(|dial| dial.runtime.clone())
     }
-}
-
-/// Returns the instant that is `time` from now. If it is out of range, returns an instant thirty years from
-/// now.
-pub(crate) fn after(time: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 86_400))
-}
-
-/// Returns the time until `end`, or zero.
-pub(crate) fn left(end: Instant) -> Duration {
-    end.saturating_duration_since(Instant::now())
 }
 
 pub(crate) fn runtime_is_gone() -> Error {

@@ -11,6 +11,7 @@ pub(crate) mod address;
 pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod connector;
+pub(crate) mod deadline;
 pub(crate) mod link;
 pub(crate) mod live;
 pub(crate) mod node;

@@ -7,7 +7,7 @@
 use crate::net::address::{Address, Place};
 use crate::net::cluster::Cluster;
 use crate::net::connector::Connector;
-use crate::net::link::{after, left};
+use crate::net::deadline::{after, left};
 use crate::net::live::Live;
 use crate::net::node::Node;
 use crate::net::transport::Transport;

@@ -6,6 +6,7 @@
 
 use crate::net::address::{At, moved};
 use crate::net::connection::Connection;
+use crate::net::deadline::after;
 use crate::net::live::PrimaryEpoch;
 use crate::net::race::first_ok;
 use crate::net::server::Server;
@@ -103,7 +104,7 @@ impl Sentinels {
     /// Sentinel, which may have learned of a failover earlier. While no primary is known, makes up to one
     /// attempt for each Sentinel; otherwise one.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
-        let end = Instant::now() + self.patience;
+        let end = after(self.patience);
         let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };
         let mut outcome = Err(Error::Timeout);
         for _ in 0..tries.max(1) {

@@ -22,6 +22,8 @@ use std::time::Duration;
 
 const ITERATIONS: usize = 5_000;
 const LEASE: Duration = Duration::from_millis(1_000);
+/// The lease of re-entries. A renewal beside one may set a shorter lease.
+const LONG: Duration = Duration::from_millis(6_000);
 
 #[derive(Debug, Default)]
 struct ByHand(AtomicU64);
@@ -192,7 +194,7 @@ impl World {
             let fits = server.holds > 0;
             if fits {
                 server.holds = holds;
-                server.ends = server.ends.max(now + 1_000);
+                server.ends = server.ends.max(now + LONG.as_millis() as u64);
             }
             fits
         });
@@ -200,7 +202,7 @@ impl World {
             self.lease.lose(true, Loss::Forgotten);
             return None;
         }
-        self.lease.reentered(&turn, sent, LeaseSpec { length: LEASE, watched: true }, true)
+        self.lease.reentered(&turn, sent, LeaseSpec { length: LONG, watched: true }, true)
     }
 }
 
@@ -276,6 +278,34 @@ fn overlapping_renewals_of_different_lengths_keep_validity_right() {
                 task.join().unwrap();
             }
             world.release(share);
+        },
+        ITERATIONS,
+    );
+}
+
+/// The watchdog renews with the shorter lease that the first guard requested until it knows of the re-entry.
+#[test]
+fn a_reentry_beside_shorter_renewals_keeps_validity_right() {
+    shuttle::check_random(
+        || {
+            let (world, share) = World::new();
+            let watchdog = thread::spawn({
+                let world = world.clone();
+                move || {
+                    for _ in 0..6 {
+                        world.tend(true);
+                        world.clock.pass(thread_rng().gen_range(50..400));
+                    }
+                }
+            });
+            let inner = world.reenter();
+            for _ in 0..6 {
+                world.look();
+                world.clock.pass(200);
+                thread::yield_now();
+            }
+            watchdog.join().unwrap();
+            inner.into_iter().chain([share]).for_each(|share| world.release(share));
         },
         ITERATIONS,
     );

@@ -69,6 +69,7 @@ impl Lease {
     pub(crate) fn renewing(&self, sent: Moment, length: Duration, via: u64) -> RenewalId {
         let mut state = self.state();
         let renewal = state.late.sending(via, length);
+        state.turn = state.turn.map(|beside| beside.min(length));
         self.believe_less(sent, length);
         renewal
     }

@@ -236,6 +236,49 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
     assert_eq!(stage.lease.action(at(30_000)), WatchdogAction::Renew(millis(3_000)));
 }
 
+/// The server may have executed the renewal last, and a renewal sets the lease, also to a shorter one.
+#[test]
+fn a_reentry_or_binding_counts_no_longer_than_a_renewal_that_was_in_flight_beside_it() {
+    for sent_first in [false, true] {
+        for binds in [false, true] {
+            let stage = granted(watched(3_000));
+            let before = sent_first.then(|| stage.lease.renewing(at(11_000), millis(3_000), 1));
+            let turn = stage.turn();
+            let renewal =
+                before.unwrap_or_else(|| stage.lease.renewing(at(11_000), millis(3_000), 1));
+            stage.lease.renewed(renewal, at(11_000), millis(3_000), at(11_100));
+            if binds {
+                stage.lease.prolonged(&turn, at(10_900), millis(30_000), true, at(11_100));
+            } else {
+                let inner = stage.lease.reentered(&turn, at(10_900), watched(30_000), true);
+                assert!(inner.is_some());
+            }
+            drop(turn);
+            // The renewal at 11,000 ms counts for 3 s less 1 %, 2 ms and the margin of 500 ms.
+            assert_eq!(
+                stage.lease.left(),
+                millis(1_000 + 3_000 - 30 - 2 - 500),
+                "{sent_first} {binds}"
+            );
+            let WatchdogAction::Later(next) = stage.lease.action(at(11_100)) else {
+                panic!("not yet")
+            };
+            assert!(next <= at(12_000), "{next:?}");
+        }
+    }
+}
+
+#[test]
+fn a_renewal_that_ended_before_a_reentry_does_not_limit_it() {
+    let stage = granted(watched(3_000));
+    let renewal = stage.lease.renewing(at(11_000), millis(3_000), 1);
+    stage.lease.renewed(renewal, at(11_000), millis(3_000), at(11_100));
+    for sent in [11_200, 11_300] {
+        stage.lease.reentered(&stage.turn(), at(sent), watched(30_000), true).expect("held");
+        assert_eq!(stage.lease.left(), millis(sent - 10_000 + 30_000 - 300 - 2 - 500));
+    }
+}
+
 #[test]
 fn many_due_leases_are_handled_in_batches() {
     let mut agenda = Agenda::default();
@@ -437,21 +480,9 @@ fn a_record_knows_its_guards_and_their_terms() {
     lease.abandon(other);
     assert!(lease.has(stage.share) && !lease.has(other) && lease.has_guards());
     assert_eq!(lease.longest(at(10_000)), Some(millis(30_000)));
-    lease.unwatch(stage.share);
-    assert_eq!(term(stage.share), Some((millis(30_000), false)));
     lease.abandon(stage.share);
     assert!(!lease.has(stage.share) && !lease.has(other) && !lease.has_guards());
     assert_eq!((lease.longest(at(10_000)), lease.longest_ever()), (None, millis(60_000)));
-}
-
-#[test]
-fn only_the_unwatched_guard_is_no_longer_renewed() {
-    let stage = granted(watched(30_000));
-    let lease = &stage.lease;
-    let other = lease.reentered(&stage.turn(), at(10_000), watched(20_000), true).expect("held");
-    lease.unwatch(other);
-    let watched = |share| lease.term(share).map(|term| term.watched);
-    assert_eq!((watched(stage.share), watched(other)), (Some(true), Some(false)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::engine::clock::{Clock, Moment};
 use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, WatchdogAction};
 use crate::engine::telemetry;
-use crate::net::link::{after, left};
+use crate::net::deadline::{after, left};
 use crate::net::node::Node;
 use crate::net::replicas::{HANGS, Renewals};
 use crate::net::router::Route;
