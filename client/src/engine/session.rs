@@ -172,7 +172,10 @@ impl Session {
     /// Registers a bound lease, which from then on counts as held no longer than this session lasts. (S5)
     pub(crate) fn bind(&self, lease: &Arc<Lease>) -> Result<(), Error> {
         self.enter(|uses| {
-            uses.bound.add(lease);
+            // A repeated request to bind the lease is for the same entry.
+            if !lease.is_bound_to(&self.belief) {
+                uses.bound.add(lease);
+            }
             lease.bind(&self.belief);
         })
     }

@@ -85,6 +85,34 @@ async fn after_a_restart_of_the_server_locks_are_bound_again() {
     }
 }
 
+/// A client repeats a binding that the server refuses, once for each lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_binding_is_repeated_by_one_task() {
+    let mut stage = Stage::with(ttl(20_000)).await;
+    let mut guards = Vec::new();
+    for key in ["k", "m"] {
+        guards.push(ok(stage.client.lock(key).bound().acquire()).await);
+    }
+    let mut before = 0;
+    for (limit, bound) in [(1, 1), (1_000, 2)] {
+        before = calls(&mut stage.control, "lock.acquire");
+        // A drain ends all sessions.
+        stage.control.run("CONFIG SET kvlock.drain yes");
+        observe::wait_for_info(&mut stage.control, "kvlock_sessions", 0);
+        stage.control.run(&format!("CONFIG SET kvlock.max-bound {limit}"));
+        stage.control.run("CONFIG SET kvlock.drain no");
+        wait::until_is("they are bound again", SOON, bound, || stage.bound());
+        // With the limit of 1, the binding of the other lock is refused about once a second.
+        observe::let_pass(&mut stage.control, Duration::from_secs(6));
+    }
+    // One for each lock, and one that may have been on its way.
+    let again = calls(&mut stage.control, "lock.acquire") - before;
+    assert!((2..=3).contains(&again), "{again}");
+    for guard in guards {
+        ok(guard.release()).await;
+    }
+}
+
 /// When an owner binds one of its holds, all its holds are bound, until the last release frees the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reentry_binds_once() {
@@ -202,6 +230,8 @@ async fn bound_locks_outlast_the_retry_limit_of_waits_in_the_same_session() {
     let waited = soon(waiter).await.unwrap();
     stage.server.signal(Signal::SIGCONT);
     assert!(waited.unwrap_err().is_retryable());
+    // A client that had given the session up would by now have bound the lock to another one.
+    observe::let_pass(&mut stage.control, Duration::from_secs(1));
     assert_eq!((guard.why_lost(), stage.bound_to("k")), (None, session));
     ok(guard.release()).await;
 }

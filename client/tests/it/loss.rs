@@ -1,6 +1,8 @@
 //! Holders learn in time that a lock is lost.
 
-use super::{LONG, Stage, Suspended, assert_matches, ok, soon, suspend_during, wait_for_more};
+use super::{
+    LONG, Stage, Suspended, assert_matches, calls, ok, soon, suspend_during, wait_for_more,
+};
 use harness::observe;
 use kvlock::{Client, Error, Loss};
 use std::task::Poll;
@@ -85,6 +87,22 @@ async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
     stage.control.run("LOCK.FORCERELEASE k");
     assert_eq!(soon(guard.lost()).await, Loss::Forced);
+}
+
+/// A session that is used for nothing else stays open for an observation, also if nothing happens to the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observation_keeps_its_session_open() {
+    let ttl = Duration::from_secs(3);
+    let mut stage =
+        Stage::with(Client::builder().session_ttl(ttl).session_idle(Duration::ZERO)).await;
+    let guard = ok(stage.client.lock("k").observed().acquire()).await;
+    observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
+    let opened = calls(&mut stage.control, "session.open");
+    // Several answers to `SESSION.NEXT` come meanwhile.
+    observe::let_pass(&mut stage.control, ttl);
+    assert_eq!((opened, calls(&mut stage.control, "session.open")), (1, 1));
+    ok(guard.release()).await;
+    observe::wait_for_info(&mut stage.control, "kvlock_sessions", 0);
 }
 
 /// A watch can be moved into tasks, because it borrows nothing from the guard.
