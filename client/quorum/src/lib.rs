@@ -39,6 +39,8 @@ use tokio_util::task::TaskTracker;
 
 /// Default time that each server has to answer a request.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Longest such time. A multiple of it is a valid time too.
+const PATIENCE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Several independent servers, each with the module: the locks of a quorum are held while a
 /// majority of the servers grants them. This is the algorithm called Redlock.
@@ -223,10 +225,10 @@ impl Quorum {
     /// Sets how long each server may take to answer a request, or to accept a connection. Default: 500 ms. A
     /// later answer does not count, and its grant is released. Set it to a small part of the lease. A server
     /// that hangs delays each of the two requests of an attempt by at most this time, and only if
-    /// it is needed for the majority.
+    /// it is needed for the majority. More than a day counts as a day.
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
-        self.patience = timeout;
+        self.patience = timeout.min(PATIENCE_MAX);
         self
     }
 

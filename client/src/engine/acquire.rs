@@ -36,6 +36,7 @@ use crate::wire::reply::{self, Token};
 use crate::wire::request::{self, Further, Mode};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Longest lease that a waiter requests. If the waiter has died before the grant, the next waiter waits up to
 /// this much longer.
@@ -117,7 +118,8 @@ impl Acquisition<'_> {
                 }
                 Ok(Step::Refused) => trouble.reset(),
                 Err(error @ Error::NotReplicated { .. }) => {
-                    claim.undo().await;
+                    // If the server cannot be reached, the release continues in the background.
+                    let _released = timeout(self.inner.settings.patience, claim.undo()).await;
                     return Err(error);
                 }
                 Err(error) => self.inner.wait_to_retry(&mut trouble, error).await?,

@@ -112,7 +112,8 @@ impl Lock {
     ///
     /// The errors of [`acquire`](Self::acquire), before the work has begun; [`Lost`](Error::Lost) if the
     /// lock was lost before the work was done, or is found lost at its release. Without an error, the lock
-    /// was held from the start of the work to its end. Another error of the release is only logged, since
+    /// was held from the start of the work to its end, unless the connection broke during the release and
+    /// the server has lost its data. Another error of the release is only logged, since
     /// the work was done, and the release is repeated in the background.
     ///
     /// # Cancel safety

@@ -94,9 +94,10 @@ impl Lock {
     /// Returns the number of holds of this owner at the server; 0 if it does not hold the lock.
     ///
     /// For an exclusive lock it may differ from the number of the owner's [guards](crate::Guard::holds) after
-    /// a re-entry or a release whose answer was lost. That has no effect, since the last guard releases all
-    /// holds. For a shared lock the server does not report the holds of one owner. So this returns the number
-    /// of guards if the server still has their token.
+    /// a re-entry or a release whose answer was lost. The last guard releases all holds. But a
+    /// [bound](Self::bound) lock is then lost when it has to be bound again, for example after a failover.
+    /// For a shared lock the server does not report the holds of one owner. So this returns the number of
+    /// guards if the server still has their token.
     ///
     /// # Errors
     ///
