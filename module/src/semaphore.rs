@@ -51,7 +51,11 @@ impl<'a> Open<'a> {
                 // The permits of an owner whose lease has ended are free, even if that owner itself asks.
                 let lost = self.own.filter(|own| !live(own)).map_or(0, |own| own.holds);
                 let used = used.saturating_sub(lost);
-                let (own, earliest) = (self.own.filter(live), self.earliest);
+                // The key may expire unnoticed: the module ignores events during its own work.
+                let ends = self.key.as_ref().and_then(Key::expires).map(UnixMillis);
+                let sooner =
+                    |earliest: UnixMillis| ends.map_or(earliest, |ends| earliest.min(ends));
+                let (own, earliest) = (self.own.filter(live), self.earliest.map(sooner));
                 Semaphore::Set(Permits { limit, used, own, earliest })
             }
         };

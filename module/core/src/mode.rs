@@ -42,6 +42,13 @@ impl Want {
     pub(crate) fn is_for_all(self) -> bool {
         matches!(self, Self::LatchOpen | Self::Changes(_))
     }
+
+    /// Returns whether a waiter with this request can be served, or its request fails, whenever that is so for
+    /// another owner with the `other` request. Whether a request for permits fails depends on the permits that
+    /// its owner has already.
+    pub(crate) fn is_served_like(self, other: Self) -> bool {
+        self == other && !matches!(self, Self::Permits { .. })
+    }
 }
 
 /// Value of the `lock-mode` field of a lock.

@@ -88,7 +88,7 @@ impl<P> Table<P> {
         // The new head may be served now. So may waiters for sets that have places beside the line.
         let may_be_served = after.filter(|_| before != after);
         let may_be_served =
-            may_be_served.is_some_and(|(front, wants)| front == id || wants != want);
+            may_be_served.is_some_and(|(front, wants)| front == id || !wants.is_served_like(want));
         if may_be_served || before != after && self.queues.has_beside(queue) {
             self.plan_look(queue, Some(crate::agenda::AT_ONCE), Cause::Outside);
         }

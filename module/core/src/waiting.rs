@@ -470,7 +470,7 @@ impl<P> Table<P> {
         let leaver = self.take_out(self.queues.main_of(id))?;
         let queue = leaver.waiter.queue;
         let head = self.queues.head(queue).filter(|_| leaver.stood_in_front);
-        let wants_other = head.is_some_and(|(_, want)| want != leaver.waiter.want);
+        let wants_other = head.is_some_and(|(_, want)| !want.is_served_like(leaver.waiter.want));
         if wants_other || leaver.stood_in_front && self.queues.has_beside(queue) {
             self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
         }
