@@ -1,6 +1,6 @@
 //! The module as the server sees it: its commands and options, and its reactions to events of the server.
 
-use kvlock_core::Cause;
+use kvlock_core::{Cause, KeyRef};
 
 use crate::floor::{FLOOR_PREFIX, Place};
 use crate::redis::{
@@ -96,6 +96,7 @@ impl Module {
                 let now = server.now();
                 let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
                 server.table.look_soon_at_all_of(event.db, event.key, cause, now);
+                server.latch_changed(ctx, KeyRef::latch(event.db, event.key));
                 server.finish(ctx);
             }
         });
