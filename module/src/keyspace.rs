@@ -229,24 +229,32 @@ fn read_fields<'a>(
     }
 }
 
-/// Returns the owners that hold a lock, at most `most`. Returns no owner if the hash has more fields than
-/// `most` plus the number of reserved fields.
+/// Returns the owners that hold a lock, at most `most`. Returns no owner if the key is not a lock, or if the hash
+/// has more fields than `most` plus the number of reserved fields.
 pub(crate) fn holders(key: &Key<'_>, now: UnixMillis, most: usize) -> HeldBy {
-    let mut holders = HeldBy::default();
-    let fields = most.saturating_add(RESERVED_FIELDS.len());
-    if key.kind() != KeyKind::Hash || key.fields() > fields {
-        return holders;
+    if key.kind() != KeyKind::Hash || key.fields() > most.saturating_add(RESERVED_FIELDS.len()) {
+        return HeldBy::default();
     }
+    let (mut fields, mut is_shared) = (Vec::new(), false);
     key.for_each(&mut |field, value| {
-        let holds = Share::read(value).is_none_or(|share| share.is_live(now));
-        if field == MODE_FIELD {
-            holders.is_shared = Mode::read(value) == Some(Mode::Shared);
-        } else if holds && !RESERVED_FIELDS.contains(&field) {
-            holders.owners.push(field.into());
-        }
+        is_shared |= field == MODE_FIELD && Mode::read(value) == Some(Mode::Shared);
+        fields.push((field.to_vec(), value.to_vec()));
     });
-    holders.owners.truncate(most);
-    holders
+    if is_shared {
+        let live = |value: &[u8]| Share::read(value).is_some_and(|share| share.is_live(now));
+        let owners = fields
+            .iter()
+            .filter(|(field, value)| !RESERVED_FIELDS.contains(&field.as_slice()) && live(value));
+        let owners = owners.map(|(field, _)| field.as_slice().into()).take(most).collect();
+        return HeldBy { owners, is_shared };
+    }
+    let all = fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
+    match Observed::from_fields(all, None) {
+        Observed::Held(holding) => HeldBy { owners: vec![holding.owner.into()], is_shared },
+        Observed::Shared(_) | Observed::Free { .. } | Observed::NotALock { .. } => {
+            HeldBy::default()
+        }
+    }
 }
 
 /// Returns the exclusive holder of a lock, and its `VALUE`.

@@ -151,6 +151,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
+        let was_sampled = self.is_quiet();
         self.record_use(at.key, owner, holding.token);
         let change = if left == holding.holds {
             count(&mut self.counters.repeated);
@@ -162,7 +163,7 @@ impl<P> Table<P> {
         } else {
             count(&mut self.counters.released);
             self.unbind(at.key, owner);
-            self.note_held(at, holding.token);
+            self.note_held(at, holding.token, was_sampled);
             self.pass_on(at, holding.token, Cause::Release)
         };
         (ReleaseReply::Left(left), change)
@@ -170,11 +171,11 @@ impl<P> Table<P> {
 
     /// Records how long a lock was held, just before it is released. The token is the time of the
     /// grant in microseconds, unless tokens run ahead of the clock; a token from the future is
-    /// ignored.
-    fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
+    /// ignored. If the release `was_sampled`, it counts for the releases that were not.
+    fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>, was_sampled: bool) {
         let held = token.and_then(|token| at.now.unix_us.checked_sub(token.value()));
         let Some(held) = held else { return };
-        self.hold_times.record(held, if self.is_quiet() { SAMPLED } else { 1 });
+        self.hold_times.record(held, if was_sampled { SAMPLED } else { 1 });
         if self.queues.find(at.key).is_some() {
             self.profile.held(at.key, held);
         }

@@ -108,9 +108,9 @@ impl<P> Table<P> {
         self.tokens.believe(stored)
     }
 
-    /// Sets the value that a waiter will have as the holder. `None` or an empty value removes it.
+    /// Sets the value that a waiter will have as the holder. With an empty value, it will have none. With
+    /// `None`, an owner that already has a value, as a holder of one lock of a set, keeps it.
     pub fn set_value(&mut self, waiter: WaiterId, value: Option<&[u8]>) {
-        let value = value.filter(|value| !value.is_empty());
         self.queues.set_value(waiter, value.map(Rc::from));
     }
 

@@ -48,17 +48,17 @@ impl Operation for LockAcquire {
         let (held, options) = arguments::held(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let value = arguments::value(value.as_ref(), request.want)?;
+        let session = to_bind_to(session, bound)?;
         let parts = further.map(|(further, _)| set::parts(*key, &further));
         set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
         if is_ready(server, ctx, (*key, *owner), unless)? {
             return Ok(READY);
         }
         if let Some(parts) = parts {
-            let how = ((session, bound), held);
-            return set::acquire(server, ctx, &parts, *owner, (&request, value), how);
+            return set::acquire(server, ctx, &parts, *owner, (&request, value), (session, held));
         }
         let at = (*key, Kind::Lock, request.owner);
-        let bound = bound_to(server, ctx, (session, bound), at)?;
+        let bound = bound_to(server, ctx, session, at)?;
         if held {
             return Ok(run_held(server, ctx, *key, *owner, &request, value, bound));
         }
@@ -66,19 +66,25 @@ impl Operation for LockAcquire {
     }
 }
 
-/// Returns the session to bind an immediate grant to. `SESSION` without `BOUND` is valid for waits only.
+/// Returns the name of the session to bind an immediate grant to. `SESSION` without `BOUND` is valid for waits
+/// only.
+pub(super) fn to_bind_to(session: Option<Arg<'_>>, bound: bool) -> Result<Option<Arg<'_>>, Reply> {
+    match (session, bound) {
+        (None, true) => Err(UNBOUND),
+        (Some(_), false) => Err(SYNTAX),
+        (session, _) => Ok(session),
+    }
+}
+
+/// Returns the session to bind an immediate grant to.
 pub(super) fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
-    asked: (Option<Arg<'_>>, bool),
+    session: Option<Arg<'_>>,
     (key, kind, owner): (Arg<'_>, Kind, &[u8]),
 ) -> Result<Option<SessionId>, Reply> {
-    let session = match asked {
-        (None, false) => return Ok(None),
-        (None, true) => return Err(UNBOUND),
-        (Some(_), false) => return Err(SYNTAX),
-        (Some(name), true) => server.session(ctx, name)?,
-    };
+    let Some(session) = session else { return Ok(None) };
+    let session = server.session(ctx, session)?;
     arguments::kept_key(key.bytes())?;
     let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
     let room = server.table.room_to_bind(key, owner, session);

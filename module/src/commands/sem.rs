@@ -4,7 +4,7 @@ use kvlock_core::{
     Acquire, Join, KeyRef, Kind, Permits, Semaphore, SessionId, TakeReply, WaitReply, arguments,
 };
 
-use super::acquire::bound_to;
+use super::acquire::{bound_to, to_bind_to};
 use super::info::{SHOWS, number, quarantine, queue};
 use super::join::{How, enqueue};
 use super::operation::{Answer, Operation};
@@ -73,8 +73,9 @@ impl Operation for SemAcquire {
         let (held, options) = arguments::held(&options)?;
         let (permits, request) =
             arguments::permits_or_all(owner.bytes(), permits, lease, &options, most)?;
+        let session = to_bind_to(session, bound)?;
         let at = (*key, Kind::Semaphore, request.owner);
-        let bound = bound_to(server, ctx, (session, bound), at)?;
+        let bound = bound_to(server, ctx, session, at)?;
         if held {
             return Ok(taken(server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
                 let (outcome, change) = server.table.take_held_permits(at, &request);

@@ -12,8 +12,7 @@ use super::store::write_result;
 use crate::operate::Need;
 use crate::redis::{Arg, Ctx, Reply};
 use crate::replies::{
-    READY_KEY, SYNTAX, TOO_MANY_BOUND, UNBOUND, acquired, full, is_granted, released,
-    renewed_with_value,
+    READY_KEY, TOO_MANY_BOUND, acquired, full, is_granted, released, renewed_with_value,
 };
 use crate::server::Server;
 use crate::sets::{Part, with_values};
@@ -37,16 +36,12 @@ pub(super) fn check_ready_key(parts: &[Part<'_>], ready_key: Option<Arg<'_>>) ->
 fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
-    asked: (Option<Arg<'_>>, bool),
+    session: Option<Arg<'_>>,
     parts: &[Part<'_>],
     owner: &[u8],
 ) -> Result<Option<SessionId>, Reply> {
-    let session = match asked {
-        (None, false) => return Ok(None),
-        (None, true) => return Err(UNBOUND),
-        (Some(_), false) => return Err(SYNTAX),
-        (Some(name), true) => server.session(ctx, name)?,
-    };
+    let Some(session) = session else { return Ok(None) };
+    let session = server.session(ctx, session)?;
     for part in parts {
         arguments::kept_key(part.name.bytes())?;
     }
@@ -63,7 +58,7 @@ pub(super) fn acquire(
     parts: &[Part<'_>],
     owner: Arg<'_>,
     (request, value): (&Acquire<'_>, Option<&[u8]>),
-    (session, held): ((Option<Arg<'_>>, bool), bool),
+    (session, held): (Option<Arg<'_>>, bool),
 ) -> Answer {
     let bound = bound_to(server, ctx, session, parts, request.owner)?;
     let need = if request.want != Want::Shared && !held { Need::Living } else { Need::Own };
@@ -99,8 +94,7 @@ pub(super) fn wait(
 ) -> Answer {
     let Wait { request, value, timeout, bound, unless } = what;
     let Some(how) = how else {
-        let session = ((None, false), false);
-        return acquire(server, ctx, parts, owner, (request, *value), session);
+        return acquire(server, ctx, parts, owner, (request, *value), (None, false));
     };
     for part in parts {
         arguments::kept_key(part.name.bytes())?;
