@@ -23,16 +23,16 @@ const AT_ONCE: usize = 100;
 
 impl Stranger<'_> {
     fn take_places_over(&mut self) -> Result<(), ReceiveError> {
-        // The limit counts what the other clients keep, too. And each observer may get a change to read.
-        let (kept, observers) = self.count_kept()?;
+        // The limit counts what the other clients keep, too.
+        let (kept, _) = self.count_kept()?;
         let limit = kept + MORE;
         self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", limit])?;
-        let taken = self.take_over(limit + observers);
+        let taken = self.take_over(limit);
         self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", USUAL])?;
         taken
     }
 
-    fn take_over(&mut self, most: i64) -> Result<(), ReceiveError> {
+    fn take_over(&mut self, limit: i64) -> Result<(), ReceiveError> {
         let mut sessions = Vec::new();
         for _ in 0..2 {
             let opened = self.ask(cmd!["SESSION.OPEN", 60_000])?;
@@ -54,7 +54,9 @@ impl Stranger<'_> {
                 connection.receive(observe::PATIENCE)?;
             }
         }
-        let (kept, _) = self.count_kept()?;
+        // Each observer may get a change to read. There may be more observers than at the beginning.
+        let (kept, observers) = self.count_kept()?;
+        let most = limit + observers;
         if kept > most {
             self.round
                 .log
