@@ -27,7 +27,9 @@ impl Stranger<'_> {
         let (kept, _) = self.count_kept()?;
         let limit = kept + MORE;
         self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", limit])?;
-        let taken = self.take_over(limit);
+        // Meanwhile there may have come more than the limit: it ends no wait.
+        let (kept, _) = self.count_kept()?;
+        let taken = self.take_over(limit.max(kept));
         self.send(cmd!["CONFIG", "SET", "kvlock.max-waiters", USUAL])?;
         taken
     }
