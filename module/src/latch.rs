@@ -80,9 +80,10 @@ impl Server {
     /// Called when a key was changed. If it was deleted, releases the waiters of the latch: a later look would
     /// read what is at the key by then. In a cluster, only the later look can tell whether the slot was moved.
     pub(crate) fn latch_changed(&mut self, ctx: &Ctx<'_>, key: KeyRef<'_>) {
-        let name = Text::new(key.name);
-        if !self.in_cluster && self.table.is_in_line(key) && ctx.open_to_read(name.lend()).is_none()
-        {
+        if self.in_cluster || !self.table.is_in_line(key) {
+            return;
+        }
+        if ctx.open_to_read(Text::new(key.name).lend()).is_none() {
             self.table.look_at_latch(&LatchAt { key, seen: Latch::Open, now: self.now() });
         }
     }

@@ -3,7 +3,7 @@
 use super::sentinel::settle;
 use super::{SOON, Stage, Suspended, ok, soon, visit, wait_for_renewals};
 use harness::proxy::Proxy;
-use harness::{Server, Value, cmd, wait};
+use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -20,6 +20,23 @@ async fn set(lease: Duration, patience: Duration) -> (Stage, Server) {
     let replica = add_replica(&server);
     let client = client(&server, lease, patience).await;
     (Stage { control: server.connect(), server, client }, replica)
+}
+
+/// The pause delays the release of the grant, and is longer than this test.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_confirmation_is_reported_within_the_patience_of_the_client() {
+    let mut stage =
+        Stage::with(Client::builder().patience(PATIENCE).min_replicas(1, PATIENCE)).await;
+    let lock = stage.client.lock("k");
+    let acquired = tokio::spawn(async move { lock.acquire().await });
+    // The client is blocked in `WAIT`.
+    observe::wait_for_info(&mut stage.control, "blocked_clients", 1);
+    stage.control.run("CLIENT PAUSE 600000 WRITE");
+    assert_short(soon(acquired).await.unwrap(), 0, 1);
+    assert!(!stage.is_free("k"));
+    stage.control.run("CLIENT UNPAUSE");
+    soon(stage.client.settled()).await;
+    assert!(stage.is_free("k"));
 }
 
 async fn client(server: &Server, lease: Duration, patience: Duration) -> Client {

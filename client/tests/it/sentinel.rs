@@ -62,6 +62,14 @@ async fn after_a_primarys_death_replicated_locks_are_kept_and_others_lost_at_onc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_reply_timeout_may_be_as_long_as_any_duration() {
+    let site = Site::of(2);
+    let builder = Client::builder().reply_timeout(Duration::MAX);
+    let client = builder.connect(site.url()).await.unwrap();
+    ok(ok(client.lock("k").acquire()).await.release()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_waiters_share_one_connection_to_a_sentinel() {
     let site = Site::of(2);
     let client = client(&site).await;

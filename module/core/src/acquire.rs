@@ -135,6 +135,19 @@ impl<P> Table<P> {
         want: Want,
         release: Release,
     ) -> (ReleaseReply, Change<P>) {
+        self.release_member(at, owner, want, release, self.is_quiet())
+    }
+
+    /// [`Self::release`] for one lock of a command. `was_sampled` tells whether the command found the
+    /// server [quiet](Self::is_quiet), so that it was [sampled](Self::samples_this_release).
+    pub(crate) fn release_member(
+        &mut self,
+        at: &Situation<'_>,
+        owner: &[u8],
+        want: Want,
+        release: Release,
+        was_sampled: bool,
+    ) -> (ReleaseReply, Change<P>) {
         let holding = match (&at.seen, want) {
             (Observed::NotALock { .. }, _) => return (ReleaseReply::NotALock, Change::None),
             (Observed::Shared(sharing), Want::Shared) => {
@@ -151,7 +164,6 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        let was_sampled = self.is_quiet();
         self.record_use(at.key, owner, holding.token);
         let change = if left == holding.holds {
             count(&mut self.counters.repeated);

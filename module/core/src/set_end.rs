@@ -46,6 +46,7 @@ impl<P> Table<P> {
         if mismatches(members, owner, want, release) {
             return (ReleaseReply::Mismatch, Vec::new());
         }
+        let was_sampled = self.is_quiet();
         let is_relative = !matches!(release, Release::DownTo(_));
         // With `HOLDS n`, the locks of `UNDER` lose a hold only if the first lock loses one.
         let (mut first, mut lost, mut goes_down) = (None, None, is_relative);
@@ -58,7 +59,7 @@ impl<P> Table<P> {
             let part = if member.under && !is_relative { Release::One } else { release };
             let want = member.want(want);
             let had = member.at.holds_of(owner, want);
-            let (reply, change) = self.release(&member.at, owner, want, part);
+            let (reply, change) = self.release_member(&member.at, owner, want, part, was_sampled);
             changes.push(change);
             match reply {
                 ReleaseReply::Left(left) => {

@@ -15,7 +15,8 @@ use crate::wire::request::{GiveBack, Mode};
 use shuttle::future::block_on;
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::sync::Mutex;
-use shuttle::thread;
+use shuttle::thread::{self, JoinHandle};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -150,6 +151,19 @@ impl World {
         true
     }
 
+    /// Runs six rounds of the watchdog beside the test. The answer to each of its renewals arrives with this
+    /// probability. So many milliseconds pass after each round.
+    fn spawn_watchdog(self: &Arc<Self>, arrives: f64, pause: Range<u64>) -> JoinHandle<()> {
+        let world = self.clone();
+        thread::spawn(move || {
+            for _ in 0..6 {
+                world.tend(thread_rng().gen_bool(arrives));
+                world.clock.pass(thread_rng().gen_range(pause.clone()));
+                thread::yield_now();
+            }
+        })
+    }
+
     /// Sends a renewal, whose answer is lost unless it `arrives`. Any number may be in flight.
     fn renew(&self, length: Duration, arrives: bool) {
         let sent = self.now();
@@ -215,15 +229,7 @@ fn a_valid_guard_is_held_and_lost_is_final() {
     shuttle::check_random(
         || {
             let (world, share) = World::new();
-            let watchdog = thread::spawn({
-                let world = world.clone();
-                move || {
-                    for _ in 0..6 {
-                        world.tend(thread_rng().gen_bool(0.7));
-                        thread::yield_now();
-                    }
-                }
-            });
+            let watchdog = world.spawn_watchdog(0.7, 0..1);
             let time = thread::spawn({
                 let world = world.clone();
                 move || {
@@ -289,15 +295,7 @@ fn a_reentry_beside_shorter_renewals_keeps_validity_right() {
     shuttle::check_random(
         || {
             let (world, share) = World::new();
-            let watchdog = thread::spawn({
-                let world = world.clone();
-                move || {
-                    for _ in 0..6 {
-                        world.tend(true);
-                        world.clock.pass(thread_rng().gen_range(50..400));
-                    }
-                }
-            });
+            let watchdog = world.spawn_watchdog(1.0, 50..400);
             let inner = world.reenter();
             for _ in 0..6 {
                 world.look();

@@ -18,6 +18,13 @@ async fn the_same_server_twice_is_refused() {
     assert_matches!(soon(Quorum::connect(none)).await, Err(Error::Invalid(_)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_timeout_may_be_as_long_as_any_duration() {
+    let stage = Stage::set(3).await;
+    let quorum = stage.quorum.clone().server_timeout(std::time::Duration::MAX);
+    ok(ok(quorum.lock("k").acquire()).await.release()).await;
+}
+
 /// Two addresses of one server, which is down when the quorum checks that its servers differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_reached_by_two_addresses_is_counted_once() {
