@@ -107,7 +107,7 @@ async fn many_tasks_log_in_rarely_to_a_loading_server() {
     let client = Client::builder().patience(LONG).connect_lazy(liar.url()).unwrap();
     let _crowd = crowd(&client);
     let connects = liar.connects_in_two_seconds().await;
-    assert!(connects < FEW, "{connects}");
+    assert!((2..FEW).contains(&connects), "{connects}");
 }
 
 /// Replies of a server whose lock is taken. It closes the connection at `SESSION.NEXT`.

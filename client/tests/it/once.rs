@@ -198,15 +198,36 @@ async fn a_lost_reply_to_the_release_does_not_lose_the_result() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_any_command_does_not_lose_the_result() {
     let (mut stage, proxy) = Stage::behind(Client::builder()).await;
-    for command in ["GET", "LOCK.WAIT", "SESSION.NEXT"] {
+    for command in ["GET", "LOCK.WAIT"] {
         for moment in [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer] {
             let once = stage.client.once("report");
             proxy.reset(command, moment);
             let made = ok(once.get_or(async |_: &Guard| "made")).await;
+            assert!(proxy.has_reset(), "{command} {moment:?}");
             assert_eq!(made.value, b"made", "{command} {moment:?}");
             assert!(made.not_stored().is_none(), "{command} {moment:?}: {made:?}");
             forget(&mut stage);
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_around_the_outcome_of_a_wait_does_not_lose_the_result() {
+    for moment in [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer] {
+        // With this ttl the answer to the second `SESSION.NEXT` is the outcome.
+        let builder = Client::builder().session_ttl(Duration::from_secs(60));
+        let (mut stage, proxy) = Stage::behind(builder).await;
+        proxy.reset_after(1, "SESSION.NEXT", moment);
+        let (once, works) = (stage.client.once("report"), Arc::default());
+        let waiters = in_line(&mut stage, &once, 1, &works);
+        stage.control.run("SET report theirs");
+        stage.control.run(&format!("LOCK.RELEASE {LOCK} somebody"));
+        for waiter in waiters {
+            assert_eq!(ok(waiter).await, (false, b"theirs".to_vec()), "{moment:?}");
+        }
+        assert!(proxy.has_reset(), "{moment:?}");
+        assert_eq!(works.load(Ordering::SeqCst), 0, "{moment:?}");
+        forget(&mut stage);
     }
 }
 
