@@ -64,7 +64,7 @@ impl Guard {
         claim.further = held_lock.further.clone();
         sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());
-        self.release_in_turn(turn).await?;
+        self.release_exclusive(turn).await?;
         // The shared period begins with the release of the exclusive hold. Asks again, to get the
         // token of that period.
         let granted = sharing.regain(&mut claim).await?;

@@ -4,6 +4,7 @@ use crate::api::held::Held;
 use crate::engine::bound;
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, give_back_in, renew};
+use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
 use crate::engine::observer::{Observation, observe_held};
 use crate::engine::owner::OwnerSlot;
@@ -285,9 +286,11 @@ impl Guard {
         outcome
     }
 
-    /// [`release`](Self::release) for a caller that has the turn.
-    pub(crate) async fn release_in_turn(mut self, turn: Turn) -> Result<(), Error> {
-        let outcome = give_back_in(&self.inner, &self.lease, &turn, self.share).await;
+    /// Releases the exclusive hold of the only guard, for a caller that has the turn. The locks of `UNDER` stay
+    /// held.
+    pub(crate) async fn release_exclusive(mut self, turn: Turn) -> Result<(), Error> {
+        let exclusive = |held_lock: &HeldLock, _all| held_lock.release_exclusive();
+        let outcome = give_back_in(&self.inner, &self.lease, &turn, self.share, exclusive).await;
         self.on_drop = OnDrop::Nothing;
         outcome
     }

@@ -71,11 +71,14 @@ enum Step {
     Ready,
     /// Not granted. The acquire asks again, unless the limit has passed.
     Refused,
+    /// The grant ended before it was confirmed; of a set, the owner may still hold some locks. The acquire releases
+    /// them, and asks again for another owner.
+    Ended,
 }
 
 impl From<Option<Held>> for Step {
     fn from(held: Option<Held>) -> Self {
-        held.map_or(Self::Refused, Self::Held)
+        held.map_or(Self::Ended, Self::Held)
     }
 }
 
@@ -88,10 +91,7 @@ impl Acquisition<'_> {
     /// background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
         let asked = Stopwatch::start();
-        let mut claim = Claim::new(self.inner, self.mode, self.key);
-        claim.further = self.further.cloned();
-        claim.value = self.value.cloned();
-        claim.unless = self.unless.cloned();
+        let mut claim = self.claim();
         let mut trouble = Trouble::new(self.limit);
         let may_wait = !matches!(self.limit, Limit::Now);
         // With a ready-key, another client may be computing the result already, so wait at once.
@@ -112,11 +112,15 @@ impl Acquisition<'_> {
                     return Ok(Some(held));
                 }
                 Ok(Step::Ready) => return Ok(None),
-                Ok(Step::Refused) if self.limit.is_over() => {
+                Ok(Step::Refused | Step::Ended) if self.limit.is_over() => {
                     telemetry::refused();
                     return Ok(None);
                 }
                 Ok(Step::Refused) => trouble.reset(),
+                Ok(Step::Ended) => {
+                    trouble.reset();
+                    claim = self.claim();
+                }
                 Err(error @ Error::NotReplicated { .. }) => {
                     // If the server cannot be reached, the release continues in the background.
                     let _released = timeout(self.inner.settings.patience, claim.undo()).await;
@@ -126,6 +130,15 @@ impl Acquisition<'_> {
             }
             waits = may_wait;
         }
+    }
+
+    /// Makes a claim for a fresh owner.
+    fn claim(&self) -> Claim {
+        let mut claim = Claim::new(self.inner, self.mode, self.key);
+        claim.further = self.further.cloned();
+        claim.value = self.value.cloned();
+        claim.unless = self.unless.cloned();
+        claim
     }
 
     /// Takes over the lock that the claim's owner holds with this token, perhaps through another process.
@@ -160,7 +173,12 @@ impl Acquisition<'_> {
             Err(Error::Connection(_)) => self.ask(claim).await,
             outcome => outcome,
         };
-        granted?.ok_or(Error::Lost(Loss::Forgotten))
+        let granted = granted?;
+        if granted.is_none() {
+            // Of a set, the owner may still hold some locks.
+            claim.record_accepted();
+        }
+        granted.ok_or(Error::Lost(Loss::Forgotten))
     }
 
     /// Turns a grant of [`regain`](Self::regain) into a lease, and ends the claim.
@@ -239,17 +257,15 @@ impl Acquisition<'_> {
     }
 
     /// Turns a grant into a lease. If the full lease must be set before there is a guard, renews the grant
-    /// first. `None` if the renewal finds that the grant has ended.
+    /// first. `None` if the renewal finds that the grant has ended. Of a set, the owner may still hold some locks, so
+    /// the claim remains.
     async fn accept(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
         if !self.is_confirmed_first(&granted) {
             return claim.hold(granted, self.term).map(Some);
         }
         // After an error the claim remains, because the owner may hold the lock at the server until the grant
         // ends.
-        let Some((since, runs)) = claim.confirm(self.term.length).await? else {
-            claim.refused();
-            return Ok(None);
-        };
+        let Some((since, runs)) = claim.confirm(self.term.length).await? else { return Ok(None) };
         let confirmed = Granted { grant: granted.grant, since, runs };
         claim.hold(confirmed, LeaseSpec { length: runs, ..self.term }).map(Some)
     }

@@ -2,6 +2,7 @@
 
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
+use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
 use crate::engine::limit::{Limit, Trouble};
@@ -111,26 +112,27 @@ pub(crate) async fn give_back(
     share: ShareId,
 ) -> Result<(), Error> {
     let turn = lease.turn().await;
-    give_back_in(inner, lease, &turn, share).await
+    give_back_in(inner, lease, &turn, share, HeldLock::release).await
 }
 
-/// [`give_back`] for a caller that has the turn.
+/// [`give_back`] for a caller that has the turn. `release` builds the command.
 pub(crate) async fn give_back_in(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
     turn: &Turn,
     share: ShareId,
+    release: impl FnOnce(&HeldLock, GiveBack) -> Cmd,
 ) -> Result<(), Error> {
     let held_so_far = !lease.is_lost();
     // Upper limit of the lease at the server.
     let lasts = lease.longest_ever().max(FIRST_LEASE);
-    let release = lease.leave(turn, share);
+    let action = lease.leave(turn, share);
     inner.watchdog.watch(lease);
-    let ReleaseAction::Release { give_back, strays } = release else {
+    let ReleaseAction::Release { give_back, strays } = action else {
         return Err(lease.lost_error());
     };
     let held_lock = &lease.held_lock;
-    let request = held_lock.release(give_back);
+    let request = release(held_lock, give_back);
     let outcome = send(inner, lease, &request, held_so_far).await;
     match &outcome {
         Ok(()) => telemetry::released(held_lock),

@@ -7,6 +7,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::hold::{gave_back, give_back_in};
+use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::{Lease, ShareId};
 use crate::engine::limit::{Limit, Trouble};
 use crate::wire::error::Error;
@@ -29,7 +30,7 @@ pub(crate) async fn give_back_storing(
     let stored = store(inner, lease, result).await;
     if stored.is_ok() {
         gave_back(inner, lease, &turn, share);
-    } else if let Err(trouble) = give_back_in(inner, lease, &turn, share).await {
+    } else if let Err(trouble) = give_back_in(inner, lease, &turn, share, HeldLock::release).await {
         // The caller gets the reason why the result was not stored, not this error.
         tracing::debug!(%trouble, "released without the result");
     }

@@ -164,6 +164,45 @@ async fn an_owner_can_hold_several_locks_under_one_parent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_keeps_the_share_of_the_parent() {
+    let mut stage = Stage::set().await;
+    let writer = ok(stage.client.lock("a").under(["dir"]).acquire()).await;
+    let whole = stage.other().await.lock("dir");
+    let whole = tokio::spawn(async move { whole.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "dir", 1);
+    let reader = ok(writer.downgrade()).await;
+    observe::wait_for_waiters(&mut stage.control, "dir", 1);
+    assert!(!reader.is_lost());
+    ok(reader.release()).await;
+    ok(ok(whole).await.unwrap().release()).await;
+    assert!(stage.is_free("a") && stage.is_free("dir"));
+}
+
+/// One lock of the set is gone before the client has set the full lease, and another client takes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_ends_before_its_lease_is_set_leaves_nothing() {
+    let mut stage = Stage::set().await;
+    stage.control.run("LOCK.ACQUIRE a somebody 600000 WITH 1 b");
+    let set = stage.client.lock("a").and(["b"]).fixed_lease(Duration::from_secs(600));
+    let waiter = tokio::spawn(async move { set.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "b", 1);
+    for command in [
+        "MULTI",
+        "LOCK.RELEASE a somebody WITH 1 b",
+        "DEL b",
+        "LOCK.ACQUIRE b other 600000",
+        "EXEC",
+    ] {
+        assert!(!stage.control.run(command).is_error(), "{command}");
+    }
+    observe::wait_for_waiters(&mut stage.control, "b", 1);
+    stage.wait_until_free("a");
+    stage.control.run("LOCK.RELEASE b other");
+    ok(ok(waiter).await.unwrap().release()).await;
+    assert!(stage.is_free("a") && stage.is_free("b"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_a_parent_is_a_loss() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
     let guard = ok(stage.client.lock("a").under(["dir"]).acquire()).await;

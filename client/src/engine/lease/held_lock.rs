@@ -36,6 +36,12 @@ impl HeldLock {
         self.with_further(request::release(self.mode, &*self.key, &*self.owner, give_back))
     }
 
+    /// Builds a release of all exclusive holds that leaves the locks of `UNDER` held.
+    pub(crate) fn release_exclusive(&self) -> Cmd {
+        let request = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
+        request::with_keys(request, "WITH", self.further.as_ref().map_or(&[], |all| &*all.with))
+    }
+
     /// Builds a renewal: see [`request::renew`].
     pub(crate) fn renew(&self, lease: Duration, token: Option<u64>) -> RedisResult<Cmd> {
         let request = request::renew(self.mode, &*self.key, &*self.owner, lease, token)?;
