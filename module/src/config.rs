@@ -5,6 +5,7 @@ use kvlock_core::arguments::TEN_YEARS_MS;
 
 use crate::redis::{ConfigKind, ConfigSpec};
 use crate::replies::DRAINING;
+use crate::server::Server;
 
 /// One day in milliseconds: the default of `max-lease-ms`, and the highest value of `quarantine-ms`.
 const DAY_MS: i64 = 86_400_000;
@@ -42,6 +43,18 @@ impl Default for Config {
             max_lease_ms: DAY_MS.unsigned_abs(),
             redisson_channel: RedissonChannel::Auto,
             forkless_saves: false,
+        }
+    }
+}
+
+impl Server {
+    /// Dismisses all waiters and readers if the module is being drained.
+    pub(crate) fn dismiss_if_draining(&mut self) {
+        if self.table.limits.draining {
+            let blocked = self.table.dismiss_all();
+            self.answer_all(blocked, &DRAINING);
+            self.table.wake_readers();
+            self.answer_readers();
         }
     }
 }
@@ -95,15 +108,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Switch,
         default: 0,
         get: |server| i64::from(server.table.limits.draining),
-        set: |server, value| {
-            server.table.limits.draining = value != 0;
-            if value != 0 {
-                let blocked = server.table.dismiss_all();
-                server.answer_all(blocked, &DRAINING);
-                server.table.wake_readers();
-                server.answer_readers();
-            }
-        },
+        set: |server, value| server.table.limits.draining = value != 0,
     },
     ConfigSpec {
         name: c"quarantine-ms",

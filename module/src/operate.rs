@@ -135,6 +135,7 @@ impl Server {
         let mut open = ctx.open_to_write(name);
         let depth = self.depth(need);
         let mut case = self.read_lock(ctx, name, asked, (open.as_ref(), depth));
+        self.table.pass_over(case.at.key);
         if self.table.owes_a_grant(&case.at) {
             drop(open);
             let cause = self.table.cause_of_freedom(case.at.key);

@@ -85,6 +85,7 @@ impl Server {
     ) -> R {
         let depth = self.depth(need);
         let mut all = self.open_all(ctx, parts, (owner, depth));
+        all.iter().for_each(|(case, _)| self.table.pass_over(case.at.key));
         if all.iter().any(|(case, _)| self.table.owes_a_grant(&case.at)) {
             drop(all);
             self.serve_all(ctx, parts, owner);

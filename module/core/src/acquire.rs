@@ -164,7 +164,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.record_use(at.key, owner, holding.token);
+        self.record_release(at.key, owner, holding.token);
         let change = if left == holding.holds {
             count(&mut self.counters.repeated);
             Change::None

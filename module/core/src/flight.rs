@@ -82,7 +82,7 @@ impl Flights {
         self.all.insert((hash, id), StoredFlight { key, token, owner });
     }
 
-    /// Adds a grant of several locks.
+    /// Adds a grant of several locks, if there are any.
     pub(crate) fn insert_set(
         &mut self,
         locks: Vec<(LockKey, Token)>,
@@ -92,7 +92,9 @@ impl Flights {
         for (key, token) in &locks {
             self.insert(key.clone(), *token, Rc::clone(&owner), id);
         }
-        self.sets.insert(id, locks);
+        if !locks.is_empty() {
+            self.sets.insert(id, locks);
+        }
     }
 
     /// The locks of a granted set that are in flight, each with its token. `None` if there are none,
@@ -159,6 +161,13 @@ mod tests {
         flights.insert_set(locks, b"ann".as_slice().into(), GrantId(1));
         flights.insert(three, token(7), b"ann".as_slice().into(), GrantId(2));
         flights
+    }
+
+    #[test]
+    fn a_grant_of_a_set_without_a_new_lock_is_not_kept() {
+        let mut flights = flights();
+        flights.insert_set(Vec::new(), b"ann".as_slice().into(), GrantId(3));
+        assert_eq!(flights.locks_of(GrantId(3)), None);
     }
 
     #[test]

@@ -248,6 +248,12 @@ impl<P> Table<P> {
     /// Records that the owner has used a grant, which shows that the owner has received it.
     pub(crate) fn record_use(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.drop_orphan_binding(key, owner);
+        self.record_release(key, owner, token);
+    }
+
+    /// Records that the owner has released a hold, which shows that it has received the grant. If the
+    /// grant is bound to a session that has ended, its other holds are still released.
+    pub(crate) fn record_release(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.note_own_set(key, owner);
         if let Some(token) = token {
             self.settle(key, None, owner, token);

@@ -102,7 +102,7 @@ impl<P> Table<P> {
         let until = seen.own.map_or(end, |own| own.until.max(end));
         if request.holds == Some(held) {
             count(&mut self.counters.repeated);
-            self.relied_on_permits(at.key, request.owner);
+            self.record_use(at.key, request.owner, Some(Token::NONE));
             let share = Share { holds: held, until };
             let change = PermitsChange::Own { share: Some(share), used: seen.used };
             let same = seen.own == Some(share);
@@ -115,7 +115,8 @@ impl<P> Table<P> {
             return (TakeReply::Refused, PermitsChange::None);
         }
         count(&mut self.counters.granted);
-        self.relied_on_permits(at.key, request.owner);
+        self.record_use(at.key, request.owner, Some(Token::NONE));
+        self.leave_place_aside(at.key, request.owner);
         if held == 0 {
             self.unbind(at.key, request.owner);
         }
@@ -123,13 +124,6 @@ impl<P> Table<P> {
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let used = seen.used.saturating_add(permits);
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
-    }
-
-    /// Records that the owner has used its permits. Ends the owner's wait if that wait is passed
-    /// over.
-    fn relied_on_permits(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        self.record_use(key, owner, Some(Token::NONE));
-        self.leave_place_aside(key, owner);
     }
 
     /// Takes permits if possible. Otherwise decides whether the caller may wait for them.
@@ -182,7 +176,7 @@ impl<P> Table<P> {
             Release::DownTo(n) if n <= own.holds => n,
             Release::DownTo(_) => return (ReleaseReply::Mismatch, PermitsChange::None),
         };
-        self.record_use(at.key, owner, Some(Token::NONE));
+        self.record_release(at.key, owner, Some(Token::NONE));
         if left == own.holds {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), PermitsChange::None);

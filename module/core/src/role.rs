@@ -5,6 +5,7 @@
 //! bindings and grants in flight are set aside: no later decision uses them, and they are freed
 //! one entry at a time. Numbering continues, so that an old number never matches anything new.
 
+use crate::account::Accounts;
 use crate::discarded::Discarded;
 use crate::outcome::count;
 use crate::table::Table;
@@ -71,6 +72,8 @@ impl<P> Table<P> {
         let blocked = self.dismiss_all();
         self.turns.begin_anew();
         self.watches.begin_anew();
+        // What is forgotten counts for no limit.
+        self.accounts = Accounts::default();
         self.discarded.push_back(Discarded {
             queues: self.queues.begin_anew(),
             sessions: self.sessions.begin_anew(),

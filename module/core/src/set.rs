@@ -216,6 +216,13 @@ impl<P> Table<P> {
         bound: Option<SessionId>,
     ) -> (AcquireReply, Vec<AcquireReply>, Vec<Change<P>>) {
         let (mut of_set, mut changes) = (None, Vec::with_capacity(parts.len()));
+        if members
+            .iter()
+            .zip(parts)
+            .any(|(it, part)| it.at.holds_of(part.owner, part.want).is_none())
+        {
+            self.leave_set_aside(members, parts);
+        }
         let mut replies = Vec::with_capacity(parts.len());
         let (mut token, mut holds) = (None, 0);
         for (member, part) in members.iter().zip(parts) {

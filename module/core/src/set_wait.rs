@@ -121,6 +121,18 @@ impl<P> Table<P> {
         is_same.then_some(main)
     }
 
+    /// Removes the owner's wait for exactly this set if it is out of the line, because the owner is
+    /// granted the set by another request. The session of the wait gets the outcome `replaced`.
+    pub(crate) fn leave_set_aside(&mut self, members: &[Member<'_>], parts: &[Acquire<'_>]) {
+        if self.sessions.waits > 0
+            && let Some(first) = parts.first()
+            && let Some(id) = self.same_set(members, first.owner, first.want)
+            && self.is_aside(id)
+        {
+            drop(self.replace(id));
+        }
+    }
+
     /// Decides whether a caller may wait for a set. Each key counts as a place.
     fn room_for_set<R>(
         &self,

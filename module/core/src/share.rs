@@ -121,7 +121,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, share.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.record_use(at.key, owner, sharing.token);
+        self.record_release(at.key, owner, sharing.token);
         let change = if left == share.holds {
             count(&mut self.counters.repeated);
             Change::None
@@ -148,7 +148,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.shared) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.record_use(at.key, holding.owner, holding.token);
+        self.record_release(at.key, holding.owner, holding.token);
         if left == holding.shared {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), Change::None);

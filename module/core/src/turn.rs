@@ -121,8 +121,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Ends the oldest moment if its time has passed. If the moment was not used, also ends the turn
-    /// and plans a look at the lock. Returns false if no moment has passed.
+    /// Ends the oldest moment if its time has passed, and plans a look at the lock. If the moment was
+    /// not used, also ends the turn. Returns false if no moment has passed.
     pub fn end_moment(&mut self, now: Now) -> bool {
         let Some((until, _)) = self.turns.moments.front() else { return false };
         if *until > now.mono {
@@ -133,8 +133,9 @@ impl<P> Table<P> {
         let current = self.turns.lock_mut(key.borrow());
         if let Some(turn) = current.filter(|turn| turn.until == Some(until)) {
             turn.end(is_waited_for);
-            self.look_soon(key.borrow(), Cause::Release, now);
         }
+        // Also if the turn has been forgotten meanwhile: nothing else serves the lock.
+        self.look_soon(key.borrow(), Cause::Release, now);
         true
     }
 

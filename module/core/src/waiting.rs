@@ -56,13 +56,17 @@ impl<P> Table<P> {
     /// Returns whether the owner has a place for a single lock in this queue that is out of the
     /// line. If the owner waits again, it takes its place back and gets no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        let place = self.place_aside(key, owner);
-        place.is_some_and(|id| !self.queues.is_of_set(id))
+        self.place_aside(key, owner).is_some()
     }
 
     fn place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<WaiterId> {
         let place = self.place_of(key, owner);
-        place.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id))
+        place.filter(|id| !self.queues.is_of_set(*id) && self.is_aside(*id))
+    }
+
+    /// Returns whether a place is out of the line, because the session of its wait is away.
+    pub(crate) fn is_aside(&self, id: WaiterId) -> bool {
+        !self.queues.is_in_line(id) && !self.is_left_behind(id)
     }
 
     /// Returns the id of the place that an owner has in the queue of a key.
@@ -76,8 +80,9 @@ impl<P> Table<P> {
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// Removes the owner's wait that is out of the line, because the owner was granted the lock or
-    /// permits by another request. The session of the wait gets the outcome `replaced`.
+    /// Removes the owner's wait for this lock alone that is out of the line, because the owner was
+    /// granted the lock or permits by another request. The session of the wait gets the outcome
+    /// `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)

@@ -11,7 +11,7 @@ use super::options::declare_options;
 use super::spec::{ConfigKind, ConfigSpec};
 use super::text::{Arg, Text};
 use crate::module::Module;
-use crate::server;
+use crate::server::{self, Server};
 
 /// Declares all options of the module, with the values in the arguments of the load function. `Err` describes
 /// what is wrong with the arguments, or the option that the server refused.
@@ -121,7 +121,7 @@ unsafe fn declare_what_is_set(ctx: *mut raw::RedisModuleCtx) {
     unsafe { declare_options(ctx, forkless) };
 }
 
-/// Called after the server has set a switch.
+/// Called after the server has set all options of a command, if one of them is a switch.
 unsafe extern "C" fn apply(
     ctx: *mut raw::RedisModuleCtx,
     _which: *mut c_void,
@@ -130,6 +130,7 @@ unsafe extern "C" fn apply(
     guard(Entry::WriteConfig, ERR, || {
         // SAFETY: `ctx` is the context of this module that the server passes.
         unsafe { declare_what_is_set(ctx) };
+        server::with(Server::dismiss_if_draining);
         OK
     })
 }

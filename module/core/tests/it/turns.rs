@@ -202,6 +202,19 @@ fn the_turns_of_a_limited_number_of_locks_are_remembered() {
 }
 
 #[test]
+fn a_moment_ends_with_a_look_even_if_its_lock_was_forgotten() {
+    let mut world = World::new(1);
+    assert_eq!(world.releases_until_turn(), 1);
+    // More locks than are remembered.
+    for number in 0..1_024 {
+        let name = format!("other {number}");
+        world.table.begin_turn_if_due(KeyRef::lock(0, name.as_bytes()), 1, world.now());
+    }
+    assert!(!world.table.gives_way(LOCK, world.now()));
+    world.pass_moment();
+}
+
+#[test]
 fn no_moment_begins_while_turns_are_off_or_in_a_quarantine() {
     let off = |world: &mut World| world.table.share_with_redisson(false);
     let quarantine = |world: &mut World| {

@@ -98,8 +98,8 @@ impl Naive {
             // The owner no longer needs a place that is passed over.
             let away = self.away;
             let is_aside = |wait: &Wait| {
-                let is_of_it = wait.set.keys.iter().any(|(it, _)| *it == key);
-                wait.owner == owner && is_of_it && wait.through && away
+                let is_for_it = wait.set.keys.len() == 1 && wait.set.keys[0].0 == key;
+                wait.owner == owner && is_for_it && wait.through && away
             };
             self.remove(is_aside);
         }
@@ -173,7 +173,14 @@ impl Naive {
         if refused {
             return Answer::Nil;
         }
+        let had_all = set.wants().all(|(key, _)| self.holds_any(owner, key));
         *self = copy;
+        if set.keys.len() > 1 && !had_all {
+            let away = self.away;
+            let is_aside =
+                |wait: &Wait| wait.owner == owner && wait.set.is_same(set) && wait.through && away;
+            self.remove(is_aside);
+        }
         Answer::Granted(answer.unwrap())
     }
 
@@ -199,17 +206,12 @@ impl Naive {
     }
 
     pub fn wait(&mut self, wait: Wait) -> Answer {
-        let keys = |set: &Set| {
-            let mut keys = set.keys.clone();
-            keys.sort_unstable();
-            (keys, set.keys[0], set.shared)
-        };
         let is_same = |other: &Wait| {
             other.owner == wait.owner
                 && if wait.set.keys.len() == 1 {
                     other.set.keys.len() == 1 && other.set.keys[0].0 == wait.set.keys[0].0
                 } else {
-                    keys(&other.set) == keys(&wait.set)
+                    other.set.is_same(&wait.set)
                 }
         };
         let same = self.waits.iter().position(is_same);

@@ -23,6 +23,16 @@ impl Set {
     pub fn wants(&self) -> impl Iterator<Item = (Key, bool)> {
         self.keys.iter().map(|(key, under)| (*key, *under || self.shared))
     }
+
+    /// Returns whether both sets have the same locks and the same first lock.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let sorted = |set: &Self| {
+            let mut keys = set.keys.clone();
+            keys.sort_unstable();
+            (keys, set.keys[0], set.shared)
+        };
+        sorted(self) == sorted(other)
+    }
 }
 
 #[derive(Clone, Debug)]
