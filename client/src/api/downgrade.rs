@@ -4,6 +4,7 @@ use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
 use crate::engine::acquire::claim::Claim;
 use crate::engine::limit::Limit;
+use crate::engine::owner::OwnerSlot;
 use crate::wire::error::Error;
 use crate::wire::request::Mode;
 
@@ -39,14 +40,19 @@ impl Guard {
         if held_lock.mode == Mode::Shared {
             return Ok(self);
         }
-        // While this task has the turn, the owner gets and releases no other guard of this lock.
+        // While this task has the gate and the turn, the owner gets and releases no other guard of this lock.
+        let slot = self.slot();
+        let _gate = match &slot {
+            Some(slot) => Some(slot.gate().await),
+            None => None,
+        };
         let turn = self.lease().turn().await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
         let Some(term) = self.term() else { return Err(self.lease().lost_error()) };
         let (bound, observed) = (self.lease().was_bound(), self.is_observed());
-        let (inner, slot) = (self.inner().clone(), self.slot_in(Mode::Shared));
+        let inner = self.inner().clone();
         let (mode, key, limit) = (Mode::Shared, &held_lock.key, Limit::Now);
         let sharing = Acquisition {
             inner: &inner,
@@ -69,10 +75,11 @@ impl Guard {
         // token of that period.
         let granted = sharing.regain(&mut claim).await?;
         let (lease, share) = sharing.keep(claim, granted).await?;
-        let reader = Self::new(inner.clone(), lease, share, slot).and(bound, observed).await?;
+        let again = slot.as_ref().map(OwnerSlot::again);
+        let reader = Self::new(inner.clone(), lease, share, again).and(bound, observed).await?;
         // Only now may other acquires of this owner use the new lease. If the old lease was bound,
         // the server still has the binding, so the new record must have it first.
-        if let Some(slot) = reader.slot_in(Mode::Shared) {
+        if let Some(slot) = &slot {
             slot.holds(reader.lease());
         }
         Ok(reader)

@@ -126,10 +126,10 @@ impl Guard {
         self.lease.term(self.share)
     }
 
-    /// Returns the entry of the same [`Owner`](crate::Owner) for this lock in `mode`. `None` if the lock was
-    /// acquired without such an owner.
-    pub(crate) fn slot_in(&self, mode: Mode) -> Option<OwnerSlot> {
-        self.slot.as_ref().map(|slot| slot.in_mode(mode))
+    /// Returns the entry of the [`Owner`](crate::Owner) for this lock. `None` if the lock was acquired without
+    /// such an owner.
+    pub(crate) fn slot(&self) -> Option<OwnerSlot> {
+        self.slot.as_ref().map(OwnerSlot::again)
     }
 
     /// Returns the fencing token of the grant. Only [`raise_token`](Self::raise_token) changes it.

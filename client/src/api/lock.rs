@@ -135,6 +135,8 @@ impl Lock {
     pub fn and<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         let mut further = self.further.as_deref().cloned().unwrap_or_default();
         further.with.extend(names.into_iter().map(|name| Arc::from(name.as_ref())));
+        // The same locks in another order are the same set for a reentry.
+        further.with.sort();
         self.further = (further != Further::default()).then(|| Arc::new(further));
         self
     }
@@ -200,7 +202,11 @@ impl Lock {
         self
     }
 
-    /// Sets the owner that acquires the lock. If this owner already holds the lock, the acquire is a reentry.
+    /// Sets the owner that acquires the lock. If this owner already holds the lock, the acquire is a reentry. A
+    /// reentry must name the same locks in [`and`](Self::and) and [`under`](Self::under); otherwise the acquire
+    /// fails with [`Invalid`](crate::Error::Invalid). It fails in the same way if the owner holds one of the locks
+    /// exclusively by the acquire of another lock with `and`, and with [`Upgrade`](crate::Error::Upgrade) if it shares
+    /// a lock that it asks for exclusively: otherwise the owner would wait for itself.
     ///
     /// # Examples
     ///

@@ -2,7 +2,6 @@
 
 use crate::engine::lease::Lease;
 use crate::sync::{Mutex, lock};
-use crate::wire::request::Mode;
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
@@ -40,8 +39,8 @@ pub struct Owner {
     slots: Arc<Mutex<Slots>>,
 }
 
-/// Slots by mode and name of the lock.
-type Slots = HashMap<(Mode, Arc<[u8]>), SharedSlot>;
+/// Slots by name of the lock; for a set, of its first lock.
+type Slots = HashMap<Arc<[u8]>, SharedSlot>;
 
 #[derive(Default)]
 struct SharedSlot {
@@ -49,7 +48,7 @@ struct SharedSlot {
     users: usize,
 }
 
-/// State of an owner for one lock.
+/// State of an owner for one lock, in any mode.
 #[derive(Default)]
 struct Slot {
     /// Held during an acquire, so that acquires of this owner follow each other.
@@ -75,16 +74,16 @@ impl Owner {
         self.client == client
     }
 
-    pub(crate) fn slot(&self, mode: Mode, key: &Arc<[u8]>) -> OwnerSlot {
+    pub(crate) fn slot(&self, key: &Arc<[u8]>) -> OwnerSlot {
         let mut slots = lock(&self.slots);
-        let shared = slots.entry((mode, key.clone())).or_default();
+        let shared = slots.entry(key.clone()).or_default();
         shared.users += 1;
-        OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: shared.slot.clone() }
+        OwnerSlot { owner: self.clone(), key: key.clone(), slot: shared.slot.clone() }
     }
 
-    /// Returns the lease of this owner for this lock and mode, if any. The lease may be lost.
-    pub(crate) fn lease(&self, mode: Mode, key: &Arc<[u8]>) -> Option<Arc<Lease>> {
-        lock(&self.slots).get(&(mode, key.clone()))?.slot.lease()
+    /// Returns the leases of this owner. Some may be lost.
+    pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
+        lock(&self.slots).values().filter_map(|shared| shared.slot.lease()).collect()
     }
 }
 
@@ -103,7 +102,6 @@ impl Slot {
 /// A handle to a slot, held by an acquire or a guard. The slot is removed when its last handle is dropped.
 pub(crate) struct OwnerSlot {
     owner: Owner,
-    mode: Mode,
     key: Arc<[u8]>,
     slot: Arc<Slot>,
 }
@@ -136,9 +134,9 @@ impl OwnerSlot {
         self.slot.lease()
     }
 
-    /// Returns the slot of the same owner and lock in `mode`.
-    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
-        self.owner.slot(mode, &self.key)
+    /// Returns another handle to the same slot.
+    pub(crate) fn again(&self) -> Self {
+        self.owner.slot(&self.key)
     }
 
     pub(crate) fn holds(&self, lease: &Arc<Lease>) {
@@ -156,11 +154,10 @@ impl OwnerSlot {
 impl Drop for OwnerSlot {
     fn drop(&mut self) {
         let mut slots = lock(&self.owner.slots);
-        let name = (self.mode, self.key.clone());
-        if let Some(slot) = slots.get_mut(&name) {
+        if let Some(slot) = slots.get_mut(&self.key) {
             slot.users -= 1;
             if slot.users == 0 {
-                slots.remove(&name);
+                slots.remove(&self.key);
             }
         }
     }

@@ -117,6 +117,19 @@ pub(crate) struct Further {
     pub(crate) under: Vec<Arc<[u8]>>,
 }
 
+/// Returns all locks of a command with the mode of each, [`Mode::Shared`] for the locks of `UNDER`.
+pub(crate) fn modes<'a>(
+    mode: Mode,
+    key: &'a [u8],
+    further: Option<&'a Further>,
+) -> impl Iterator<Item = (&'a [u8], Mode)> {
+    let with = further.into_iter().flat_map(|further| &further.with);
+    let under = further.into_iter().flat_map(|further| &further.under);
+    let in_mode =
+        std::iter::once(key).chain(with.map(|name| &**name)).map(move |name| (name, mode));
+    in_mode.chain(under.map(|name| (&**name, Mode::Shared)))
+}
+
 /// Adds the further locks to a command, if there are any.
 pub(crate) fn with_further(cmd: Cmd, further: Option<&Further>) -> Cmd {
     let Some(Further { with, under }) = further else { return cmd };

@@ -163,6 +163,31 @@ async fn an_owner_can_hold_several_locks_under_one_parent() {
     assert!(stage.is_free("b") && stage.is_free("dir"));
 }
 
+/// The owner would wait for itself, so it gets an error instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_does_not_wait_for_a_set_that_it_holds() {
+    let mut stage = Stage::set().await;
+    let me = stage.client.owner();
+    let lock = |name: &str| stage.client.lock(name).owner(&me);
+    let set = ok(lock("a").and(["c", "b"]).under(["top"]).acquire()).await;
+    // The same set in another order is a reentry.
+    let again = ok(lock("a").and(["b", "c"]).under(["top"]).acquire()).await;
+    assert_eq!((again.token(), again.holds()), (set.token(), 2));
+    for other in [lock("b"), lock("b").shared(), lock("x").and(["b"]), lock("x").under(["b"])] {
+        assert_matches!(soon(other.acquire()).await, Err(Error::Invalid(_)));
+    }
+    assert_matches!(soon(lock("top").acquire()).await, Err(Error::Upgrade));
+    let beside = ok(lock("x").under(["top"]).acquire()).await;
+    let count = async |name: &str| lock(name).hold_count(&me).await.unwrap();
+    assert_eq!([count("a").await, count("b").await, count("x").await], [2, 2, 1]);
+    for guard in [set, again, beside] {
+        ok(guard.release()).await;
+    }
+    let now = ok(lock("b").acquire()).await;
+    ok(now.release()).await;
+    assert!(["a", "b", "c", "x", "top"].iter().all(|key| stage.is_free(key)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_downgrade_keeps_the_share_of_the_parent() {
     let mut stage = Stage::set().await;

@@ -53,6 +53,26 @@ async fn a_downgrade_keeps_lease_and_owner_and_a_failed_one_leaves_no_hold() {
     soon(client.settled()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_waits_in_one_mode_does_not_wait_for_itself_in_the_other() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let me = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&me);
+    let reader = tokio::spawn({
+        let lock = lock.clone().shared();
+        async move { lock.acquire().await }
+    });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let mut writer = Box::pin(lock.acquire());
+    // Begins the acquire.
+    assert!(tokio::time::timeout(Duration::ZERO, &mut writer).await.is_err());
+    stage.control.run("LOCK.RELEASE k somebody");
+    let reader = ok(reader).await.unwrap();
+    assert_matches!(soon(writer).await, Err(Error::Upgrade));
+    ok(reader.release()).await;
+}
+
 /// A connection of redis-rs that waits for replies without a limit, because a wait for a lock may be long.
 async fn patient(server: &Server) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();

@@ -12,7 +12,7 @@ use crate::engine::settings::{FIRST_LEASE, check_lease};
 use crate::engine::telemetry;
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
-use crate::wire::request::Mode;
+use crate::wire::request::{self, Mode};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -218,15 +218,7 @@ impl Lock {
         if !owner.is_of(self.inner.name) {
             return Err(Error::Invalid("the owner is of another client".to_owned()));
         }
-        if self.mode == Mode::Alone && owner.lease(Mode::Shared, &self.key).is_some() {
-            return Err(Error::Upgrade);
-        }
-        // An owner that holds the lock exclusively re-enters that hold, in either mode.
-        let mode = match owner.lease(Mode::Alone, &self.key) {
-            Some(_) => Mode::Alone,
-            None => self.mode,
-        };
-        let slot = owner.slot(mode, &self.key);
+        let slot = owner.slot(&self.key);
         let gate = match limit {
             // The acquire that has the gate frees it soon, unless that acquire waits in the queue.
             // Then this call returns without waiting.
@@ -240,19 +232,50 @@ impl Lock {
         let Some(_gate) = gate else {
             return Ok(None);
         };
+        self.check_beside(owner)?;
         let mut trouble = Trouble::new(limit);
+        // An owner that holds the lock exclusively re-enters that hold, in either mode.
         while let Some(lease) = slot.lease() {
+            if self.mode == Mode::Alone && lease.held_lock.mode == Mode::Shared {
+                return Err(Error::Upgrade);
+            }
             match self.acquire_again(owner, &lease).await {
                 Ok(Some(guard)) => return Ok(Some(guard)),
                 Ok(None) => break,
                 Err(error) => self.inner.wait_to_retry(&mut trouble, error).await?,
             }
         }
-        let guard = self.acquire_first(limit, Some(owner.slot(self.mode, &self.key))).await?;
+        let guard = self.acquire_first(limit, Some(slot.again())).await?;
         if let Some(guard) = &guard {
-            owner.slot(self.mode, &self.key).holds(guard.lease());
+            slot.holds(guard.lease());
         }
         Ok(guard)
+    }
+
+    /// Returns an error if this acquisition would wait for another one of the same owner, which holds one of
+    /// these locks together with other locks.
+    fn check_beside(&self, owner: &Owner) -> Result<(), Error> {
+        let wanted: Vec<_> =
+            request::modes(self.mode, &self.key, self.further.as_deref()).collect();
+        for lease in owner.leases() {
+            let held_lock = &lease.held_lock;
+            if held_lock.key == self.key || lease.is_lost() {
+                continue;
+            }
+            for (held, mode) in held_lock.modes() {
+                match wanted.iter().find(|(name, _)| *name == held) {
+                    None | Some((_, Mode::Shared)) if mode == Mode::Shared => {}
+                    None => {}
+                    Some(_) if mode == Mode::Shared => return Err(Error::Upgrade),
+                    Some(_) => {
+                        let name = held.escape_ascii();
+                        let said = format!("another acquisition of this owner holds {name}");
+                        return Err(Error::Invalid(said));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn acquire_again(
@@ -267,12 +290,8 @@ impl Lock {
         let Some(share) = reenter::reenter(inner, lease, self.term).await? else {
             return Ok(None);
         };
-        let mut guard = Guard::new(
-            inner.clone(),
-            lease.clone(),
-            share,
-            Some(owner.slot(lease.held_lock.mode, &self.key)),
-        );
+        let mut guard =
+            Guard::new(inner.clone(), lease.clone(), share, Some(owner.slot(&self.key)));
         if self.term.length > FIRST_LEASE {
             guard.extend(self.term.length).await?;
         }

@@ -1,12 +1,14 @@
 //! Queries about a lock, and its forced release.
 
 use super::Lock;
+use crate::engine::lease::Lease;
 use crate::engine::owner::Owner;
 use crate::wire::error::Error;
 use crate::wire::info::{LockInfo, LockState};
 use crate::wire::reply;
 use crate::wire::request::{self, Mode};
 use redis::{Cmd, ParsingError, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl Lock {
@@ -119,13 +121,16 @@ impl Lock {
     /// ```
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
         let info = self.info().await?;
-        if let Some(lease) = owner.lease(Mode::Alone, &self.key) {
-            let held = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
-            return Ok(if held { info.holds } else { 0 });
+        let held =
+            |lease: &Arc<Lease>, mode| lease.held_lock.modes().any(|it| it == (&*self.key, mode));
+        let leases = owner.leases();
+        if let Some(lease) = leases.iter().find(|lease| held(lease, Mode::Alone)) {
+            let is_holder = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
+            return Ok(if is_holder { info.holds } else { 0 });
         }
         // The server does not report the holds of each owner that shares the lock, but all of these
         // owners have the same token.
-        let shared = owner.lease(Mode::Shared, &self.key);
+        let shared = leases.iter().find(|lease| held(lease, Mode::Shared));
         let shared = shared.filter(|lease| info.token == Some(lease.token()));
         Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
     }

@@ -26,6 +26,11 @@ impl HeldLock {
         std::iter::once(&self.key).chain(further).map(|key| &**key)
     }
 
+    /// Returns the names of all locks that are held, with the mode of each.
+    pub(crate) fn modes(&self) -> impl Iterator<Item = (&[u8], Mode)> {
+        request::modes(self.mode, &self.key, self.further.as_deref())
+    }
+
     /// Builds an acquire by the same owner, with the resulting number of holds.
     pub(crate) fn acquire(&self, lease: Duration, holds: Option<u32>) -> RedisResult<Cmd> {
         let request = request::acquire(self.mode, &*self.key, &*self.owner, lease, holds)?;
