@@ -63,11 +63,12 @@ pub(crate) struct Child {
 const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Child {
-    /// Starts a process that executes the command when it gets SIGCONT. Adds the variables to its
-    /// environment. The keeper lets it run until `until`, see [`set_deadline`](Self::set_deadline).
+    /// Starts a process that executes the command when it gets SIGCONT. Sets the variables of its environment,
+    /// and removes those without a value, which this process may have inherited. The keeper lets it run until
+    /// `until`, see [`set_deadline`](Self::set_deadline).
     pub(crate) fn start(
         command: &[OsString],
-        variables: impl IntoIterator<Item = (&'static str, OsString)>,
+        variables: impl IntoIterator<Item = (&'static str, Option<OsString>)>,
         output: Stdio,
         until: Duration,
     ) -> Result<Self, Failure> {
@@ -77,21 +78,22 @@ impl Child {
 
     fn try_start(
         command: &[OsString],
-        variables: impl IntoIterator<Item = (&'static str, OsString)>,
+        variables: impl IntoIterator<Item = (&'static str, Option<OsString>)>,
         output: Stdio,
         until: Duration,
     ) -> io::Result<Self> {
         // Orphans of the command become children of this process, which reaps them. Otherwise process 1 would
         // have to reap them: until then, a group whose processes have all ended looks non-empty.
         set_child_subreaper(true)?;
-        let mut starter = Command::new("/proc/self/exe")
-            .arg0(starter::NAME)
-            .arg(getpid().to_string())
-            .args(command)
-            .envs(variables)
-            .stdout(output)
-            .process_group(0)
-            .spawn()?;
+        let mut starter = Command::new("/proc/self/exe");
+        starter.arg0(starter::NAME).arg(getpid().to_string()).args(command);
+        for (name, value) in variables {
+            match value {
+                Some(value) => starter.env(name, value),
+                None => starter.env_remove(name),
+            };
+        }
+        let mut starter = starter.stdout(output).process_group(0).spawn()?;
         let id = Pid::from_raw(i32::try_from(starter.id()).map_err(io::Error::other)?);
         // The keeper runs and has its deadline before the command is executed.
         let keeper = wait_until_stopped(id).and_then(|()| {

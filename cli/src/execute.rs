@@ -36,9 +36,12 @@ pub(crate) async fn execute(
     terms: Terms,
     keeps_output: bool,
 ) -> Result<Ended, Failure> {
-    let token = guard.token().map(|token| ("KVLOCK_TOKEN", token.to_string().into()));
-    let variables = [("KVLOCK_KEY", task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
-    let variables = variables.into_iter().chain(token);
+    let token = guard.token().map(|token| token.to_string().into());
+    let variables = [
+        ("KVLOCK_KEY", Some(task.key.clone())),
+        ("KVLOCK_OWNER", Some(guard.owner().into())),
+        ("KVLOCK_TOKEN", token),
+    ];
     let until =
         since_boot().map_or(Duration::MAX, |now| terms.keeper_deadline(now, guard.lease_left()));
     let stdout = if keeps_output { Stdio::piped() } else { Stdio::inherit() };

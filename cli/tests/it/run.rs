@@ -255,6 +255,12 @@ fn permits_limit_how_many_commands_run_at_once() {
     drop((one, one_process, two, two_process));
     both.done().assert_code(0);
     assert_eq!(stage.line("both"), "none");
+    // The token of a lock around the permits says nothing about them.
+    let inner =
+        r#""$0" run --permits 1/2 pool -- sh -c 'echo $KVLOCK_KEY ${KVLOCK_TOKEN-none} >inner'"#;
+    let program = env!("CARGO_BIN_EXE_kvlock");
+    stage.start(&["run", "outer", "--", "sh", "-c", inner, program]).done().assert_code(0);
+    assert_eq!(stage.line("inner"), "pool none");
     for wrong in ["0/2", "3/2", "2", "a/b", "1/"] {
         stage.run(&["--permits", wrong], "true").done().assert_code(2);
     }
