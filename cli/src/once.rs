@@ -9,6 +9,7 @@ use crate::held::Held;
 use crate::run::{Job, Limit, Purpose, ended_by, start};
 use crate::runtime::refused;
 use crate::supervise::{Outcome, Terms};
+use crate::text::name;
 use crate::{messages, output, print, written};
 use kvlock::{Client, Error, Guard, OnceKey};
 use std::future::pending;
@@ -75,9 +76,14 @@ impl Job {
             Err(NoResult::Exit(exit)) => return Ok(exit),
             Err(NoResult::Failure(failure)) => return Err(failure),
             Err(NoResult::Client(Error::NotInTime)) => return Ok(self.not_acquired()),
-            Err(NoResult::Client(
-                error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_)),
-            )) => return Err(Failure::of(&self.name, &error)),
+            Err(NoResult::Client(error @ Error::NotALock)) => {
+                // The error does not say which of the two keys it is.
+                let names = format!("{} or {}", self.name, name(once.lock_name()));
+                return Err(Failure::of(&names, &error));
+            }
+            Err(NoResult::Client(error @ (Error::Invalid(_) | Error::Config(_)))) => {
+                return Err(Failure::of(&self.name, &error));
+            }
             Err(NoResult::Client(error)) => return Err(Failure::of(&self.server.name, &error)),
         };
         if let Some(why) = made.not_stored() {

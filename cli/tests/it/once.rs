@@ -218,12 +218,24 @@ impl Stage {
 }
 
 #[test]
-fn invalid_options_are_refused_before_the_command_runs() {
+fn a_key_of_another_type_is_an_error_as_for_run() {
     let mut stage = Stage::set();
-    stage.control.run("LPUSH report x");
-    let done = stage.once(&[], "touch ran").done();
-    done.assert_code(2);
-    assert!(done.err.contains("not a string"), "{}", done.err);
+    for key in ["report", LOCK] {
+        stage.control.call(cmd!["LPUSH", key, "x"]);
+        let done = stage.once(&[], "touch ran").done();
+        done.assert_code(125);
+        assert_eq!(
+            done.err,
+            "kvlock: report or {report}:lock: the key holds something of another type\n"
+        );
+        stage.control.call(cmd!["DEL", key]);
+    }
+    assert!(!stage.path("ran").exists());
+}
+
+#[test]
+fn invalid_options_are_refused_before_the_command_runs() {
+    let stage = Stage::set();
     stage.start(&["once", "a}b", "--", "touch", "ran"]).done().assert_code(2);
     stage.once(&["--lease", "10ms"], "touch ran").done().assert_code(2);
     let done = stage.once(&["--ttl", "0s"], "touch ran").done();

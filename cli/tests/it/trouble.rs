@@ -97,7 +97,7 @@ fn a_key_that_is_not_a_lock() {
     for arguments in [EACH[0], EACH[2], EACH[6]] {
         let done = ends(&stage.server.url(), arguments);
         done.assert_code(125);
-        assert_eq!(done.err, "kvlock: k: the key holds something that is not a lock\n");
+        assert_eq!(done.err, "kvlock: k: the key holds something of another type\n");
     }
 }
 

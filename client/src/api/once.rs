@@ -170,7 +170,7 @@ impl OnceKey {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the key holds something that is not a string; network errors.
+    /// [`NotALock`](Error::NotALock) if the key holds something that is not a string; network errors.
     ///
     /// # Cancel safety
     ///
@@ -188,7 +188,8 @@ impl OnceKey {
     ///
     /// The errors of [`Lock::acquire`]; [`NotInTime`](Error::NotInTime) after
     /// [`acquire_within`](Self::acquire_within); [`Invalid`](Error::Invalid) if the key or a time is out of
-    /// range, or the key holds something that is not a string. After an error the work has not begun.
+    /// range; [`NotALock`](Error::NotALock) also if the key holds something that is not a string. After an
+    /// error the work has not begun.
     ///
     /// # Cancel safety
     ///
@@ -277,11 +278,6 @@ impl OnceKey {
         let (request, mut trouble) = (request::get(&*self.key), Trouble::new(limit));
         loop {
             match inner.query(&self.key, &request, reply::read).await {
-                Err(Error::NotALock) => {
-                    return Err(Error::Invalid(
-                        "the key of the result holds something that is not a string".to_owned(),
-                    ));
-                }
                 Err(error) => inner.wait_to_retry(&mut trouble, error).await?,
                 found => return found,
             }

@@ -179,7 +179,7 @@ impl fmt::Display for Error {
             ),
             Self::Denied(said) => write!(f, "the server denies this user the right: {said}"),
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
-            Self::NotALock => f.write_str("the key holds something that is not a lock"),
+            Self::NotALock => f.write_str("the key holds something of another type"),
             Self::Upgrade => f.write_str("the owner shares the lock: it must release that first"),
             Self::NotInTime => f.write_str("another client still works on the result"),
             Self::QueueFull => f.write_str(

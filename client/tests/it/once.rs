@@ -292,20 +292,29 @@ async fn a_call_dropped_at_any_point_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_settings_are_refused_before_the_work() {
-    let mut stage = Stage::set().await;
+    let stage = Stage::set().await;
     let client = &stage.client;
-    stage.control.run("LPUSH list x");
     for once in [
         client.once(""),
         client.once("a}b"),
-        client.once("list"),
         client.once("report").ttl(Duration::ZERO),
         client.once("report").lease(Duration::ZERO),
     ] {
         let refused = soon(once.get_or(async |_: &Guard| -> Vec<u8> { unreachable!() })).await;
         assert_matches!(refused, Err(Error::Invalid(_)), "{once:?}");
     }
-    stage.control.run("DEL list");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_is_refused_before_the_work() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    for key in ["report", LOCK] {
+        stage.control.call(cmd!["LPUSH", key, "x"]);
+        let refused = soon(once.get_or(async |_: &Guard| -> Vec<u8> { unreachable!() })).await;
+        assert_matches!(refused, Err(Error::NotALock), "{key}");
+        stage.control.call(cmd!["DEL", key]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
