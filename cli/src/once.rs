@@ -6,17 +6,20 @@ use crate::execute::execute;
 use crate::exit::Exit;
 use crate::failure::{Failure, LOST, NOT_ACQUIRED};
 use crate::held::Held;
-use crate::run::{Job, Limit, Purpose, ended_by, start};
+use crate::run::{Job, Limit, Purpose, SETTLING, ended_by, start};
 use crate::runtime::refused;
+use crate::signals::{ReceivedSignal, Signals};
 use crate::supervise::{Outcome, Terms};
 use crate::text::name;
 use crate::{messages, output, print, written};
 use kvlock::{Client, Error, Guard, OnceKey};
-use std::future::pending;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
+use tokio::time::timeout;
 
 pub(crate) fn once(address: &Address, task: Once) -> Result<ExitCode, Failure> {
     let run = Run {
@@ -45,6 +48,14 @@ enum NoResult {
     Failure(Failure),
     /// The client could not get the result or the lock.
     Client(Error),
+}
+
+/// Signal that interrupts [`Job::make`].
+enum Interrupted {
+    /// Arrived before the command ran.
+    Before(io::Result<ReceivedSignal>),
+    /// Arrived after the command had ended, while its output was stored.
+    Store,
 }
 
 impl From<Error> for NoResult {
@@ -114,19 +125,7 @@ impl Job {
         terms: Terms,
     ) -> Result<(kvlock::Once<Vec<u8>>, Result<(), Failure>), NoResult> {
         let Self { task, name, signals, .. } = self;
-        // Before the command runs, a signal ends this process. While the command runs, signals are passed on
-        // to it.
         let (signals, begins) = (Mutex::new(signals), Notify::new());
-        let interrupted = async {
-            let mut signals = signals.lock().await;
-            tokio::select! {
-                biased;
-                () = begins.notified() => {}
-                signal = signals.end() => return signal,
-            }
-            drop(signals);
-            pending().await
-        };
         let mut printed = Ok(());
         let work = async |guard: &Guard| {
             begins.notify_one();
@@ -169,10 +168,45 @@ impl Job {
                 }
             }
         };
-        let made = tokio::select! {
-            made = once.try_get_or(work) => made?,
-            signal = interrupted => return Err(NoResult::Exit(ended_by(signal.map_err(refused)?))),
+        let made = {
+            let mut making = pin!(once.try_get_or(work));
+            tokio::select! {
+                made = &mut making => Ok(made?),
+                interrupted = interrupted(&signals, &begins) => match interrupted {
+                    Interrupted::Before(signal) => {
+                        return Err(NoResult::Exit(ended_by(signal.map_err(refused)?)));
+                    }
+                    // As in `Job::release`, the signal may have been sent to the command.
+                    Interrupted::Store => match timeout(SETTLING, making).await {
+                        Ok(made) => Ok(made?),
+                        Err(_) => Err(Error::Timeout),
+                    },
+                },
+            }
         };
-        Ok((made, printed))
+        match made {
+            Ok(made) => Ok((made, printed)),
+            Err(why) => {
+                messages::send(&format!("{name}: the output is not kept: {why}"));
+                Err(printed.map_or_else(NoResult::Failure, |()| NoResult::Exit(Exit::Code(0))))
+            }
+        }
     }
+}
+
+/// Waits for a signal to this process. Before the command runs, the signal ends this process. While the command
+/// runs, signals are passed on to it. Then its output is stored, and the signal limits the time for that.
+///
+/// The work notifies `begins`, and has the signals until it ends.
+async fn interrupted(signals: &Mutex<&mut Signals>, begins: &Notify) -> Interrupted {
+    let mut before = signals.lock().await;
+    tokio::select! {
+        biased;
+        () = begins.notified() => {}
+        signal = before.end() => return Interrupted::Before(signal),
+    }
+    drop(before);
+    // The mutex is fair: the work gets the signals first.
+    let _received = signals.lock().await.end().await;
+    Interrupted::Store
 }

@@ -36,8 +36,8 @@ const ANSWER_MIN: Duration = Duration::from_secs(2);
 /// Extra time for the server to answer that a wait has timed out.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Longest time for the clean-up at the end, and for a release after a signal.
-const SETTLING: Duration = Duration::from_secs(2);
+/// Longest time for the clean-up at the end, and for a release or a store after a signal.
+pub(crate) const SETTLING: Duration = Duration::from_secs(2);
 
 /// Time since the start of this process during which it retries calls that a busy server refuses.
 const BUSY_MAX: Duration = Duration::from_secs(30);

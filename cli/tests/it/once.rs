@@ -1,7 +1,8 @@
 //! `kvlock once`: one process runs the command, all print its output.
 
-use super::{FUNCTIONS, Stage, Started};
-use harness::{Value, cmd, observe};
+use super::{FUNCTIONS, SOON, Stage, Started};
+use harness::proxy::{Moment, Proxy};
+use harness::{Value, cmd, observe, wait};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -186,6 +187,28 @@ fn signals_end_the_wait_and_go_to_the_command() {
     done.assert_code(4);
     assert_eq!(done.out, "term\n");
     assert!(stage.stored().is_none() && stage.lock_is_free());
+}
+
+/// The server is stopped, so the command that stores the output gets no answer.
+#[test]
+fn a_signal_during_the_store_limits_its_time() {
+    let stage = Stage::set();
+    let proxy = Proxy::before(&stage.server);
+    proxy.reset("LOCK.RELEASE", Moment::BeforeTheServer);
+    let script = format!("{FUNCTIONS} echo made; trap 'exit 0' USR1; ready; idle");
+    let options = ["once", "--lease", "10m", "report", "--", "sh", "-c", &script];
+    let mut program = stage.kvlock(&options);
+    program.env("KVLOCK_URL", proxy.url());
+    let once = Started::new(program);
+    let command = stage.process("pid");
+    stage.server.stand_still();
+    command.signal(Signal::SIGUSR1);
+    wait::until_is("the store has begun", SOON, true, || proxy.has_reset());
+    once.signal(Signal::SIGTERM);
+    let done = once.done();
+    done.assert_code(0);
+    assert_eq!(done.out, "made\n");
+    assert!(done.err.starts_with("kvlock: report: the output is not kept: "), "{}", done.err);
 }
 
 #[test]
