@@ -124,7 +124,7 @@ impl Running {
         loop {
             tokio::select! {
                 biased;
-                () = observed.view.closed() => {}
+                () = observed.unobserved() => {}
                 never = self.keep_observing() => match never {},
             }
             if let Err(trouble) = self.end().await {
@@ -198,7 +198,6 @@ impl Running {
     /// Ends the observation after its last observer. A later observer starts it again.
     async fn end(&self) -> Result<(), Error> {
         let Self { context, observed } = self;
-        observed.view.send_replace(View::Unknown);
         let Some(node) = context.router.believed(&observed.key) else { return Ok(()) };
         let Some(session) = context.sessions.open_at(&node) else { return Ok(()) };
         let id = session.id().await?;

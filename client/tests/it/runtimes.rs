@@ -55,6 +55,28 @@ fn a_guard_on_another_runtime_than_the_watchdog_is_renewed_and_notified() {
 }
 
 #[test]
+fn each_observer_asks_the_server_even_if_the_runtime_ran_only_for_the_call() {
+    let server = Server::start();
+    let mut control = server.connect();
+    let runtime = quiet();
+    let client = runtime.block_on(Client::connect(server.url())).unwrap();
+    let election = client.election("k");
+    for (command, leads) in [
+        ("PING", None),
+        // Nothing has changed, so the server reports nothing by itself.
+        ("PING", None),
+        ("LOCK.ACQUIRE k ann 600000", Some("ann")),
+        ("LOCK.RELEASE k ann", None),
+        ("LOCK.ACQUIRE k bob 600000", Some("bob")),
+    ] {
+        assert!(!control.run(command).is_error());
+        let observer = runtime.block_on(soon(election.observe())).unwrap();
+        let owner = observer.leader().map(|leader| leader.owner);
+        assert_eq!(owner.as_deref(), leads.map(str::as_bytes), "{command}");
+    }
+}
+
+#[test]
 fn a_runtime_that_stops_during_a_renewal_does_not_block_a_release() {
     for (ends, detaches) in [(true, true), (true, false), (false, true), (false, false)] {
         let server = Server::start();

@@ -14,7 +14,7 @@ use crate::wire::reply::Token;
 use crate::wire::request::Mode;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 /// The view of an observer.
@@ -39,10 +39,19 @@ pub(crate) struct Known {
 pub(crate) struct Observers(Mutex<HashMap<Arc<[u8]>, Arc<Observed>>>);
 
 impl Observers {
-    /// Adds an observer of this lock.
+    /// Adds an observer of this lock. If the lock had no observers, the view is unknown, and the task asks the
+    /// server anew.
     pub(crate) fn join(&self, key: &Arc<[u8]>) -> (Arc<Observed>, watch::Receiver<View>) {
         let mut all = lock(&self.0);
-        let observed = all.entry(key.clone()).or_insert_with(|| Arc::new(Observed::new(key)));
+        let observed = all.entry(key.clone());
+        // The task may not have run since the last observer left. Then its last report may be old.
+        let observed = observed.and_modify(|observed| {
+            if observed.view.receiver_count() == 0 {
+                observed.view.send_replace(View::Unknown);
+                observed.anew.notify_one();
+            }
+        });
+        let observed = observed.or_insert_with(|| Arc::new(Observed::new(key)));
         (observed.clone(), observed.view.subscribe())
     }
 
@@ -84,6 +93,8 @@ fn forget(mut all: MutexGuard<'_, HashMap<Arc<[u8]>, Arc<Observed>>>, observed: 
 pub(crate) struct Observed {
     pub(crate) key: Arc<[u8]>,
     pub(crate) view: watch::Sender<View>,
+    /// Tells the task to ask the server anew.
+    anew: Notify,
     state: Mutex<State>,
 }
 
@@ -108,7 +119,16 @@ pub(crate) struct Suspects {
 impl Observed {
     fn new(key: &Arc<[u8]>) -> Self {
         let (view, state) = (watch::Sender::new(View::Unknown), Mutex::default());
-        Self { key: key.clone(), view, state }
+        Self { key: key.clone(), view, anew: Notify::new(), state }
+    }
+
+    /// Returns after the last observer has left, even if another one has joined since.
+    pub(crate) async fn unobserved(&self) {
+        tokio::select! {
+            biased;
+            () = self.anew.notified() => {}
+            () = self.view.closed() => {}
+        }
     }
 
     /// Processes a report of a server. Returns the leases that contradict it.
