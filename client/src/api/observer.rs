@@ -23,6 +23,12 @@ pub struct Leader {
     pub value: Vec<u8>,
 }
 
+impl From<Holder> for Leader {
+    fn from(Holder { owner, token: term, value }: Holder) -> Self {
+        Self { owner, term, value }
+    }
+}
+
 /// Follows the leader of an election, until the observer is dropped. Made by
 /// [`Election::observe`](crate::Election::observe).
 ///
@@ -67,8 +73,7 @@ impl Observer {
     /// Returns the leader in the last known state; `None` if there is none.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
-        let Holder { owner, token: term, value } = self.known().holder?;
-        Some(Leader { owner, term, value })
+        self.known().holder.map(Leader::from)
     }
 
     /// Returns why the last leader stopped leading, if the server reported a reason: [`Loss::Released`] if
@@ -107,7 +112,7 @@ impl Observer {
                 && known != self.last
             {
                 self.last = known;
-                return self.leader();
+                return self.last.holder.clone().map(Leader::from);
             }
         }
     }
@@ -123,5 +128,36 @@ impl Observer {
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer").field("known", &self.known()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::observed::ObservedState;
+
+    fn held(term: u64) -> ObservedState {
+        let holder = Holder { owner: b"ann".into(), token: term.into(), value: Vec::new() };
+        ObservedState { holder: Some(holder), shared: false, version: term, loss: None }
+    }
+
+    #[tokio::test]
+    async fn each_state_is_reported_once_even_if_the_next_one_arrives_during_the_call() {
+        const LAST: u64 = 100_000;
+        let context = Context::of_no_server();
+        let key = Arc::from(&b"k"[..]);
+        let (observed, _joined) = context.observers.join(&key);
+        observed.apply(held(1));
+        let mut observer = Observer::of(&context, &key).await.unwrap();
+        let reports = std::thread::spawn(move || {
+            (2..=LAST).for_each(|term| drop(observed.apply(held(term))));
+        });
+        let mut seen = 1;
+        while seen < LAST {
+            let term = observer.changed().await.unwrap().term.value();
+            assert!(term > seen, "{term} after {seen}");
+            seen = term;
+        }
+        reports.join().unwrap();
     }
 }
