@@ -12,7 +12,6 @@ use crate::wire::request::{self, Mode};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A named count-down latch: clients count it down, and others wait until it is zero.
 ///
@@ -149,8 +148,7 @@ impl Latch {
     ///
     /// Cancel safe: the waiter leaves the queue.
     pub async fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
-        let end = Instant::now().checked_add(timeout);
-        self.wait_by(end.map_or(Limit::Never, Limit::Until)).await
+        self.wait_by(Limit::within(timeout)).await
     }
 
     async fn wait_by(&self, limit: Limit) -> Result<bool, Error> {

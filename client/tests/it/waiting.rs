@@ -38,15 +38,26 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
 async fn a_timeout_of_more_than_ten_years_is_no_limit() {
     let mut stage = Stage::set().await;
     stage.taken("k");
+    let latch = stage.client.latch("l");
+    ok(latch.set(1)).await;
     let more = Duration::from_millis(315_360_000_001);
-    let waiters = [more, Duration::from_millis(u64::MAX), Duration::MAX].map(|time| {
+    let times = [more, Duration::from_millis(u64::MAX), Duration::MAX];
+    let waiters = times.map(|time| {
         let lock = stage.client.lock("k");
         tokio::spawn(async move { lock.acquire_within(time).await?.unwrap().release().await })
     });
-    observe::wait_for_waiters(&mut stage.control, "k", 3);
+    let opens = times.map(|time| {
+        let latch = latch.clone();
+        tokio::spawn(async move { latch.wait_within(time).await })
+    });
+    observe::wait_for_info(&mut stage.control, "kvlock_session_waits", 6);
     stage.control.run("LOCK.RELEASE k somebody");
+    ok(latch.count_down()).await;
     for waiter in waiters {
         ok(waiter).await.unwrap();
+    }
+    for open in opens {
+        assert!(ok(open).await.unwrap());
     }
 }
 
