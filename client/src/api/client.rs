@@ -323,7 +323,8 @@ impl Client {
     ///
     /// Call it before the runtime ends. Otherwise a lock whose release was not sent is free only
     /// when its lease ends. While the server cannot be reached, this takes about half a minute, or
-    /// as long as the longest lease if that is more. So put a timeout around it.
+    /// as long as the longest lease if that is more. While the server serves the client's session but not the
+    /// cancellation of a wait, it takes as long as the session lasts. So put a timeout around it.
     ///
     /// # Cancel safety
     ///

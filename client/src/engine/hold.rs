@@ -158,7 +158,7 @@ pub(crate) async fn give_back_in(
 fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Duration) {
     let (context, key) = (inner.clone(), lease.held_lock.key.clone());
     inner.spawn(async move {
-        undo::free(&context, &key, &[release], None, true, lasts).await;
+        undo::free(&context, &key, &[release], None, true, lasts, None).await;
     });
 }
 

@@ -15,8 +15,9 @@
 //! - **S1** A session ends once, with a reason. Its waits and observations then end with that reason. They
 //!   may start again through another session. If the server still has the owner in its queue, the place is
 //!   kept.
-//! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait releases the
-//!   lock if it was granted.
+//! - **S2** An outcome for an owner that no longer waits is dropped: the [`Claim`] of that wait cancels the wait
+//!   and releases the lock. It repeats both until they are answered, and does not give up while the session
+//!   lasts, since the session keeps the owner's place in the queue.
 //! - **S3** A wait fails at the latest when the server has not answered for the session's ttl, or for the
 //!   client's patience if that is shorter. The time since the last answer counts against the patience.
 //! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
@@ -134,7 +135,7 @@ impl Session {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Over(_))
     }
 
@@ -217,7 +218,7 @@ impl Session {
         answer
     }
 
-    fn end(&self, why: Error) {
+    pub(super) fn end(&self, why: Error) {
         self.end_if(why, |_| true);
     }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::limit::{pause_after, sleep_until_changed};
+use crate::engine::session::Session;
 use crate::net::deadline::after;
 use crate::net::live::Live;
 use redis::Cmd;
@@ -16,7 +17,8 @@ const LATER: Duration = Duration::from_secs(3);
 /// Sends the commands until each is answered: the release, and before it the cancellation if there was a
 /// wait. They are first sent over `via`, the connection of the acquire, so that they are executed after the
 /// acquire. If that connection broke, or an earlier command may still arrive (`strays`), they are sent over
-/// the current connection, and again after [`LATER`]. Gives up after `lasts`, when the lease has ended.
+/// the current connection, and again after [`LATER`]. Gives up after `lasts`, when the lease has ended, but not
+/// while `session` lasts: the session of a wait, which keeps the owner's place in the queue. (S2)
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],
@@ -24,6 +26,7 @@ pub(crate) async fn free(
     via: Option<Arc<Live>>,
     strays: bool,
     lasts: Duration,
+    session: Option<Arc<Session>>,
 ) {
     let mut strays = strays;
     if let Some(live) = via {
@@ -39,11 +42,15 @@ pub(crate) async fn free(
             Followed::Unknown => strays = true,
         }
     }
-    let over = after(lasts);
-    release_surely(inner, key, commands, over).await;
+    let end = after(lasts);
+    let is_over = || {
+        let keeps_place = session.as_ref().is_some_and(|session| !session.is_over());
+        Instant::now() >= end && !keeps_place
+    };
+    release_surely(inner, key, commands, is_over).await;
     if strays {
         sleep(LATER).await;
-        release_surely(inner, key, commands, over).await;
+        release_surely(inner, key, commands, is_over).await;
     }
 }
 
@@ -71,12 +78,12 @@ pub(crate) async fn follow(inner: &Context, release: &Cmd, live: &Live) -> Follo
     }
 }
 
-async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Instant) {
+async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], is_over: impl Fn() -> bool) {
     let begun = Instant::now();
     for command in commands {
         let call = || inner.router.call(key, command, inner.settings.reply_timeout);
         while let Err(trouble) = call().await {
-            if Instant::now() >= over {
+            if is_over() {
                 return;
             }
             // A permanent refusal of one command does not stop the next one.
@@ -92,6 +99,7 @@ async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Ins
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::error::Error;
     use crate::wire::request::{self, GiveBack, Mode};
     use tokio::time::timeout;
 
@@ -100,8 +108,26 @@ mod tests {
         let context = Context::of_no_server();
         let commands = [request::release(Mode::Alone, &b"k"[..], "o:1", GiveBack::All)];
         let lasts = Duration::from_secs(600);
-        let mut release = std::pin::pin!(free(&context, b"k", &commands, None, false, lasts));
+        let mut release = std::pin::pin!(free(&context, b"k", &commands, None, false, lasts, None));
         assert!(timeout(lasts * 9 / 10, &mut release).await.is_err());
         assert!(timeout(lasts / 5, release).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_wait_is_repeated_while_its_session_keeps_the_place() {
+        let context = Context::of_no_server();
+        let session = context.sessions.without_reader(context.router.only().unwrap());
+        let cancel = request::cancel(Mode::Alone, &b"k"[..], "o:1");
+        let release = request::release(Mode::Alone, &b"k"[..], "o:1", GiveBack::All);
+        let (commands, lasts) = ([cancel, release], Duration::from_secs(30));
+        let through = Some(session.clone());
+        let undo = free(&context, b"k", &commands, None, false, lasts, through);
+        let mut undo = std::pin::pin!(undo);
+        assert!(
+            timeout(lasts * 3, &mut undo).await.is_err(),
+            "the owner can still be granted the lock"
+        );
+        session.end(Error::Timeout);
+        assert!(timeout(lasts / 5, undo).await.is_ok());
     }
 }

@@ -5,6 +5,7 @@ use crate::engine::context::Context;
 use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::UnansweredRenewals;
 use crate::engine::lease::{Beginning, Granted, Held, Lease, LeaseSpec};
+use crate::engine::session::Session;
 use crate::engine::settings::FIRST_LEASE;
 use crate::engine::telemetry;
 use crate::engine::undo;
@@ -33,9 +34,9 @@ pub(crate) struct Claim {
     state: State,
     /// `true` if an unanswered command may arrive at the server after commands that were sent later.
     strays: bool,
-    /// `true` if a command that may put the owner in the queue was sent. Cleanup then cancels the wait
-    /// before the release.
-    may_be_queued: bool,
+    /// Session of the last command that may have put the owner in the queue. Cleanup then cancels the wait
+    /// before the release, and does not give up while the session lasts.
+    queued_through: Option<Arc<Session>>,
     /// Renewals that may still arrive at the server.
     late: UnansweredRenewals,
     /// Longest lease that the grant may have.
@@ -84,7 +85,7 @@ impl Claim {
             unless: None,
             state: State::Nothing,
             strays: false,
-            may_be_queued: false,
+            queued_through: None,
             late: UnansweredRenewals::default(),
             lasts: FIRST_LEASE,
         }
@@ -108,9 +109,9 @@ impl Claim {
         self.state = State::Asked(via);
     }
 
-    /// Marks the claim as possibly queued, so that cleanup cancels the wait first.
-    pub(crate) fn mark_queued(&mut self) {
-        self.may_be_queued = true;
+    /// Marks the claim as possibly queued through this session, so that cleanup cancels the wait first.
+    pub(crate) fn mark_queued(&mut self, session: &Arc<Session>) {
+        self.queued_through = Some(session.clone());
     }
 
     /// Returns a function to call with the connection before each attempt to send a command. Each further
@@ -231,15 +232,15 @@ impl Claim {
         };
         telemetry::withdrawn(&self.key, &self.owner);
         let (inner, key) = (self.inner.clone(), self.key.clone());
-        let (strays, lasts) = (self.strays, self.lasts);
+        let (strays, lasts, session) = (self.strays, self.lasts, self.queued_through.take());
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
         let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
         let release = request::with_further(release, self.further.as_deref());
-        let wanted = [(cancel, self.may_be_queued), (release, self.mode != Mode::Latch)];
+        let wanted = [(cancel, session.is_some()), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
         self.inner.spawn(async move {
-            undo::free(&inner, &key, &commands, via, strays, lasts).await;
+            undo::free(&inner, &key, &commands, via, strays, lasts, session).await;
             // `send` fails if the future of `undo` was dropped.
             let _told = done.map(|done| done.send(()));
         });

@@ -67,7 +67,7 @@ async fn try_at(
     let request = claim.with_options(request);
     let live = to.node.commands().live_by(inner.router.overdue()).await?;
     claim.sending(live.clone());
-    claim.mark_queued();
+    claim.mark_queued(&session);
     let sent = inner.now();
     let answer = session.ask(&live, &request, to.asking).await;
     let answer = answer.and_then(|value| Ok(outcome::waited(mode, value)?));

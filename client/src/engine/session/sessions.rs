@@ -52,6 +52,12 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Returns a session that is never opened, and lasts until it is ended.
+    #[cfg(test)]
+    pub(crate) fn without_reader(&self, node: &Arc<Node>) -> Arc<Session> {
+        Arc::new(Session::new(node.clone(), self.shared.clone()))
+    }
+
     /// Closes the sessions that have no waits and no bound locks. Waits for the answers, up to the reply
     /// timeout.
     pub(crate) async fn close(&self) {
