@@ -4,8 +4,6 @@ use kvlock_core::Millis;
 use kvlock_core::arguments::TEN_YEARS_MS;
 
 use crate::redis::{ConfigKind, ConfigSpec};
-use crate::replies::DRAINING;
-use crate::server::Server;
 
 /// One day in milliseconds: the default of `max-lease-ms`, and the highest value of `quarantine-ms`.
 const DAY_MS: i64 = 86_400_000;
@@ -43,18 +41,6 @@ impl Default for Config {
             max_lease_ms: DAY_MS.unsigned_abs(),
             redisson_channel: RedissonChannel::Auto,
             forkless_saves: false,
-        }
-    }
-}
-
-impl Server {
-    /// Dismisses all waiters and readers if the module is being drained.
-    pub(crate) fn dismiss_if_draining(&mut self) {
-        if self.table.limits.draining {
-            let blocked = self.table.dismiss_all();
-            self.answer_all(blocked, &DRAINING);
-            self.table.wake_readers();
-            self.answer_readers();
         }
     }
 }

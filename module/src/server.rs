@@ -13,7 +13,7 @@ use crate::floor::Floors;
 use crate::holders::Holders;
 use crate::keyspace::Strings;
 use crate::redis::{Ctx, Handle, Reply, Timer};
-use crate::replies::READY;
+use crate::replies::{DRAINING, READY};
 use crate::waiting::{Note, Waiting, WaitsFor};
 
 /// The whole state of the module.
@@ -176,6 +176,16 @@ impl Server {
     pub(crate) fn answer_all(&mut self, all: Vec<Waiting>, reply: &Reply) {
         for waiting in all {
             self.answer(waiting, reply.clone(), None);
+        }
+    }
+
+    /// Dismisses all waiters and readers if the module is being drained.
+    pub(crate) fn dismiss_if_draining(&mut self) {
+        if self.table.limits.draining {
+            let blocked = self.table.dismiss_all();
+            self.answer_all(blocked, &DRAINING);
+            self.table.wake_readers();
+            self.answer_readers();
         }
     }
 }
