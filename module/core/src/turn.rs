@@ -121,8 +121,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Ends the oldest moment if its time has passed, and plans a look at the lock. If the moment was
-    /// not used, also ends the turn. Returns false if no moment has passed.
+    /// Ends the oldest moment if its time has passed. If the moment was not used, also ends the turn
+    /// and plans a look at the lock. Returns false if no moment has passed.
     pub fn end_moment(&mut self, now: Now) -> bool {
         let Some((until, _)) = self.turns.moments.front() else { return false };
         if *until > now.mono {
@@ -130,11 +130,13 @@ impl<P> Table<P> {
         }
         let Some((until, key)) = self.turns.moments.pop_front() else { return false };
         let is_waited_for = self.queues.find(key.borrow()).is_some();
-        let current = self.turns.lock_mut(key.borrow());
-        if let Some(turn) = current.filter(|turn| turn.until == Some(until)) {
-            turn.end(is_waited_for);
+        match self.turns.lock_mut(key.borrow()) {
+            Some(turn) if turn.until == Some(until) => turn.end(is_waited_for),
+            // The moment was used.
+            Some(_) => return true,
+            // The turn was forgotten, and nothing else serves the lock.
+            None => {}
         }
-        // Also if the turn has been forgotten meanwhile: nothing else serves the lock.
         self.look_soon(key.borrow(), Cause::Release, now);
         true
     }

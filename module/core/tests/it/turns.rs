@@ -215,6 +215,17 @@ fn a_moment_ends_with_a_look_even_if_its_lock_was_forgotten() {
 }
 
 #[test]
+fn a_moment_that_was_used_ends_without_a_look() {
+    let mut world = World::new(2);
+    assert_eq!(world.releases_until_turn(), 1);
+    world.table.look_soon_at_all_of(0, b"k", Cause::Outside, world.now());
+    while world.table.next_look(world.now()).is_some() {}
+    world.ms += MOMENT.0;
+    assert!(world.table.end_moment(world.now()));
+    assert_eq!(world.table.next_look(world.now()), None);
+}
+
+#[test]
 fn no_moment_begins_while_turns_are_off_or_in_a_quarantine() {
     let off = |world: &mut World| world.table.share_with_redisson(false);
     let quarantine = |world: &mut World| {
