@@ -135,7 +135,7 @@ impl Lock {
     pub fn and<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         let mut further = self.further.as_deref().cloned().unwrap_or_default();
         further.with.extend(names.into_iter().map(|name| Arc::from(name.as_ref())));
-        // The same locks in another order are the same set for a reentry.
+        // For a reentry, their order does not matter.
         further.with.sort();
         self.further = (further != Further::default()).then(|| Arc::new(further));
         self

@@ -1,10 +1,8 @@
 //! A primary that Sentinels monitor: its address, and the detection of a failover.
 //!
 //! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest decision
-//! would name the deposed server. So a decision older than the last known one is not followed. The exception
-//! are Sentinels that were set up anew, which number their decisions from 0: an older decision is followed if
-//! no Sentinel that answers has a newer one, and the last known primary cannot be reached. The named server
-//! must also report the role of a primary itself.
+//! would name the deposed server. So a decision older than the last known one is not followed. The named
+//! server must also report the role of a primary itself.
 
 use crate::net::address::{At, moved};
 use crate::net::connection::Connection;
@@ -65,12 +63,6 @@ struct State {
     watch: Option<JoinHandle<()>>,
 }
 
-impl State {
-    fn outdates(&self, at: &At, epoch: u64) -> bool {
-        self.current.as_ref().is_some_and(|current| current.outdates(at, epoch))
-    }
-}
-
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").field("current", &self.current).finish_non_exhaustive()
@@ -82,17 +74,6 @@ struct Primary {
     at: At,
     epoch: u64,
     primary_epoch: Arc<PrimaryEpoch>,
-}
-
-impl Primary {
-    /// Returns whether this primary is of a later decision, and the decision names another server.
-    fn outdates(&self, at: &At, epoch: u64) -> bool {
-        epoch < self.epoch && *at != self.at
-    }
-
-    fn place(&self) -> (At, Arc<PrimaryEpoch>) {
-        (self.at.clone(), self.primary_epoch.clone())
-    }
 }
 
 impl Sentinels {
@@ -150,39 +131,11 @@ impl Sentinels {
             Some(known) => known,
             None => {
                 let (at, epoch) = self.find().await?;
-                self.keep_watching();
-                match self.primary_is(&at, epoch) {
-                    Some(primary_epoch) => (at, primary_epoch),
-                    None => return self.dial_outdated(at, epoch).await,
-                }
+                let primary_epoch = self.primary_is(&at, epoch);
+                (at, primary_epoch.ok_or_else(|| passing("an outdated Sentinel"))?)
             }
         };
         self.keep_watching();
-        Ok((self.connect(at).await?, primary_epoch))
-    }
-
-    /// Connects while all Sentinels that answer have older decisions than the last known one: to the last
-    /// known primary, or if that cannot be reached, to the server of the latest of these decisions.
-    async fn dial_outdated(
-        &self,
-        at: At,
-        epoch: u64,
-    ) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
-        let outdated = || passing("an outdated Sentinel");
-        let last = self.state().current.as_ref().map(Primary::place);
-        let (last_at, last_epoch) = last.ok_or_else(outdated)?;
-        // Short enough to leave time for the other server.
-        let patience = PATIENCE.min(self.patience / 4);
-        if let Ok(Ok(connection)) = timeout(patience, self.connect(last_at)).await {
-            return Ok((connection, last_epoch));
-        }
-        let connection = self.connect(at.clone()).await?;
-        self.forget_number_of(&last_epoch);
-        Ok((connection, self.primary_is(&at, epoch).ok_or_else(outdated)?))
-    }
-
-    /// Connects to a server that reports the role of a primary.
-    async fn connect(&self, at: At) -> Result<Connection, Error> {
         let info = self.server.clone().set_addr(moved(self.server.addr(), at));
         let connection = Server::new(info, self.patience, &self.transport)?.connect().await?;
         let is_primary = connection.drive_while(reports_primary(&connection));
@@ -190,7 +143,7 @@ impl Sentinels {
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
         }
-        Ok(connection)
+        Ok((connection, primary_epoch))
     }
 
     /// Returns the primary if a Sentinel has named it less than [`FRESH`] ago, and the last attempt to
@@ -198,7 +151,8 @@ impl Sentinels {
     fn known(&self) -> Option<(At, Arc<PrimaryEpoch>)> {
         let state = self.state();
         let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);
-        state.current.as_ref().filter(|_| fresh).map(Primary::place)
+        let current = state.current.as_ref().filter(|_| fresh)?;
+        Some((current.at.clone(), current.primary_epoch.clone()))
     }
 
     /// Returns when another server has become the primary.
@@ -214,31 +168,18 @@ impl Sentinels {
     }
 
     /// Asks the Sentinels, beginning with `first`, until one names the primary. A silent one delays the next
-    /// only by its head start. If all decisions are [outdated](Primary::outdates), returns the latest.
+    /// only by its head start.
     async fn find(&self) -> Result<(At, u64), Error> {
-        let outdated = &Mutex::new(None);
-        let asks = self.in_turn().map(|(index, sentinel)| {
-            let ask = self.ask_in_time(index, sentinel);
-            async move {
-                let (at, epoch) = ask.await?;
-                if self.state().outdates(&at, epoch) {
-                    let mut latest = lock(outdated);
-                    if latest.as_ref().is_none_or(|(_, other)| *other < epoch) {
-                        *latest = Some((at, epoch));
-                    }
-                    return Err(passing("an outdated Sentinel"));
-                }
-                self.first.store(index, Ordering::Relaxed);
-                Ok((at, epoch))
-            }
-        });
-        let asks: Vec<_> = asks.collect();
-        let found = first_ok(asks).await.unwrap_or(Err(Error::Timeout));
-        found.or_else(|trouble| lock(outdated).take().ok_or(trouble))
+        let asks: Vec<_> =
+            self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel)).collect();
+        first_ok(asks).await.unwrap_or(Err(Error::Timeout))
     }
 
     async fn ask_in_time(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
-        timeout(PATIENCE, self.ask(index, sentinel)).await.map_err(|_| Error::Timeout)?
+        let found = timeout(PATIENCE, self.ask(index, sentinel)).await;
+        let found = found.map_err(|_| Error::Timeout)??;
+        self.first.store(index, Ordering::Relaxed);
+        Ok(found)
     }
 
     async fn ask(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
@@ -285,16 +226,17 @@ impl Sentinels {
     }
 
     /// Records the primary. If it is another server than before, ends the epoch of the previous primary.
-    /// Returns `None` if the decision is [outdated](Primary::outdates).
+    /// Returns `None` if the decision is older than the last known one.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
-        if state.outdates(at, epoch) {
-            return None;
-        }
-        state.said = Some(Instant::now());
+        let before = state.said.replace(Instant::now());
         if let Some(current) = &mut state.current {
+            if epoch < current.epoch {
+                state.said = before;
+                return None;
+            }
             if current.at == *at {
-                current.epoch = current.epoch.max(epoch);
+                current.epoch = epoch;
                 return Some(current.primary_epoch.clone());
             }
             tracing::warn!(from = ?current.at, to = ?at, "the primary is another server now");
@@ -305,16 +247,6 @@ impl Sentinels {
         state.current =
             Some(Primary { at: at.clone(), epoch, primary_epoch: primary_epoch.clone() });
         Some(primary_epoch)
-    }
-
-    /// Forgets the number of the decision for this primary, unless another one has replaced it. Then any
-    /// decision is followed.
-    fn forget_number_of(&self, primary_epoch: &Arc<PrimaryEpoch>) {
-        if let Some(current) = &mut self.state().current
-            && Arc::ptr_eq(&current.primary_epoch, primary_epoch)
-        {
-            current.epoch = 0;
-        }
     }
 
     /// Starts the watch task, unless it is running. Starts it again after the end of its runtime.
@@ -427,8 +359,6 @@ mod tests {
         assert!(sentinels.primary_is(&at(2), 6).is_some());
         assert!(sentinels.primary_is(&at(1), 5).is_none(), "an older decision was followed");
         assert_eq!(sentinels.known().map(|(at, _)| at), Some(at(2)));
-        assert!(sentinels.primary_is(&at(2), 5).is_some(), "the server is the same");
-        assert!(sentinels.primary_is(&at(1), 5).is_none(), "an older decision was followed");
         assert!(sentinels.primary_is(&at(1), 7).is_some());
     }
 }

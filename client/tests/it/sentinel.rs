@@ -2,7 +2,7 @@
 
 use super::{LONG, assert_matches, assert_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
-use harness::{Connection, Server, Value, cmd, observe};
+use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -123,37 +123,6 @@ async fn all_requests_to_a_hanging_primary_move_to_the_new_one() {
     assert!(!held.is_lost());
     site.server(before).signal(Signal::SIGCONT);
     ok(held.release()).await;
-}
-
-/// Sentinels that are set up anew number their decisions from 0.
-#[tokio::test(flavor = "multi_thread")]
-async fn sentinels_that_were_set_up_anew_are_followed_when_the_known_primary_is_gone() {
-    let (before, after) = (Server::start(), Server::start());
-    let epoch = format!("{} 5", site::NAME);
-    let sentinel = sentinel_of(&before).config("sentinel config-epoch", epoch).start();
-    let (port, name) = (sentinel.port(), site::NAME);
-    let url = format!("redis-sentinel://127.0.0.1:{port}/?sentinelServiceName={name}");
-    let client = ok(Client::builder().patience(Duration::from_secs(60)).connect(&*url)).await;
-    let mut control = sentinel.connect();
-    let number = |control: &mut Connection| {
-        control.call(cmd!["SENTINEL", "MASTER", name]).field("config-epoch").text()
-    };
-    assert_eq!(number(&mut control), "5");
-    control.call(cmd!["SENTINEL", "REMOVE", name]);
-    control.call(cmd!["SENTINEL", "MONITOR", name, "127.0.0.1", after.port(), 1]);
-    assert_eq!(number(&mut control), "0");
-    // After this time, the client asks the Sentinel before it connects.
-    observe::let_pass(&mut after.connect(), Duration::from_secs(3));
-    before.connect().run("CLIENT KILL TYPE normal");
-    // The known primary still works: an older decision alone is no reason to leave it.
-    let held = ok(client.lock("k").acquire()).await;
-    let exists = |server: &Server| server.connect().run("EXISTS k").integer();
-    assert_eq!((exists(&before), exists(&after)), (1, 0));
-    before.kill9();
-    let next = ok(client.lock("k").acquire()).await;
-    assert_eq!(exists(&after), 1);
-    assert_matches!(held.release().await, Err(Error::Lost(_)));
-    ok(next.release()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
