@@ -120,6 +120,7 @@ impl Server {
         let at = KeyRef::semaphore(ctx.db(), name.bytes());
         let key = ctx.open_to_write(name);
         let mut open = Open::read(self, at, name, asked, key);
+        self.table.pass_over(at);
         if let Some(permits) = permits {
             self.find_enough(&mut open, asked, permits);
         }

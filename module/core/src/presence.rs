@@ -55,17 +55,16 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes waiters of away sessions at the head out of the line, up to a limit. If there are any,
-    /// plans a look at once.
+    /// Takes waiters of away sessions out that are first in the line or beside it, up to a limit. If
+    /// there are any, plans a look at once.
     pub fn pass_over(&mut self, key: KeyRef<'_>) {
         let Some(queue) = self.queues.find(key) else { return };
         for _ in 0..STEPS {
-            if !self.front_is_away(queue) {
-                return;
-            }
-            if let Some((id, _)) = self.queues.head(queue) {
-                self.queues.step_out(id);
-            }
+            let is_away = |id: &WaiterId| self.is_passed_over(*id);
+            let head = self.queues.head(queue).map(|(id, _)| id).filter(is_away);
+            let beside = || self.queues.first_beside(queue).filter(is_away);
+            let Some(id) = head.or_else(beside) else { return };
+            self.queues.step_out(id);
             // The next waiter may be able to get what it wants.
             self.plan_look(queue, Some(crate::agenda::AT_ONCE), Cause::Outside);
         }

@@ -132,7 +132,7 @@ impl<P> Table<P> {
         let is_waited_for = self.queues.find(key.borrow()).is_some();
         match self.turns.lock_mut(key.borrow()) {
             Some(turn) if turn.until == Some(until) => turn.end(is_waited_for),
-            // The moment was used.
+            // The moment was used, the lock was granted, or a later moment is on the list.
             Some(_) => return true,
             // The turn was forgotten, and nothing else serves the lock.
             None => {}
