@@ -187,7 +187,7 @@ impl Job {
         match made {
             Ok(made) => Ok((made, printed)),
             Err(why) => {
-                messages::send(&format!("{name}: the output is not kept: {why}"));
+                messages::send(&format!("{name}: the output may not be kept: {why}"));
                 Err(printed.map_or_else(NoResult::Failure, |()| NoResult::Exit(Exit::Code(0))))
             }
         }

@@ -206,7 +206,9 @@ impl Lock {
     /// reentry must name the same locks in [`and`](Self::and) and [`under`](Self::under); otherwise the acquire
     /// fails with [`Invalid`](crate::Error::Invalid). It fails in the same way if the owner holds one of the locks
     /// exclusively by the acquire of another lock with `and`, and with [`Upgrade`](crate::Error::Upgrade) if it shares
-    /// a lock that it asks for exclusively: otherwise the owner would wait for itself.
+    /// a lock that it asks for exclusively: otherwise the owner would wait for itself. Only what the owner holds when
+    /// the acquire begins is checked: two of its acquires at the same time, of sets with a common lock, can wait for
+    /// each other.
     ///
     /// # Examples
     ///

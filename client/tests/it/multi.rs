@@ -1,6 +1,6 @@
 //! Several locks that are acquired together.
 
-use super::{MOMENT, SOON, Stage, assert_matches, ok, soon};
+use super::{LONG, MOMENT, SOON, Stage, assert_matches, ok, soon};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error, MultiLock};
 use std::sync::Arc;
@@ -180,11 +180,24 @@ async fn an_owner_does_not_wait_for_a_set_that_it_holds() {
     let beside = ok(lock("x").under(["top"]).acquire()).await;
     let count = async |name: &str| lock(name).hold_count(&me).await.unwrap();
     assert_eq!([count("a").await, count("b").await, count("x").await], [2, 2, 1]);
+    assert_eq!(count("top").await, 0, "a share through `under`");
     for guard in [set, again, beside] {
         ok(guard.release()).await;
     }
+    // Sets that were lost do not count, even while their guards exist.
+    let mut lost = Vec::new();
+    for name in ["s", "t", "u", "v", "w"] {
+        let mut set = ok(lock(name).and(["b"]).acquire()).await;
+        stage.control.run("LOCK.FORCERELEASE b");
+        set.extend(LONG).await.unwrap_err();
+        lost.push(set);
+    }
     let now = ok(lock("b").acquire()).await;
+    assert_eq!(lock("b").hold_count(&me).await.unwrap(), 1);
     ok(now.release()).await;
+    for set in lost {
+        set.release().await.unwrap_err();
+    }
     assert!(["a", "b", "c", "x", "top"].iter().all(|key| stage.is_free(key)));
 }
 

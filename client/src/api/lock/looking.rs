@@ -99,7 +99,8 @@ impl Lock {
     /// a re-entry or a release whose answer was lost. The last guard releases all holds. But a
     /// [bound](Self::bound) lock is then lost when it has to be bound again, for example after a failover.
     /// For a shared lock the server does not report the holds of one owner. So this returns the number of
-    /// guards if the server still has their token.
+    /// guards if the server still has their token. A share that the owner has only through
+    /// [`under`](Self::under) does not count.
     ///
     /// # Errors
     ///
@@ -121,18 +122,22 @@ impl Lock {
     /// ```
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
         let info = self.info().await?;
-        let held =
-            |lease: &Arc<Lease>, mode| lease.held_lock.modes().any(|it| it == (&*self.key, mode));
-        let leases = owner.leases();
-        if let Some(lease) = leases.iter().find(|lease| held(lease, Mode::Alone)) {
-            let is_holder = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
-            return Ok(if is_holder { info.holds } else { 0 });
+        let mut leases = owner.leases();
+        leases.retain(|lease| lease.held_lock.keys().any(|name| *name == *self.key));
+        let is_holder = |lease: &Arc<Lease>| {
+            lease.held_lock.mode == Mode::Alone
+                && info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes())
+        };
+        if leases.iter().any(is_holder) {
+            return Ok(info.holds);
         }
         // The server does not report the holds of each owner that shares the lock, but all of these
         // owners have the same token.
-        let shared = leases.iter().find(|lease| held(lease, Mode::Shared));
-        let shared = shared.filter(|lease| info.token == Some(lease.token()));
-        Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
+        let shares = |lease: &&Arc<Lease>| {
+            lease.held_lock.mode == Mode::Shared && info.token == Some(lease.token())
+        };
+        let holds = leases.iter().filter(shares).map(|lease| lease.holds()).sum::<usize>();
+        Ok(u64::try_from(holds).unwrap_or(u64::MAX))
     }
 
     /// Returns whether this owner holds the lock at this moment, according to the server.

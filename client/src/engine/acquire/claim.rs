@@ -114,6 +114,14 @@ impl Claim {
         self.queued_through = Some(session.clone());
     }
 
+    /// Records that the wait was granted, so that the owner is in the queue no longer, unless a stray puts it
+    /// there.
+    pub(crate) fn left_queue(&mut self) {
+        if !self.strays {
+            self.queued_through = None;
+        }
+    }
+
     /// Returns a function to call with the connection before each attempt to send a command. Each further
     /// call means that the previous attempt was redirected, and had no effect.
     pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
@@ -250,5 +258,27 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.give_up(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::timeout;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_was_granted_is_undone_no_longer_than_its_lease() {
+        let context = Arc::new(Context::of_no_server());
+        let session = context.sessions.without_reader(context.router.only().unwrap());
+        for granted in [true, false] {
+            let mut claim = Claim::new(&context, Mode::Alone, &Arc::from(&b"k"[..]));
+            claim.mark_queued(&session);
+            claim.record_accepted();
+            if granted {
+                claim.left_queue();
+            }
+            let ended = timeout(FIRST_LEASE * 3, claim.undo()).await.is_ok();
+            assert_eq!(ended, granted);
+        }
     }
 }

@@ -116,6 +116,7 @@ async fn try_at(
             // A grant from before the reply `queued` is the outcome of an earlier wait, which this client has
             // given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
+            claim.left_queue();
             let since = inner.policy.safety.granted(sent, waited);
             Ok(Waited::Granted(Granted { grant, since, runs: offer }))
         }
