@@ -2,7 +2,7 @@
 //! or returns a wrong value.
 #![no_main]
 
-use kvlock_core::arguments::{self, SET_KEYS_MAX, TEN_YEARS_MS};
+use kvlock_core::arguments::{self, Options, SET_KEYS_MAX, TEN_YEARS_MS};
 use kvlock_core::{
     HOLDS_MAX, Latch, Mode, Observed, Permits, Share, Token, UnixMillis, is_owner, strict_decimal,
 };
@@ -83,16 +83,18 @@ fn others(word: &[u8], options: &[&[u8]]) {
 
 /// Parses options that name keys. Each word must be either parsed or left over.
 fn with_keys(key: &[u8], options: &[&[u8]]) {
-    if let Ok((store, others)) = arguments::store(options) {
+    let mut left = Options::split(options);
+    if let Ok(store) = left.store() {
         let lifetime = store.and_then(|store| store.lifetime);
         assert!(lifetime.is_none_or(|lifetime| (1..=TEN_YEARS_MS).contains(&lifetime.0)));
         let words = store.map_or(0, |_| 3) + lifetime.map_or(0, |_| 2);
-        assert_eq!(words + others.len(), options.len());
+        assert_eq!(words + left.others().len(), options.len());
     }
-    if let Ok(Some((further, others))) = arguments::further(key, options) {
+    let mut left = Options::split(options);
+    if let Ok(Some(further)) = left.further(key) {
         let mut keys = [further.with, further.under].concat();
         let words = [further.with, further.under].map(|keys| keys.len() + 2 * usize::from(!keys.is_empty()));
-        assert_eq!(words.iter().sum::<usize>() + others.len(), options.len());
+        assert_eq!(words.iter().sum::<usize>() + left.others().len(), options.len());
         keys.push(key);
         let count = keys.len();
         assert!((2..=SET_KEYS_MAX).contains(&count));
@@ -100,8 +102,10 @@ fn with_keys(key: &[u8], options: &[&[u8]]) {
         keys.dedup();
         assert_eq!(keys.len(), count);
     }
-    if let Ok((found, others)) = arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options) {
-        assert_eq!(2 * found.iter().flatten().count() + others.len(), options.len());
+    let mut left = Options::split(options);
+    if let (Ok(session), Ok(held)) = (left.argument(b"SESSION"), left.word(b"HELD")) {
+        let words = 2 * usize::from(session.is_some()) + usize::from(held);
+        assert_eq!(words + left.others().len(), options.len());
     }
 }
 

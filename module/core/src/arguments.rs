@@ -5,7 +5,7 @@
 mod options;
 mod refusal;
 
-pub use options::{Further, Store, bound, further, held, named, session, store};
+pub use options::{Further, Options, Store, width};
 pub use refusal::{KEY_BYTES_MAX, NO_VALUE, Read, Refusal, SET_KEYS_MAX, TEN_YEARS_MS};
 
 use refusal::{is, number};

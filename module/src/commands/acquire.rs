@@ -1,6 +1,7 @@
 //! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [WITH numkeys key …]
 //! [UNDER numkeys key …] [UNLESS ready-key] [VALUE value]`
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{Acquire, KeyRef, Keys as _, Kind, SessionId, Want, arguments};
 
 use super::operation::{Answer, Operation};
@@ -40,16 +41,16 @@ impl Operation for LockAcquire {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
-        let further = arguments::further(*key, options)?;
-        let options = further.as_ref().map_or(options, |(_, options)| options);
-        let ([session, value, unless], options) =
-            arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
-        let (bound, options) = arguments::bound(&options)?;
-        let (held, options) = arguments::held(&options)?;
-        let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
+        let mut options = Options::split(options);
+        let further = options.further(*key)?;
+        let (session, value) = (options.argument(b"SESSION")?, options.argument(b"VALUE")?);
+        let unless = options.argument(b"UNLESS")?;
+        let (bound, held) = (options.word(b"BOUND")?, options.word(b"HELD")?);
+        let others = options.others();
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), &others, most)?;
         let value = arguments::value(value.as_ref(), request.want)?;
         let session = to_bind_to(session, bound)?;
-        let parts = further.map(|(further, _)| set::parts(*key, &further));
+        let parts = further.map(|further| set::parts(*key, &further));
         set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
         if is_ready(server, ctx, (*key, *owner), unless)? {
             return Ok(READY);

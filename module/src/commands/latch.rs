@@ -1,5 +1,6 @@
 //! The commands of latches, except `LATCH.CANCEL`.
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{
     CountDownReply, Join, KeyRef, Latch, LatchAt, Millis, SetReply, Want, arguments,
 };
@@ -95,10 +96,11 @@ impl Operation for LatchWait {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, waiter, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (session, others) = arguments::session(options)?;
+        let mut options = Options::split(options);
+        let session = options.argument(b"SESSION")?;
         let owner = arguments::name("waiter", waiter.bytes())?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        if !others.is_empty() {
+        if !options.others().is_empty() {
             return Err(SYNTAX);
         }
         let how = How::find(server, ctx, *key, session, false)?;

@@ -1,5 +1,6 @@
 //! `LOCK.OBSERVE key SESSION id`, `LOCK.UNOBSERVE key SESSION id`
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{KeyRef, NotObserved, SessionId, arguments};
 
 use super::operation::{Answer, Operation};
@@ -59,7 +60,8 @@ fn read<'a>(
     args: &[Arg<'a>],
 ) -> Result<(Arg<'a>, SessionId), Reply> {
     let [key, options @ ..] = args else { return Err(SYNTAX) };
-    let (session, others) = arguments::session(options)?;
-    let session = session.filter(|_| others.is_empty()).ok_or(SYNTAX)?;
+    let mut options = Options::split(options);
+    let session = options.argument(b"SESSION")?;
+    let session = session.filter(|_| options.others().is_empty()).ok_or(SYNTAX)?;
     Ok((*key, server.session(ctx, session)?))
 }

@@ -2,7 +2,7 @@
 //! [STORE ready-key value [PX lifetime-ms]]`, `LOCK.FORCERELEASE key`
 
 use kvlock_core::arguments;
-use kvlock_core::arguments::Store;
+use kvlock_core::arguments::{Options, Store};
 
 use super::operation::{Answer, Operation};
 use super::set;
@@ -34,16 +34,17 @@ impl Operation for LockRelease {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
-        let further = arguments::further(*key, options)?;
-        let options = further.as_ref().map_or(options, |(_, options)| options);
-        let (store, options) = arguments::store(options)?;
-        let (want, options) = arguments::want(&options);
+        let mut options = Options::split(options);
+        let further = options.further(*key)?;
+        let store = options.store()?;
+        let others = options.others();
+        let (want, others) = arguments::want(&others);
         let name = arguments::owner(owner.bytes())?;
-        let amount = arguments::amount(options)?;
+        let amount = arguments::amount(others)?;
         if let Some(store) = &store {
             check(ctx, *key, store)?;
         }
-        if let Some((further, _)) = further {
+        if let Some(further) = further {
             let parts = set::parts(*key, &further);
             set::check_ready_key(&parts, store.map(|store| store.key))?;
             return set::release(server, ctx, &parts, (*owner, name), (want, amount), store);

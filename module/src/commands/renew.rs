@@ -1,5 +1,6 @@
 //! `LOCK.RENEW key owner lease-ms [TOKEN n] [WITH numkeys key …] [UNDER numkeys key …] [VALUE value]`
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{Want, arguments};
 
 use super::operation::{Answer, Operation};
@@ -31,12 +32,12 @@ impl Operation for LockRenew {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let (name, most) = (owner.bytes(), server.config.max_lease_ms);
-        let further = arguments::further(*key, options)?;
-        let options = further.as_ref().map_or(options, |(_, options)| options);
-        let ([value], options) = arguments::named([b"VALUE"], options)?;
-        let renewal = arguments::renewal(name, lease.bytes(), &options, most)?;
+        let mut options = Options::split(options);
+        let further = options.further(*key)?;
+        let value = options.argument(b"VALUE")?;
+        let renewal = arguments::renewal(name, lease.bytes(), &options.others(), most)?;
         let value = arguments::value(value.as_ref(), Want::Exclusive)?;
-        if let Some((further, _)) = further {
+        if let Some(further) = further {
             let parts = set::parts(*key, &further);
             return set::renew(server, ctx, &parts, *owner, (renewal, value));
         }

@@ -1,5 +1,6 @@
 //! The commands of semaphores, except `SEM.CANCEL`.
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{
     Acquire, Join, KeyRef, Kind, Permits, Semaphore, SessionId, TakeReply, WaitReply, arguments,
 };
@@ -68,11 +69,12 @@ impl Operation for SemAcquire {
         let [key, owner, permits, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
         let (permits, lease) = (permits.bytes(), lease.bytes());
-        let (session, options) = arguments::session(options)?;
-        let (bound, options) = arguments::bound(&options)?;
-        let (held, options) = arguments::held(&options)?;
+        let mut options = Options::split(options);
+        let session = options.argument(b"SESSION")?;
+        let (bound, held) = (options.word(b"BOUND")?, options.word(b"HELD")?);
+        let others = options.others();
         let (permits, request) =
-            arguments::permits_or_all(owner.bytes(), permits, lease, &options, most)?;
+            arguments::permits_or_all(owner.bytes(), permits, lease, &others, most)?;
         let session = to_bind_to(session, bound)?;
         let at = (*key, Kind::Semaphore, request.owner);
         let bound = bound_to(server, ctx, session, at)?;
@@ -144,10 +146,12 @@ impl Operation for SemWait {
         let [key, owner, permits, lease, timeout, options @ ..] = args else {
             return Ok(Reply::Nil);
         };
-        let (session, options) = arguments::session(options)?;
-        let (bound, options) = arguments::bound(&options)?;
+        let mut options = Options::split(options);
+        let session = options.argument(b"SESSION")?;
+        let bound = options.word(b"BOUND")?;
+        let others = options.others();
         let (permits, lease, most) = (permits.bytes(), lease.bytes(), server.config.max_lease_ms);
-        let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &options, most)?;
+        let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &others, most)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let Some(how) = How::find(server, ctx, *key, session, bound)? else {
             return Ok(take(server, ctx, *key, *owner, Some(permits), &request, None));

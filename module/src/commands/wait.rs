@@ -1,6 +1,7 @@
 //! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [WITH numkeys key …]
 //! [UNDER numkeys key …] [UNLESS ready-key] [VALUE value]`
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{Acquire, Join, KeyRef, WaitReply, arguments};
 
 use super::join::{How, enqueue};
@@ -38,17 +39,17 @@ impl Operation for LockWait {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
-        let further = arguments::further(*key, options)?;
-        let options = further.as_ref().map_or(options, |(_, options)| options);
-        let ([session, value, unless], options) =
-            arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
-        let (bound, options) = arguments::bound(&options)?;
-        let most = server.config.max_lease_ms;
-        let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
+        let mut options = Options::split(options);
+        let further = options.further(*key)?;
+        let (session, value) = (options.argument(b"SESSION")?, options.argument(b"VALUE")?);
+        let unless = options.argument(b"UNLESS")?;
+        let bound = options.word(b"BOUND")?;
+        let (others, most) = (options.others(), server.config.max_lease_ms);
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), &others, most)?;
         let value = arguments::value(value.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let how = How::find(server, ctx, *key, session, bound)?;
-        let parts = further.map(|(further, _)| set::parts(*key, &further));
+        let parts = further.map(|further| set::parts(*key, &further));
         set::check_ready_key(parts.as_deref().unwrap_or_default(), unless)?;
         if acquire::is_ready(server, ctx, (*key, *owner), unless)? {
             return Ok(READY);

@@ -3,8 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::ops::Range;
 
-use kvlock_core::arguments::SET_KEYS_MAX;
-use kvlock_core::strict_decimal;
+use kvlock_core::arguments::width;
 
 use super::{Arg, Ctx, Reply};
 use crate::server::Server;
@@ -69,16 +68,14 @@ impl CommandSpec {
         let (fixed, _) = self.words();
         let mut found = Vec::from_iter(self.has_key().then_some((1, KeyAccess::Update)));
         let mut at = fixed;
-        while let Some(word) = words.get(at) {
-            let option = self
-                .args
-                .iter()
-                .find(|arg| arg.word().is_some_and(|it| it.to_bytes().eq_ignore_ascii_case(word)));
-            let key = option.and_then(ArgSpec::key_access);
-            let keys = option.map_or(0..0, |option| option.keys(at, words));
-            let width = option.map_or(1, ArgSpec::width).max(keys.end.saturating_sub(at));
-            found.extend(keys.zip(key.into_iter().cycle()));
-            at = at.saturating_add(width);
+        while let Some([word, ..]) = words.get(at..) {
+            let end = at.saturating_add(width(words.get(at..).unwrap_or_default()));
+            let is_named = |name: &CStr| name.to_bytes().eq_ignore_ascii_case(word);
+            let option = self.args.iter().find(|arg| arg.word().is_some_and(is_named));
+            if let Some((option, access)) = option.and_then(|it| Some((it, it.key_access()?))) {
+                found.extend(option.keys(at..end).map(|position| (position, access)));
+            }
+            at = end;
         }
         found.retain(|(position, _)| *position < words.len());
         found
@@ -200,49 +197,13 @@ impl ArgSpec {
         }
     }
 
-    /// Returns the smallest number of words of an option, including its first word. The keys of
-    /// [`Self::OptionalKeys`] are not counted.
-    fn width(&self) -> usize {
-        match self {
-            Self::OptionalStore { .. } => 3,
-            Self::OptionalNumber { .. }
-            | Self::NamedText { .. }
-            | Self::OptionalNamedText { .. }
-            | Self::OptionalKey { .. }
-            | Self::OptionalKeys { .. } => 2,
-            Self::Key
-            | Self::Text(_)
-            | Self::OptionalText(_)
-            | Self::Number(_)
-            | Self::NumberOrWord { .. }
-            | Self::OptionalWord { .. }
-            | Self::OptionalWordOrNumber { .. } => 1,
-        }
-    }
-
-    /// Returns the positions of the keys that an option names. The option begins at the position `at`.
-    fn keys(&self, at: usize, words: &[&[u8]]) -> Range<usize> {
-        let first = at.saturating_add(1);
-        match self {
-            Self::OptionalKey { .. } | Self::OptionalStore { .. } => first..first.saturating_add(1),
-            Self::OptionalKeys { .. } => {
-                // A command with more keys than the maximum is refused, so its keys are skipped.
-                let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX);
-                let count = words.get(first).and_then(|count| strict_decimal(count));
-                let count = count.filter(|count| *count <= most).unwrap_or(0);
-                let first = first.saturating_add(1);
-                first..first.saturating_add(usize::try_from(count).unwrap_or(0))
-            }
-            Self::Key
-            | Self::Text(_)
-            | Self::OptionalText(_)
-            | Self::Number(_)
-            | Self::NumberOrWord { .. }
-            | Self::OptionalWord { .. }
-            | Self::OptionalNumber { .. }
-            | Self::NamedText { .. }
-            | Self::OptionalNamedText { .. }
-            | Self::OptionalWordOrNumber { .. } => 0..0,
+    /// Returns the positions of the keys among the words of an option that names keys.
+    fn keys(&self, option: Range<usize>) -> Range<usize> {
+        let first = option.start.saturating_add(1);
+        if matches!(self, Self::OptionalKeys { .. }) {
+            first.saturating_add(1)..option.end
+        } else {
+            first..option.end.min(first.saturating_add(1))
         }
     }
 
@@ -332,6 +293,7 @@ impl ConfigKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kvlock_core::arguments::Options;
 
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.try",
@@ -370,5 +332,41 @@ mod tests {
         assert_eq!(positions(&["lock.try", "k", "a", "VALUE", "WITH", "1", "x"]), [1]);
         assert_eq!(positions(&["lock.try", "k", "a", "WITH", "3", "x"]), [1, 5]);
         assert_eq!(positions(&["lock.try", "k", "a", "WITH", "65", "x", "UNLESS", "r"]), [1, 7]);
+        let after_holds = ["lock.try", "k", "a", "HOLDS", "STORE", "r", "WITH", "1", "x"];
+        assert_eq!(positions(&after_holds), [1, 8]);
+    }
+
+    /// Returns the keys that a command uses, if it accepts these options.
+    fn used(options: &[&'static str]) -> Option<Vec<&'static str>> {
+        let mut options = Options::split(options);
+        let mut keys = vec!["k"];
+        if let Some(further) = options.further("k").ok()? {
+            keys.extend(further.with.iter().chain(further.under));
+        }
+        keys.extend(options.argument(b"UNLESS").ok()?);
+        keys.extend(options.store().ok()?.map(|store| store.key));
+        keys.sort_unstable();
+        Some(keys)
+    }
+
+    #[test]
+    fn the_server_is_told_exactly_the_keys_that_are_used() {
+        let words = ["HOLDS", "STORE", "WITH", "UNLESS", "VALUE", "PX", "1", "2"];
+        let (mut sequences, mut accepted) = (vec![vec![]], 0);
+        for _ in 0..6 {
+            let longer = |sequence: &Vec<&'static str>| {
+                words.map(|word| [&sequence[..], &[word]].concat()).to_vec()
+            };
+            sequences = sequences.iter().flat_map(longer).collect();
+            for options in &sequences {
+                let Some(used) = used(options) else { continue };
+                accepted += 1;
+                let command = [&["lock.try", "k", "a"][..], options].concat();
+                let mut told: Vec<_> = positions(&command).iter().map(|at| command[*at]).collect();
+                told.sort_unstable();
+                assert_eq!(told, used, "{command:?}");
+            }
+        }
+        assert!(accepted > 1_000, "{accepted}");
     }
 }

@@ -1,9 +1,39 @@
-//! Takes options off the arguments. The options may be in any order. An option that is given twice
-//! is refused.
+//! Splits the options of a command, and takes options off. The options may be in any order. An option that is
+//! given twice is refused.
 #![expect(clippy::missing_errors_doc, reason = "`Refusal` says why")]
 
 use super::refusal::{Read, Refusal, SET_KEYS_MAX, TEN_YEARS_MS, is, number};
 use crate::types::Millis;
+
+/// The options of a command that were not taken off yet.
+#[derive(Debug)]
+pub struct Options<'a, A>(Vec<&'a [A]>);
+
+/// Returns the number of words of the first option: its name and its arguments. An option has the same
+/// arguments in every command. So an argument is never taken for an option, and whoever looks for keys finds
+/// those that the command uses.
+#[must_use]
+pub fn width<A: AsRef<[u8]>>(words: &[A]) -> usize {
+    let Some(option) = words.first() else { return 0 };
+    let has = |names: &[&[u8]]| names.iter().any(|name| is(option, name));
+    let width = if has(&[b"WITH", b"UNDER"]) {
+        let count = words.get(1).and_then(|count| further_keys(count.as_ref()).ok());
+        count.unwrap_or(0).saturating_add(2)
+    } else if has(&[b"STORE"]) {
+        if words.get(3).is_some_and(|word| is(word, b"PX")) { 5 } else { 3 }
+    } else if has(&[b"HOLDS", b"SESSION", b"UNLESS", b"VALUE", b"TOKEN"]) {
+        2
+    } else {
+        1
+    };
+    width.min(words.len())
+}
+
+/// Reads the number of keys of `WITH` or `UNDER`.
+fn further_keys(count: &[u8]) -> Read<usize> {
+    let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX).saturating_sub(1);
+    number("numkeys", count, 1, most).map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+}
 
 /// A result that a release stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,31 +46,6 @@ pub struct Store<A> {
     pub lifetime: Option<Millis>,
 }
 
-/// Takes `STORE key value [PX lifetime-ms]` off the options, at most once.
-pub fn store<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<Store<A>>, Vec<A>)> {
-    let (mut store, mut others) = (None, Vec::new());
-    let mut rest = options;
-    while let [option, after @ ..] = rest {
-        if !is(option, b"STORE") {
-            others.push(*option);
-            rest = after;
-            continue;
-        }
-        let [key, value, after @ ..] = after else { return Err(Refusal::Syntax) };
-        let (lifetime, after) = match after {
-            [word, n, after @ ..] if is(word, b"PX") => {
-                (Some(Millis(number("lifetime-ms", n.as_ref(), 1, TEN_YEARS_MS)?)), after)
-            }
-            after => (None, after),
-        };
-        if store.replace(Store { key: *key, value: *value, lifetime }).is_some() {
-            return Err(Refusal::Syntax);
-        }
-        rest = after;
-    }
-    Ok((store, others))
-}
-
 /// The further keys of a command for several locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Further<'a, A> {
@@ -50,124 +55,89 @@ pub struct Further<'a, A> {
     pub under: &'a [A],
 }
 
-/// Takes `WITH numkeys key …` and `UNDER numkeys key …` off the options, each at most once. `None`
-/// if the options contain neither.
-pub fn further<'a, A: AsRef<[u8]> + Copy>(
-    key: A,
-    options: &'a [A],
-) -> Read<Option<(Further<'a, A>, Vec<A>)>> {
-    let names_keys = |option: &A| is(option, b"WITH") || is(option, b"UNDER");
-    if !options.iter().any(names_keys) {
-        return Ok(None);
+impl<'a, A: AsRef<[u8]> + Copy> Options<'a, A> {
+    /// Splits words into options.
+    #[must_use]
+    pub fn split(words: &'a [A]) -> Self {
+        let (mut options, mut rest) = (Vec::new(), words);
+        while !rest.is_empty() {
+            let (option, others) = rest.split_at(width(rest));
+            options.push(option);
+            rest = others;
+        }
+        Self(options)
     }
-    let (mut with, mut under, mut others) = (None, None, Vec::new());
-    let mut rest = options;
-    while let [option, after @ ..] = rest {
-        let found = if is(option, b"WITH") {
-            &mut with
-        } else if is(option, b"UNDER") {
-            &mut under
-        } else {
-            // The arguments of an option may equal `WITH` or `UNDER`, so the whole option is skipped.
-            let (option, after) = rest.split_at(width(option).min(rest.len()));
-            others.extend_from_slice(option);
-            rest = after;
-            continue;
-        };
-        let [count, after @ ..] = after else { return Err(Refusal::Syntax) };
-        let most = u64::try_from(SET_KEYS_MAX).unwrap_or(u64::MAX).saturating_sub(1);
-        let count = number("numkeys", count.as_ref(), 1, most)?;
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let Some((keys, after)) = after.split_at_checked(count) else {
-            return Err(Refusal::Syntax);
-        };
-        if found.replace(keys).is_some() {
+
+    /// Takes an option off, at most once. Returns its arguments.
+    fn take(&mut self, name: &[u8]) -> Read<Option<&'a [A]>> {
+        let is_named = |option: &mut &[A]| option.first().is_some_and(|first| is(first, name));
+        let mut found = self.0.extract_if(.., is_named);
+        let option = found.next();
+        if found.next().is_some() {
             return Err(Refusal::Syntax);
         }
-        rest = after;
+        Ok(option.and_then(<[A]>::split_first).map(|(_, arguments)| arguments))
     }
-    let further = Further { with: with.unwrap_or_default(), under: under.unwrap_or_default() };
-    let keys = further.with.iter().chain(further.under).map(AsRef::as_ref);
-    let mut names: Vec<_> = std::iter::once(key.as_ref()).chain(keys).collect();
-    let count = names.len();
-    names.sort_unstable();
-    names.dedup();
-    if names.len() < count || count > SET_KEYS_MAX {
-        return Err(Refusal::Set);
-    }
-    // If `WITH` and `UNDER` are only arguments of other options, the command is for one lock.
-    Ok((with.is_some() || under.is_some()).then_some((further, others)))
-}
 
-/// Returns the number of words of an option, including the first one. `PX` counts as an option of
-/// its own.
-fn width(option: &impl AsRef<[u8]>) -> usize {
-    if is(option, b"STORE") {
-        return 3;
+    /// Takes an option without arguments off, at most once. Returns whether it was given.
+    pub fn word(&mut self, name: &[u8]) -> Read<bool> {
+        self.take(name).map(|option| option.is_some())
     }
-    let words = [&b"HOLDS"[..], b"SESSION", b"UNLESS", b"VALUE", b"TOKEN", b"PX"];
-    if words.into_iter().any(|word| is(option, word)) { 2 } else { 1 }
-}
 
-/// Takes `WORD text` off the options for each of these words, at most once each. A word directly
-/// after `HOLDS` is the argument of `HOLDS` and is not taken off.
-pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
-    words: [&[u8]; N],
-    options: &[A],
-) -> Read<([Option<A>; N], Vec<A>)> {
-    let (mut found, mut others) = ([None; N], Vec::new());
-    let mut rest = options.iter();
-    while let Some(option) = rest.next() {
-        let Some(place) = words.iter().zip(&mut found).find(|(word, _)| is(option, word)) else {
-            add_option(option, &mut rest, &mut others);
-            continue;
+    /// Takes an option with one argument off, at most once.
+    pub fn argument(&mut self, name: &[u8]) -> Read<Option<A>> {
+        match self.take(name)? {
+            None => Ok(None),
+            Some([argument]) => Ok(Some(*argument)),
+            Some(_) => Err(Refusal::Syntax),
+        }
+    }
+
+    /// Takes `STORE key value [PX lifetime-ms]` off, at most once.
+    pub fn store(&mut self) -> Read<Option<Store<A>>> {
+        let (key, value, lifetime) = match self.take(b"STORE")? {
+            None => return Ok(None),
+            Some([key, value]) => (*key, *value, None),
+            Some([key, value, _, lifetime]) => (*key, *value, Some(lifetime)),
+            Some(_) => return Err(Refusal::Syntax),
         };
-        if place.1.replace(*rest.next().ok_or(Refusal::Syntax)?).is_some() {
+        let read = |lifetime: &A| number("lifetime-ms", lifetime.as_ref(), 1, TEN_YEARS_MS);
+        let lifetime = lifetime.map(read).transpose()?.map(Millis);
+        Ok(Some(Store { key, value, lifetime }))
+    }
+
+    /// Takes `WITH numkeys key …` and `UNDER numkeys key …` off, each at most once. Returns `None` if neither
+    /// was given.
+    pub fn further(&mut self, key: A) -> Read<Option<Further<'a, A>>> {
+        let (with, under) = (self.further_of(b"WITH")?, self.further_of(b"UNDER")?);
+        if with.is_none() && under.is_none() {
+            return Ok(None);
+        }
+        let further = Further { with: with.unwrap_or_default(), under: under.unwrap_or_default() };
+        let keys = further.with.iter().chain(further.under).map(AsRef::as_ref);
+        let mut names: Vec<_> = std::iter::once(key.as_ref()).chain(keys).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() < count || count > SET_KEYS_MAX {
+            return Err(Refusal::Set);
+        }
+        Ok(Some(further))
+    }
+
+    fn further_of(&mut self, name: &[u8]) -> Read<Option<&'a [A]>> {
+        let Some(arguments) = self.take(name)? else { return Ok(None) };
+        let [count, keys @ ..] = arguments else { return Err(Refusal::Syntax) };
+        if further_keys(count.as_ref())? != keys.len() {
             return Err(Refusal::Syntax);
         }
+        Ok(Some(keys))
     }
-    Ok((found, others))
-}
 
-/// Takes `SESSION id` off the options, at most once.
-pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
-    named([b"SESSION"], options).map(|([session], others)| (session, others))
-}
-
-/// Takes `BOUND` off the options, at most once. Leaves a word directly after `HOLDS`.
-pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
-    once(b"BOUND", options)
-}
-
-/// Takes `HELD` off the options, at most once. Leaves a word directly after `HOLDS`.
-pub fn held<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
-    once(b"HELD", options)
-}
-
-/// Takes a word off the options, at most once. Leaves it if it comes directly after `HOLDS`,
-/// because it is the argument of `HOLDS` there.
-fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>)> {
-    let (mut found, mut others) = (0_usize, Vec::new());
-    let mut rest = options.iter();
-    while let Some(option) = rest.next() {
-        if is(option, word) {
-            found = found.saturating_add(1);
-            continue;
-        }
-        add_option(option, &mut rest, &mut others);
-    }
-    if found > 1 { Err(Refusal::Syntax) } else { Ok((found == 1, others)) }
-}
-
-/// Adds an option to the others. If the option is `HOLDS`, also adds its number.
-fn add_option<A: AsRef<[u8]> + Copy>(
-    option: &A,
-    rest: &mut std::slice::Iter<'_, A>,
-    others: &mut Vec<A>,
-) {
-    others.push(*option);
-    if is(option, b"HOLDS") {
-        others.extend(rest.next());
+    /// Returns the words of the options that were not taken off.
+    #[must_use]
+    pub fn others(self) -> Vec<A> {
+        self.0.concat()
     }
 }
 
@@ -176,18 +146,33 @@ mod tests {
     use super::super::holds;
     use super::*;
 
+    fn argument(
+        name: &[u8],
+        words: &[&'static str],
+    ) -> Read<(Option<&'static str>, Vec<&'static str>)> {
+        let mut options = Options::split(words);
+        options.argument(name).map(|argument| (argument, options.others()))
+    }
+
     #[test]
     fn a_release_stores_at_most_one_result() {
-        let read = |options: &[&'static str]| store(options);
+        let read = |words: &[&'static str]| {
+            let mut options = Options::split(words);
+            options.store().map(|store| (store, options.others()))
+        };
         let plain = Store { key: "r", value: "v", lifetime: None };
         assert_eq!(read(&["ALL"]), Ok((None, vec!["ALL"])));
         assert_eq!(read(&["store", "r", "v", "ALL"]), Ok((Some(plain), vec!["ALL"])));
         let short = Store { lifetime: Some(Millis(9)), ..plain };
-        let options = ["HOLDS", "0", "STORE", "r", "v", "px", "9"];
-        assert_eq!(read(&options), Ok((Some(short), vec!["HOLDS", "0"])));
+        let words = ["HOLDS", "0", "STORE", "r", "v", "px", "9"];
+        assert_eq!(read(&words), Ok((Some(short), vec!["HOLDS", "0"])));
         let named = Store { value: "STORE", ..plain };
         assert_eq!(read(&["STORE", "r", "STORE"]), Ok((Some(named), vec![])));
-        for wrong in [&["STORE", "r"][..], &["STORE", "r", "v", "STORE", "r", "v"]] {
+        for wrong in [
+            &["STORE", "r"][..],
+            &["STORE", "r", "v", "PX"],
+            &["STORE", "r", "v", "STORE", "r", "v"],
+        ] {
             assert_eq!(read(wrong), Err(Refusal::Syntax));
         }
         assert!(read(&["STORE", "r", "v", "PX", "0"]).is_err());
@@ -195,40 +180,56 @@ mod tests {
 
     #[test]
     fn a_session_may_be_named_once_and_anywhere() {
-        for options in [&["SESSION", "id", "HOLDS", "2"][..], &["holds", "2", "session", "id"]] {
-            let (session, others) = session(options).expect("it is well formed");
+        let session = |words: &[&'static str]| argument(b"SESSION", words);
+        for words in [&["SESSION", "id", "HOLDS", "2"][..], &["holds", "2", "session", "id"]] {
+            let (session, others) = session(words).expect("it is well formed");
             assert_eq!((session, others.len()), (Some("id"), 2));
             assert_eq!(holds(&others), Ok(Some(2)));
         }
         assert_eq!(session(&["SHARED"]), Ok((None, vec!["SHARED"])));
         assert_eq!(session(&["SESSION"]), Err(Refusal::Syntax));
         assert_eq!(session(&["SESSION", "a", "SESSION", "a"]), Err(Refusal::Syntax));
-        // A value may equal the name of an option.
-        let both = named([&b"SESSION"[..], b"VALUE"], &["VALUE", "SESSION", "SESSION", "VALUE"]);
-        assert_eq!(both, Ok(([Some("VALUE"), Some("SESSION")], vec![])));
-        // But the word directly after HOLDS is never taken as an option.
-        let options = ["HOLDS", "VALUE", "1", "1"];
-        assert_eq!(named([b"VALUE"], &options), Ok(([None], options.to_vec())));
+        assert_eq!(session(&["SHARED", "SESSION"]), Err(Refusal::Syntax));
     }
 
     #[test]
-    fn bound_is_given_once_and_is_not_a_number() {
-        for options in [&["BOUND", "SHARED"][..], &["shared", "bound"]] {
-            assert_eq!(bound(options).map(|(bound, others)| (bound, others.len())), Ok((true, 1)));
+    fn the_argument_of_an_option_is_never_an_option() {
+        let words = ["VALUE", "SESSION", "SESSION", "VALUE"];
+        assert_eq!(argument(b"VALUE", &words), Ok((Some("SESSION"), vec!["SESSION", "VALUE"])));
+        assert_eq!(argument(b"SESSION", &words), Ok((Some("VALUE"), vec!["VALUE", "SESSION"])));
+        for name in ["HOLDS", "TOKEN", "UNLESS", "holds"] {
+            for words in [[name, "VALUE", "x"], [name, "WITH", "x"], [name, "STORE", "x"]] {
+                let mut options = Options::split(&words);
+                assert_eq!(options.argument(b"VALUE"), Ok(None));
+                assert_eq!(options.further("k"), Ok(None));
+                assert_eq!(options.store(), Ok(None));
+                assert_eq!(options.others(), words);
+            }
         }
-        assert_eq!(bound(&["HOLDS", "BOUND"]), Ok((false, vec!["HOLDS", "BOUND"])));
-        assert_eq!(bound(&["BOUND", "HOLDS", "2", "BOUND"]), Err(Refusal::Syntax));
-        assert_eq!(held(&["held", "BOUND"]), Ok((true, vec!["BOUND"])));
+    }
+
+    #[test]
+    fn a_word_is_given_once_and_is_not_a_number() {
+        let word = |name: &[u8], words: &[&'static str]| {
+            let mut options = Options::split(words);
+            options.word(name).map(|given| (given, options.others()))
+        };
+        for words in [&["BOUND", "SHARED"][..], &["shared", "bound"]] {
+            let read = word(b"BOUND", words);
+            assert_eq!(read.map(|(bound, others)| (bound, others.len())), Ok((true, 1)));
+        }
+        assert_eq!(word(b"BOUND", &["HOLDS", "BOUND"]), Ok((false, vec!["HOLDS", "BOUND"])));
+        assert_eq!(word(b"BOUND", &["BOUND", "HOLDS", "2", "BOUND"]), Err(Refusal::Syntax));
+        assert_eq!(word(b"HELD", &["held", "BOUND"]), Ok((true, vec!["BOUND"])));
     }
 
     #[test]
     fn further_keys_may_be_anywhere_among_the_options() {
         let read = |words: &[&'static str]| {
-            let read = further("k", words);
-            read.map(|read| {
-                read.map(|(further, others)| {
-                    (further.with.to_vec(), further.under.to_vec(), others)
-                })
+            let mut options = Options::split(words);
+            let further = options.further("k");
+            further.map(|further| {
+                further.map(|it| (it.with.to_vec(), it.under.to_vec(), options.others()))
             })
         };
         assert_eq!(read(&[]), Ok(None));
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn sets_with_wrong_keys_are_refused() {
-        let refused = |words: &[&str]| further("k", words).expect_err("it is wrong");
+        let refused = |words: &[&str]| Options::split(words).further("k").expect_err("it is wrong");
         for words in [
             &["WITH"][..],
             &["WITH", "1"],
@@ -276,7 +277,7 @@ mod tests {
         let of = |with: &[&str], under: &[&str]| {
             let (w, u) = (with.len().to_string(), under.len().to_string());
             let words = [&["WITH", &w][..], with, &["UNDER", &u], under].concat();
-            further("k", &words).map(|read| read.is_some())
+            Options::split(&words).further("k").map(|further| further.is_some())
         };
         assert_eq!(of(&names[..32], &names[32..63]), Ok(true));
         assert_eq!(of(&names[..32], &names[32..]), Err(Refusal::Set));
