@@ -101,12 +101,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(0, DAY_MS),
         default: 0,
         get: |server| server.table.quarantine().0.cast_signed(),
-        // If the new length ends a current quarantine, the server's next cron arms the timer, which serves
-        // the waiters.
-        set: |server, value| {
-            let now = server.now();
-            server.table.set_quarantine(Millis(value.unsigned_abs()), now);
-        },
+        set: |server, value| server.table.set_quarantine(Millis(value.unsigned_abs())),
     },
     ConfigSpec {
         name: c"forkless-saves",

@@ -229,6 +229,7 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     if set_back {
         server.table.look_at_all_soon(None, now);
     }
+    server.table.end_quarantine(now);
     if server.table.next_due(now).is_some() {
         server.finish(ctx);
     } else {

@@ -179,8 +179,12 @@ impl Server {
         }
     }
 
-    /// Dismisses all waiters and readers if the module is being drained.
-    pub(crate) fn dismiss_if_draining(&mut self) {
+    /// Applies changed options: ends a quarantine whose new length has passed, and dismisses all waiters and
+    /// readers if the module is being drained. The server takes back the options of a command that it refuses,
+    /// so nothing is done before it has set all of them.
+    pub(crate) fn apply_options(&mut self) {
+        // The next cron arms the timer, which serves the waiters.
+        self.table.end_quarantine(self.now());
         if self.table.limits.draining {
             let blocked = self.table.dismiss_all();
             self.answer_all(blocked, &DRAINING);

@@ -18,12 +18,10 @@ impl<P> Table<P> {
         self.quarantine.length
     }
 
-    /// Sets the length of quarantines. A current quarantine then ends that long after it began, or
-    /// at once if that time has passed. A quarantine that is over does not begin again.
-    pub fn set_quarantine(&mut self, length: Millis, now: Now) {
-        self.end_quarantine(now);
+    /// Sets the length of quarantines. A current quarantine then ends that long after it began. Until
+    /// [`Self::end_quarantine`] has ended it, another length can extend it again.
+    pub fn set_quarantine(&mut self, length: Millis) {
         self.quarantine.length = length;
-        self.end_quarantine(now);
     }
 
     /// Begins a quarantine, because the server starts to grant and may not know all earlier grants.
@@ -111,7 +109,7 @@ mod tests {
 
     fn table(length: u64) -> Table<()> {
         let mut table = Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED });
-        table.set_quarantine(Millis(length), at(0));
+        table.set_quarantine(Millis(length));
         table
     }
 
@@ -136,7 +134,7 @@ mod tests {
         let mut table = table(0);
         table.begin_quarantine(at(5));
         assert_eq!(left(&table, 5), None);
-        table.set_quarantine(Millis(100), at(6));
+        table.set_quarantine(Millis(100));
         assert_eq!(left(&table, 6), None);
         assert_eq!(table.counters().quarantines, 0);
     }
@@ -145,14 +143,21 @@ mod tests {
     fn another_duration_moves_the_end() {
         let mut table = table(100);
         table.begin_quarantine(at(0));
-        table.set_quarantine(Millis(300), at(50));
+        table.set_quarantine(Millis(300));
         assert_eq!(left(&table, 100), Some(200));
-        table.set_quarantine(Millis(150), at(100));
+        table.set_quarantine(Millis(150));
         assert_eq!(left(&table, 100), Some(50));
-        table.set_quarantine(Millis(60), at(100));
-        assert_eq!(left(&table, 100), None);
+        // The server takes back an option of a command that it refuses.
+        for length in [60, 0] {
+            table.set_quarantine(Millis(length));
+            assert_eq!(left(&table, 100), None);
+            table.set_quarantine(Millis(150));
+            assert_eq!(left(&table, 100), Some(50));
+        }
         // A quarantine that has ended does not begin again.
-        table.set_quarantine(Millis(300), at(101));
+        table.set_quarantine(Millis(60));
+        table.end_quarantine(at(100));
+        table.set_quarantine(Millis(300));
         assert_eq!(left(&table, 101), None);
     }
 
@@ -160,8 +165,9 @@ mod tests {
     fn zero_ends_a_quarantine_and_a_promotion_begins_another() {
         let mut table = table(100);
         table.begin_quarantine(at(0));
-        table.set_quarantine(Millis(0), at(10));
-        table.set_quarantine(Millis(100), at(20));
+        table.set_quarantine(Millis(0));
+        table.end_quarantine(at(10));
+        table.set_quarantine(Millis(100));
         assert_eq!(left(&table, 20), None);
         table.begin_quarantine(at(30));
         table.begin_quarantine(at(40));

@@ -75,7 +75,7 @@ unsafe fn declare(
             let register = required!(RedisModule_RegisterNumericConfig);
             let (get, set) = (Some(get_number as _), Some(set_number as _));
             // SAFETY: `ctx` is valid by the contract of this function; the callbacks never unwind.
-            unsafe { register(ctx, name, value, flags, least, most, get, set, None, which) }
+            unsafe { register(ctx, name, value, flags, least, most, get, set, Some(apply), which) }
         }
         ConfigKind::Switch => {
             let register = required!(RedisModule_RegisterBoolConfig);
@@ -101,7 +101,7 @@ unsafe fn declare(
                     count,
                     get,
                     set,
-                    None,
+                    Some(apply),
                     which,
                 )
             }
@@ -121,7 +121,7 @@ unsafe fn declare_what_is_set(ctx: *mut raw::RedisModuleCtx) {
     unsafe { declare_options(ctx, forkless) };
 }
 
-/// Called after the server has set all options of a command, if one of them is a switch.
+/// Called after the server has set all options of a command.
 unsafe extern "C" fn apply(
     ctx: *mut raw::RedisModuleCtx,
     _which: *mut c_void,
@@ -130,7 +130,7 @@ unsafe extern "C" fn apply(
     guard(Entry::WriteConfig, ERR, || {
         // SAFETY: `ctx` is the context of this module that the server passes.
         unsafe { declare_what_is_set(ctx) };
-        server::with(Server::dismiss_if_draining);
+        server::with(Server::apply_options);
         OK
     })
 }

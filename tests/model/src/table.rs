@@ -57,7 +57,7 @@ impl Server {
     /// A table with this server's state.
     pub(crate) fn table(&self, now: u8) -> Tabled {
         let mut table = Table::new(Limits::UNLIMITED);
-        table.set_quarantine(millis(self.quarantine), at(0));
+        table.set_quarantine(millis(self.quarantine));
         table.begin_quarantine(at(0));
         for (client, lease) in self.queue.iter().copied() {
             let (owner, lease) = (OWNERS[client], millis(lease));

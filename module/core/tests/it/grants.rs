@@ -307,7 +307,7 @@ fn no_waiter_is_owed_a_grant_in_a_quarantine_or_while_the_lock_is_left_free() {
     wait(&mut table, &at(b"k", held(b"first", 0, token)), b"next", Want::Exclusive);
     let free = at(b"k", FREE);
     assert!(table.owes_a_grant(&free));
-    table.set_quarantine(Millis(1_000), NOW);
+    table.set_quarantine(Millis(1_000));
     table.begin_quarantine(NOW);
     assert!(!table.owes_a_grant(&free));
     table.lift_quarantine();

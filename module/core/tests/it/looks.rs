@@ -116,7 +116,7 @@ fn waiters_beyond_one_batch_are_served_in_the_next() {
 #[test]
 fn waiters_in_a_quarantine_are_looked_at_when_it_ends() {
     let mut table = table();
-    table.set_quarantine(Millis(100), NOW);
+    table.set_quarantine(Millis(100));
     table.begin_quarantine(NOW);
     assert_eq!(table.next_due(later(40)), None, "nobody waits for its end");
     let free = Situation { seen: Observed::Free { stored: None }, ..held(b"k") };

@@ -229,7 +229,7 @@ fn a_moment_that_was_used_ends_without_a_look() {
 fn no_moment_begins_while_turns_are_off_or_in_a_quarantine() {
     let off = |world: &mut World| world.table.share_with_redisson(false);
     let quarantine = |world: &mut World| {
-        world.table.set_quarantine(Millis(1_000), world.now());
+        world.table.set_quarantine(Millis(1_000));
         world.table.begin_quarantine(world.now());
     };
     for forbid in [off, quarantine] {

@@ -59,8 +59,10 @@ impl World {
             }
             Event::Begin => self.begin_quarantine(),
             Event::Quarantine(length) => {
-                self.table.set_quarantine(Millis(length), self.clock.now());
-                self.model.set_quarantine(length);
+                self.table.set_quarantine(Millis(length));
+                self.table.end_quarantine(self.clock.now());
+                self.model.quarantine.0 = length;
+                self.model.end_quarantine();
             }
             Event::Lift => self.lift_quarantine()?,
             Event::Turns(on, listeners) => {

@@ -234,13 +234,6 @@ impl Naive {
         self.quarantine.1.map(|since| since + self.quarantine.0)
     }
 
-    /// Sets the length of quarantines. A quarantine that is over does not begin again.
-    pub fn set_quarantine(&mut self, length: u64) {
-        self.end_quarantine();
-        self.quarantine.0 = length;
-        self.end_quarantine();
-    }
-
     /// Ends the quarantine if its time has passed. From then on the waiters must be served.
     pub fn end_quarantine(&mut self) {
         if self.quarantine.1.is_some() && !self.in_quarantine() {

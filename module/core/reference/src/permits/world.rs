@@ -137,7 +137,7 @@ impl crate::World for World {
             }
             Op::Lost(_) | Op::Delivered(_) => {}
             Op::Quarantine(length) => {
-                self.table.set_quarantine(Millis(length), self.now());
+                self.table.set_quarantine(Millis(length));
                 self.table.begin_quarantine(self.now());
                 self.counters.quarantines += u64::from(length > 0);
                 self.quarantine = self.now + length;

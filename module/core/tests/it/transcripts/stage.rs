@@ -258,7 +258,8 @@ impl Stage {
             }
             "quarantine" => {
                 let now = self.clock.now();
-                self.table.set_quarantine(Millis(args.must("ms")), now);
+                self.table.set_quarantine(Millis(args.must("ms")));
+                self.table.end_quarantine(now);
                 if args.flag("begins") {
                     self.table.begin_quarantine(now);
                 }
