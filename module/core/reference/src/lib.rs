@@ -82,7 +82,7 @@ fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
 /// Runs a thousand walks, or the number in `PROPTEST_CASES`. Panics with a shortened walk if one
 /// fails.
 pub fn check<W: World>() {
-    let mut config = Config { failure_persistence: None, ..Config::default() };
+    let mut config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = CASES;
     }
