@@ -243,8 +243,7 @@ impl Attempt {
                 *part = Some(guard);
             }
         }
-        let (term, patience, majority) = (self.term, self.patience, self.servers.majority());
-        let held = Held::new(self.key.clone(), token, term, patience, majority, guards);
+        let held = Held::new(self.key.clone(), token, self.term, self.servers.majority(), guards);
         if held.left().is_zero() {
             self.failed += self.servers.members.len();
             self.note(Error::Timeout);

@@ -147,7 +147,7 @@ impl QuorumGuard {
     /// If the future is dropped, the lock is released in the background.
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
-        let patience = self.held.patience;
+        let patience = self.servers.patience;
         // A task that waits for a loss borrows this guard, so at this moment no such task shares the parts.
         let guards = guards.into_iter().filter_map(Arc::into_inner);
         let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));

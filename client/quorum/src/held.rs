@@ -32,7 +32,6 @@ pub(crate) struct Held {
     pub(crate) key: Arc<[u8]>,
     pub(crate) token: Token,
     pub(crate) term: Term,
-    pub(crate) patience: Duration,
     majority: usize,
     parts: Mutex<Parts>,
     changed: Notify,
@@ -62,13 +61,12 @@ impl Held {
         key: Arc<[u8]>,
         token: Token,
         term: Term,
-        patience: Duration,
         majority: usize,
         guards: Vec<Option<Guard>>,
     ) -> Self {
         let guards = guards.into_iter().map(|guard| guard.map(Arc::new)).collect();
         let parts = Mutex::new(Parts { phase: Phase::Held, guards });
-        Self { key, token, term, patience, majority, parts, changed: Notify::new() }
+        Self { key, token, term, majority, parts, changed: Notify::new() }
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -27,7 +27,7 @@ pub(crate) fn keep(servers: &Arc<Servers>, held: &Arc<Held>) {
             let missing = held.missing();
             if !missing.is_empty() {
                 let (key, term, token) = (&held.key, held.term, Some(held.token));
-                let attempt = Attempt::at(&servers, key, term, held.patience, token, missing);
+                let attempt = Attempt::at(&servers, key, term, servers.patience, token, missing);
                 let joining = servers.tasks.track_future(attempt.join(weak.clone()));
                 drop((servers, held));
                 joining.await;

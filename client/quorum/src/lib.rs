@@ -101,13 +101,15 @@ const PATIENCE_MAX: Duration = Duration::from_secs(86_400);
 #[derive(Clone)]
 pub struct Quorum {
     pub(crate) servers: Arc<Servers>,
-    patience: Duration,
 }
 
 /// The servers, and the background tasks.
+#[derive(Clone)]
 pub(crate) struct Servers {
     pub(crate) members: Vec<Arc<Member>>,
     pub(crate) tasks: TaskTracker,
+    /// Time that each server has to answer a request.
+    pub(crate) patience: Duration,
 }
 
 impl Servers {
@@ -189,7 +191,7 @@ impl Quorum {
         if members.is_empty() {
             return Err(Error::Invalid("a quorum needs at least one server".to_owned()));
         }
-        let servers = Servers { members, tasks: TaskTracker::new() };
+        let servers = Servers { members, tasks: TaskTracker::new(), patience: PATIENCE };
         // A closed tracker still accepts tasks, and its `wait` returns when none is left.
         servers.tasks.close();
         let answers = join_all(servers.clients().map(Client::run_id)).await;
@@ -218,7 +220,7 @@ impl Quorum {
                 servers: servers.members.len(),
                 trouble: Box::new(trouble),
             }),
-            _ => Ok(Self { servers: Arc::new(servers), patience: PATIENCE }),
+            _ => Ok(Self { servers: Arc::new(servers) }),
         }
     }
 
@@ -228,13 +230,13 @@ impl Quorum {
     /// it is needed for the majority. More than a day counts as a day.
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
-        self.patience = timeout.min(PATIENCE_MAX);
+        Arc::make_mut(&mut self.servers).patience = timeout.min(PATIENCE_MAX);
         self
     }
 
     /// Returns the lock with this name: 1 to 65,536 bytes. Sends nothing.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> QuorumLock {
-        QuorumLock::new(self.servers.clone(), self.patience, name.as_ref())
+        QuorumLock::new(self.servers.clone(), name.as_ref())
     }
 
     /// Waits until the background work of dropped guards and acquires is done, as [`Client::settled`] does.

@@ -43,14 +43,13 @@ pub struct QuorumLock {
     servers: Arc<Servers>,
     key: Arc<[u8]>,
     term: Term,
-    patience: Duration,
 }
 
 impl QuorumLock {
-    pub(crate) fn new(servers: Arc<Servers>, patience: Duration, name: &[u8]) -> Self {
+    pub(crate) fn new(servers: Arc<Servers>, name: &[u8]) -> Self {
         let lease = servers.members.first().map(|first| first.client.lease());
         let term = Term { length: lease.unwrap_or_default(), renewed: true };
-        Self { servers, key: name.into(), term, patience }
+        Self { servers, key: name.into(), term }
     }
 
     /// Sets the lease, which is renewed. Default: the lease of the first client. The range is 10 ms to ten
@@ -153,8 +152,8 @@ impl QuorumLock {
         let once = left().is_zero();
         loop {
             let begun = Instant::now();
-            let patience =
-                if once { self.patience } else { self.patience.min(left().max(LEAST_PATIENCE)) };
+            let full = self.servers.patience;
+            let patience = if once { full } else { full.min(left().max(LEAST_PATIENCE)) };
             match Attempt::new(&self.servers, &self.key, self.term, patience).run().await {
                 Outcome::Held(held) => {
                     if self.term.renewed {

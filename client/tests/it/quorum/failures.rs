@@ -68,6 +68,20 @@ async fn a_hanging_server_delays_a_quorum_only_by_its_timeout() {
     stage.signal([0], Signal::SIGCONT);
 }
 
+/// A server may take longer than the limit of the acquire to answer the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_an_acquire_does_not_limit_what_follows() {
+    let stage = Stage::set(3).await;
+    let guard = ok(stage.quorum.lock("k").acquire_within(SHORT)).await.expect("it is free");
+    stage.signal(0..3, Signal::SIGSTOP);
+    let resume = async {
+        tokio::time::sleep(2 * SHORT).await;
+        stage.signal(0..3, Signal::SIGCONT);
+    };
+    let (released, ()) = tokio::join!(soon(guard.release()), resume);
+    released.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_renewed_by_a_majority_is_kept() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(6))).await;
