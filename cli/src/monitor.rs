@@ -198,13 +198,10 @@ pub(crate) struct Entry(BTreeMap<String, Value>);
 
 impl Entry {
     fn read(value: Value) -> Self {
-        let Value::Array(words) = value else { return Self::default() };
-        let mut words = words.into_iter();
-        let mut pairs = BTreeMap::new();
-        while let (Some(name), Some(value)) = (words.next(), words.next()) {
-            pairs.insert(String::from_utf8_lossy(&bytes(&name)).into_owned(), value);
-        }
-        Self(pairs)
+        // A map in RESP3, an array of names and values in RESP2.
+        let Ok(pairs) = value.into_map_iter() else { return Self::default() };
+        let name = |name: &Value| String::from_utf8_lossy(&bytes(name)).into_owned();
+        Self(pairs.map(|(field, value)| (name(&field), value)).collect())
     }
 
     /// Returns an entry with these fields.

@@ -29,8 +29,19 @@ fn contended() -> Stage {
 
 #[test]
 fn figures_are_printed_once() {
+    figures_are_printed("");
+}
+
+#[test]
+fn figures_are_printed_in_the_newer_protocol() {
+    figures_are_printed("?protocol=resp3");
+}
+
+fn figures_are_printed(protocol: &str) {
     let stage = contended();
-    let done = stage.start(&["metrics", "--locks", "5"]).done();
+    let mut program = stage.kvlock(&["metrics", "--locks", "5"]);
+    program.env("KVLOCK_URL", format!("{}{protocol}", stage.server.url()));
+    let done = Started::new(program).done();
     done.assert_code(0);
     let page = &done.out;
     for (series, expected) in [
