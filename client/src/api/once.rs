@@ -12,6 +12,7 @@ use crate::engine::settings::{check_name, check_result};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, ToStore};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -259,6 +260,10 @@ impl OnceKey {
         key::check_slot(&self.key)?;
         self.ttl.map(request::ttl_millis).transpose()?;
         let limit = self.within.map_or(Limit::Never, Limit::within);
+        limit.hold(self.lock.reply_timeout(), pin!(self.find_or_acquire_by(limit))).await
+    }
+
+    async fn find_or_acquire_by(&self, limit: Limit) -> Result<Found, Error> {
         loop {
             if let Some(value) = self.look(limit).await? {
                 return Ok(Found::Value(value));
