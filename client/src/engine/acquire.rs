@@ -11,7 +11,8 @@
 //! A guard with less than the full lease counts on the shorter lease. The watchdog sets the full lease when a
 //! third of the shorter one is over, so a lock that is released earlier needs no renewal.
 //!
-//! If the last acquire of a lock found it taken, the next one that may wait sends `LOCK.WAIT` at once.
+//! If the last acquire of a lock found it taken, the next one that may wait sends `LOCK.WAIT` at once. If the
+//! server refuses that, the acquire sends `LOCK.ACQUIRE`, since the lock may be free.
 //!
 //! Each command of an acquire that may be granted belongs to a [`Claim`], so an acquire can be
 //! dropped at any point. The command names the resulting number of holds (`HOLDS`), so it can be
@@ -96,6 +97,8 @@ impl Acquisition<'_> {
         let may_wait = !matches!(self.limit, Limit::Now);
         // With a ready-key, another client may be computing the result already, so wait at once.
         let mut waits = may_wait && (self.unless.is_some() || self.inner.contended.has(self.key));
+        // No answer has shown yet that the lock is taken.
+        let mut may_be_free = self.unless.is_none();
         let (mut waiting, mut polls) = (None, 0);
         loop {
             let step = if waits {
@@ -116,7 +119,10 @@ impl Acquisition<'_> {
                     telemetry::refused();
                     return Ok(None);
                 }
-                Ok(Step::Refused) => trouble.reset(),
+                Ok(Step::Refused) => {
+                    trouble.reset();
+                    may_be_free = false;
+                }
                 Ok(Step::Ended) => {
                     trouble.reset();
                     claim = self.claim();
@@ -125,6 +131,17 @@ impl Acquisition<'_> {
                     // If the server cannot be reached, the release continues in the background.
                     let _released = timeout(self.inner.settings.patience, claim.undo()).await;
                     return Err(error);
+                }
+                // The server refuses the wait, but may grant the lock.
+                Err(error)
+                    if waits
+                        && !error.leaves_outcome_unknown()
+                        && !claim.is_accepted()
+                        && std::mem::take(&mut may_be_free) =>
+                {
+                    self.inner.contended.set(self.key, false);
+                    waits = false;
+                    continue;
                 }
                 Err(error) => self.inner.wait_to_retry(&mut trouble, error).await?,
             }

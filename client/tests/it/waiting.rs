@@ -1,6 +1,7 @@
 //! Tasks that wait: their order, and their cost.
 
 use super::{LONG, SOON, Stage, assert_served, calls, ok, soon, visit, wait_for_more};
+use harness::proxy::Moment;
 use harness::{cmd, observe, wait};
 use kvlock::{Client, Clock};
 use nix::sys::signal::Signal;
@@ -58,6 +59,32 @@ async fn a_timeout_of_more_than_ten_years_is_no_limit() {
     }
     for open in opens {
         assert!(ok(open).await.unwrap());
+    }
+}
+
+/// The client has seen that the lock is taken, and the server refuses waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_free_again_is_acquired_even_if_no_wait_is_possible() {
+    // A wait through a session is refused if the name is longer than 4,096 bytes.
+    let long = "k".repeat(5_000);
+    for (name, refuse) in [
+        (&*long, "PING"),
+        ("k", "ACL SETUSER default -session.open"),
+        ("k", "CONFIG SET kvlock.drain yes"),
+    ] {
+        let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+        stage.taken(name);
+        let lock = stage.client.lock(name);
+        assert!(ok(lock.try_acquire()).await.is_none());
+        stage.control.call(cmd!["DEL", name]);
+        stage.control.run(refuse);
+        for _ in 0..2 {
+            visit(&lock).await;
+        }
+        // Also if an earlier request failed.
+        proxy.reset("LOCK.ACQUIRE", Moment::BeforeTheServer);
+        visit(&lock).await;
+        assert!(proxy.has_reset());
     }
 }
 

@@ -144,6 +144,11 @@ impl Claim {
         self.state = State::Nothing;
     }
 
+    /// Returns whether the last answer was that the lock is granted, or that the owner is in the queue.
+    pub(crate) fn is_accepted(&self) -> bool {
+        matches!(self.state, State::Has)
+    }
+
     /// Records the failure of a command.
     pub(crate) fn failed(&mut self, trouble: &Error) {
         if !trouble.leaves_outcome_unknown() {
