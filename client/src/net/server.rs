@@ -13,7 +13,9 @@ use tokio::time::timeout;
 
 /// Address and login of a server, and the settings of connections to it.
 pub(crate) struct Server {
+    /// Address and login, without the database.
     client: Client,
+    database: i64,
     patience: Duration,
     transport: Transport,
 }
@@ -32,8 +34,10 @@ impl Server {
             let _installed = rustls::crypto::ring::default_provider().install_default();
         }
         let tcp = info.tcp_settings().clone();
-        let info = info.set_tcp_settings(with_defaults(tcp));
-        Ok(Self { client: Client::open(info)?, patience, transport: transport.clone() })
+        let login = info.redis_settings().clone();
+        let database = login.db();
+        let info = info.set_tcp_settings(with_defaults(tcp)).set_redis_settings(login.set_db(0));
+        Ok(Self { client: Client::open(info)?, database, patience, transport: transport.clone() })
     }
 
     /// Returns host and port, or `None` for a Unix socket.
@@ -47,8 +51,29 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
-        let connecting = timeout(self.patience, Connection::open(&self.client, &self.transport));
-        Ok(connecting.await.map_err(|_| self.too_slow())??)
+        let connecting = async {
+            let connection = Connection::open(&self.client, &self.transport).await?;
+            self.select(&connection).await?;
+            Ok(connection)
+        };
+        timeout(self.patience, connecting).await.map_err(|_| self.too_slow())?
+    }
+
+    /// Selects the database. redis-rs can do it with the login, but its error has no code, so a server that is
+    /// busy for a moment could not be told from one without this database.
+    async fn select(&self, connection: &Connection) -> Result<(), Error> {
+        if self.database == 0 {
+            return Ok(());
+        }
+        let select = redis::cmd("SELECT").arg(self.database).to_owned();
+        let answer = connection.drive_while(connection.send(&select)).await?;
+        match answer.extract_error().map_err(Error::from) {
+            Err(Error::Server(error)) if error.code() == Some("ERR") => {
+                let (database, said) = (self.database, error.detail().unwrap_or_default());
+                Err(Error::Config(format!("the server refuses the database {database}: {said}")))
+            }
+            other => other.map(drop),
+        }
     }
 
     /// Opens a connection for published messages.

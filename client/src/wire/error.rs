@@ -26,8 +26,9 @@ pub enum Error {
     Lost(Loss),
     /// A name, a lease, the ttl of sessions or another argument is out of range, or does not fit what is held.
     Invalid(String),
-    /// An address is invalid or leads to a server of another kind, or another setting of the client is out of
-    /// range. Every call fails until the address or setting is changed.
+    /// An address is invalid, leads to a server of another kind or names a database that the server does not
+    /// have; or another setting of the client is out of range. Every call fails until the address or setting
+    /// is changed.
     Config(String),
     /// The server does not know the commands, or expects another form of them. The text says what to
     /// do.

@@ -86,6 +86,7 @@ async fn the_error_for_a_useless_address_says_what_is_wrong() {
         (cluster(empty.port()), "Connection", "no slots"),
         (nodes.url(), "ModuleMissing", "127.0.0.1:"),
         (without.url(), "ModuleMissing", ""),
+        (format!("{}9999", alone.url()), "Config", "DB index is out of range"),
         (sentinels(sentinel.port(), "other", "secret"), "Config", "\"other\""),
         (sentinels(sentinel.port(), site::NAME, "wrong"), "Authentication", ""),
         (sentinels(dead, site::NAME, "secret"), "Connection", ""),

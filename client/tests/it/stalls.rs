@@ -1,7 +1,8 @@
 //! Servers and connections that do not answer for a while: no lock is lost.
 
 use super::{LONG, SOON, Stage, ok, soon, wait_for_more};
-use harness::{cmd, observe, wait};
+use harness::proxy::Proxy;
+use harness::{Connection, Value, cmd, observe, wait};
 use kvlock::{Client, Held};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -108,11 +109,23 @@ fn script(ms: u64) -> String {
     )
 }
 
+/// Starts a script that runs for five seconds. Returns its connection when the server answers `BUSY`.
+fn runs_long(stage: &Stage) -> Connection {
+    let mut looks = stage.server.connect();
+    looks.run("CONFIG SET busy-reply-threshold 100");
+    let mut runs = stage.server.connect();
+    runs.send(cmd!["EVAL", script(5_000), 0]);
+    wait::until("it is busy", SOON, || match looks.run("PING") {
+        answer if answer.is_error() => Ok(()),
+        other => Err(other.to_string()),
+    });
+    runs
+}
+
 /// While a script runs for longer than the threshold, the server answers `BUSY` to almost every command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_script_is_waited_for_and_nothing_is_left_behind() {
     let mut stage = Stage::with(Client::builder().lease(LONG)).await;
-    stage.control.run("CONFIG SET busy-reply-threshold 100");
     let (client, lock) = (stage.client.clone(), |name| stage.client.lock(name));
     let dropped = ok(lock("dropped").acquire()).await;
     let released = ok(lock("released").acquire()).await;
@@ -120,13 +133,7 @@ async fn a_long_script_is_waited_for_and_nothing_is_left_behind() {
     stage.control.run("LOCK.ACQUIRE k somebody 600000");
     let waiter = super::waits(&lock("k"));
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    let mut runs = stage.server.connect();
-    runs.send(cmd!["EVAL", script(5_000), 0]);
-    let mut looks = stage.server.connect();
-    wait::until("it is busy", SOON, || match looks.run("PING") {
-        answer if answer.is_error() => Ok(()),
-        other => Err(other.to_string()),
-    });
+    let mut runs = runs_long(&stage);
     drop(dropped);
     waiter.abort();
     let election = client.election("leads");
@@ -151,6 +158,25 @@ async fn a_long_script_is_waited_for_and_nothing_is_left_behind() {
     }
     observe::wait_for_waiters(&mut stage.control, "k", 0);
     stage.control.run("LOCK.RELEASE k somebody");
+}
+
+/// The `SELECT` of a new connection is refused too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_script_is_waited_for_in_another_database() {
+    let stage = Stage::set().await;
+    let proxy = Proxy::before(&stage.server);
+    let url = format!("{}3", proxy.url());
+    let client = Client::builder().lease(LONG).connect(url).await.unwrap();
+    let guard = ok(client.lock("dropped").acquire()).await;
+    let mut runs = runs_long(&stage);
+    proxy.hang_up();
+    drop(guard);
+    ok(ok(client.lock("k").acquire()).await.release()).await;
+    assert!(!runs.receive(SOON).unwrap().is_error());
+    soon(client.settled()).await;
+    let mut there = stage.server.connect();
+    there.run("SELECT 3");
+    assert_eq!(there.run("EXISTS dropped"), Value::Integer(0));
 }
 
 /// The server has no room for the connection that would replace the one that was silent.
