@@ -36,8 +36,9 @@ use tokio::time::timeout;
 ///
 /// Dropping it [releases](Self::release) the lock in the background, without blocking and without
 /// reporting errors; [`Client::settled`](crate::Client::settled) waits for that. While the server
-/// cannot be reached, the release is repeated until the lease has ended. If no runtime is left,
-/// nothing is sent, and the lock is free when its lease ends.
+/// cannot be reached, the release is repeated until the lease has ended. It runs on the runtime on which the
+/// guard is dropped; outside of a runtime, on that of a connection. If that runtime ends before the release
+/// is sent, or no runtime is left, the lock is free when its lease ends.
 ///
 /// # Examples
 ///
