@@ -190,7 +190,6 @@ impl Context {
     async fn check_module_of(&self, node: &Node) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
         let open = redis::cmd("SESSION.OPEN");
-        // With TLS, the client learns only from the next command that an idle connection was closed.
         match twice(|| node.commands().call(&open, patience)).await {
             Err(Error::ModuleMissing(said)) if said.starts_with("wrong number") => {}
             Err(trouble @ Error::ModuleMissing(_)) => {

@@ -43,8 +43,7 @@ struct State {
     under_way: AtomicUsize,
     /// `true` after the stream has ended or failed.
     closed: AtomicBool,
-    /// Notified when the future that reads and writes the stream has ended. With TLS it never is: redis-rs owns
-    /// that future.
+    /// Notified when the future that reads and writes the stream has ended.
     ended: Notify,
 }
 
@@ -63,8 +62,15 @@ impl Connection {
         if let Some(stream) = transport.open(info).await? {
             return Self::over(stream, info, config).await;
         }
+        // redis-rs owns the stream, and drops this function when the stream has ended.
+        let state = Arc::<State>::default();
+        let ended = Ended(state.clone());
+        let config = config.set_push_sender(move |_| {
+            let _until_dropped = &ended;
+            Ok::<(), ()>(())
+        });
         let shared = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Self { shared, state: Arc::default(), driver: Mutex::new(Driver::Away) })
+        Ok(Self { shared, state, driver: Mutex::new(Driver::Away) })
     }
 
     async fn over(
@@ -86,7 +92,7 @@ impl Connection {
         Ok(Self { shared, state, driver })
     }
 
-    /// Returns whether the stream has ended or failed. Always `false` with TLS: redis-rs owns that stream.
+    /// Returns whether the stream has ended or failed.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.closed.load(Ordering::Relaxed)
     }
@@ -136,15 +142,21 @@ impl Connection {
         answer: Pin<&mut impl Future<Output = RedisResult<T>>>,
     ) -> RedisResult<T> {
         let _call = Call::begin(&self.state.under_way);
-        // Created before the command is sent, so that it notices an end during the sending. After an end before
-        // that, the sending fails.
+        // Created before the command is sent, so that it notices an end during the sending.
         let ended = self.state.ended.notified();
+        if self.is_closed() {
+            return Err(no_stream());
+        }
         tokio::select! {
             biased;
             answer = answer => answer,
-            () = ended => Err(RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))),
+            () = ended => Err(no_stream()),
         }
     }
+}
+
+fn no_stream() -> RedisError {
+    RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
 }
 
 impl Drop for Connection {
@@ -161,11 +173,12 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Notifies the calls in flight when it is dropped.
+/// Ends the calls in flight, and prevents others, when it is dropped.
 struct Ended(Arc<State>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
         self.0.ended.notify_waiters();
     }
 }

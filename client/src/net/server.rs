@@ -6,7 +6,7 @@ use crate::net::transport::Transport;
 use crate::wire::error::Error;
 use redis::aio::PubSub;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -34,7 +34,11 @@ impl Server {
             let _installed = rustls::crypto::ring::default_provider().install_default();
         }
         let tcp = info.tcp_settings().clone();
-        let login = info.redis_settings().clone();
+        let mut login = info.redis_settings().clone();
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            // Only with this protocol does redis-rs tell that a stream has ended: see `Connection::open`.
+            login = login.set_protocol(ProtocolVersion::RESP3);
+        }
         let database = login.db();
         let info = info.set_tcp_settings(with_defaults(tcp)).set_redis_settings(login.set_db(0));
         Ok(Self { client: Client::open(info)?, database, patience, transport: transport.clone() })

@@ -3,7 +3,7 @@
 
 use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon, visit, waits};
 use harness::proxy::Moment;
-use harness::{Server, observe, wait};
+use harness::{Connection, Server, observe, wait};
 use kvlock::{Client, Error};
 use redis::RedisFuture;
 use redis::io::AsyncDNSResolver;
@@ -205,22 +205,27 @@ async fn a_name_whose_first_address_is_dead_leads_to_the_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_was_closed_while_idle_is_no_error() {
     let mut stage = Stage::set().await;
-    let mut guard = ok(stage.client.lock("k").acquire()).await;
-    let latch = stage.client.latch("l");
+    close_while_idle(&stage.client, &mut stage.control).await;
+}
+
+/// Closes the connections of the client while it is idle, before each of several calls.
+pub(super) async fn close_while_idle(client: &Client, control: &mut Connection) {
+    let mut guard = ok(client.lock("k").acquire()).await;
+    let latch = client.latch("l");
     for call in 0..5 {
-        stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
+        control.run("CLIENT KILL TYPE normal SKIPME yes");
         // No call is made for a while.
         tokio::time::sleep(MOMENT / 2).await;
         match call {
-            0 => ok(stage.client.ready()).await,
-            1 => drop(ok(stage.client.run_id()).await),
+            0 => ok(client.ready()).await,
+            1 => drop(ok(client.run_id()).await),
             2 => ok(guard.extend(LONG)).await,
-            3 => drop(ok(stage.client.lock("other").force_release()).await),
+            3 => drop(ok(client.lock("other").force_release()).await),
             _ => drop(ok(latch.set(1)).await),
         }
     }
     ok(guard.release()).await;
-    stage.control.run("DEL l");
+    control.run("DEL l");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! TLS with real certificates, and the ACL user from `docs/operations.md`.
 
 use super::{assert_matches, ok, soon, visit, wait_for_renewals};
+use crate::dials::close_while_idle;
 use crate::story::{ALONE, ELECTION, SHARED, Story};
 use harness::cluster::Cluster;
 use harness::{Kind, Options, Server, cmd, observe, port};
@@ -93,6 +94,14 @@ async fn the_documented_acl_allows_everything_a_client_does() {
     eye.call(cmd!["ACL", "SETUSER", "shop", "-lock.renew"]);
     let guard = ok(lock.acquire()).await;
     soon(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_closed_while_idle_is_no_error() {
+    let stage = Stage::set();
+    let everyone = stage.address.replace("shop:secret@", "");
+    let client = Client::from_redis(&login(&everyone, &stage.shop, &stage.own)).unwrap();
+    close_while_idle(&client, &mut stage.server.connect()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
