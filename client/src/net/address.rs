@@ -39,6 +39,8 @@ pub(crate) fn moved(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
 /// (`cluster-preferred-endpoint-type`). On Redis 7.0 `tls-cluster` must be on: without it the nodes do
 /// not report their TLS ports.
 ///
+/// Connections with TLS always use RESP3.
+///
 /// # Examples
 ///
 /// ```no_run
