@@ -52,8 +52,9 @@
 //! The server never grants an exclusive lock to two owners at the same time. A client **believes** that it
 //! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe at the same
 //! time that they hold the same exclusive lock. The conditions: clocks run at rates that differ by less than
-//! 1 %, the server loses no data, and no client deletes the key or forces the release. The
-//! guarantee holds when replies are late, connections break, or a machine is suspended. A lease is
+//! 1 %, the server's wall clock is not set forward, the server loses no data, and no client deletes the key
+//! or forces the release. The guarantee holds when replies are late, connections break, or a machine is
+//! suspended. A lease is
 //! counted from a moment no later than its start at the server, on a [clock](Clock) that counts
 //! suspend.
 //!
@@ -221,13 +222,13 @@
 //! |---|---|
 //! | **owner** | the identity that holds a lock at the server: a string, unique to one acquisition or to the acquisitions that share an [`Owner`] |
 //! | **holder**, **waiter** | an owner that has the lock; an owner that waits for it |
-//! | **grant** | the server's assignment of a lock to an owner, with a **token** larger than the tokens of all earlier grants of the lock |
+//! | **grant** | the server's assignment of a lock to an owner, with a **token**. Each exclusive grant has a larger one than all earlier grants of the lock; owners that share the lock at the same time have the same one |
 //! | **hold** | one acquisition of the lock by a re-entrant owner; the lock is free when the owner has no hold left |
 //! | **lease** | the time for which a grant lasts unless it is renewed. A **fixed** lease is not renewed |
 //! | **offer** | the lease of two seconds with which a waiter is granted the lock, before the full one is set |
 //! | **margin** | the time before the end of a lease at which its holder counts the lock as lost |
 //! | **watchdog** | the task of a client that renews its leases and notices their end |
-//! | **hand-off** | a release, or the end of a lease, that grants the lock to the first waiter in the same step |
+//! | **hand-off** | a grant of the lock to the first waiter (or to several that share the lock), usually in the same step in which another owner's hold ends |
 //! | **session** | the server's record of a client; all waits, observations and bound locks of the client at that server use it |
 //! | **confirm** | to set the full lease, or to wait until replicas have acknowledged a grant, before the guard is returned |
 //!

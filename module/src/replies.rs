@@ -26,26 +26,28 @@ pub(crate) const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 
 pub(crate) const UPGRADE: Reply =
-    Reply::error(c"UPGRADE this owner shares the lock: it must release that to hold it alone");
+    Reply::error(c"UPGRADE this owner shares the lock: it must release its share before it acquires the lock alone");
 
 pub(crate) const SHARED: Reply =
     Reply::error(c"ERR invalid TOKEN: this owner shares the lock, with others who have that token");
 
 pub(crate) const UNSET: Reply =
-    Reply::error(c"UNSET this semaphore has no permits yet: SEM.SET gives it some");
+    Reply::error(c"UNSET there is no semaphore at this key: create it with SEM.SET");
 
 pub(crate) const TOO_MANY_PERMITS: Reply =
     Reply::error(c"TOOMANY the semaphore does not have so many permits");
 
-pub(crate) const QUEUE_FULL: Reply =
-    Reply::error(c"QUEUEFULL too many clients wait, try again later");
+pub(crate) const QUEUE_FULL: Reply = Reply::error(
+    c"QUEUEFULL kvlock.max-waiters, max-waiters-per-key or max-blocked is reached, try again later",
+);
 
 pub(crate) const USER_SHARE_FULL: Reply = Reply::error(
     c"QUEUEFULL this user has used up its share of the limit (kvlock.user-share), try again later",
 );
 
 /// Reply while the module is drained, for example to a waiter or to a client that opens a session.
-pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
+pub(crate) const DRAINING: Reply =
+    Reply::error(c"TRYAGAIN the module is draining (kvlock.drain): try again later");
 
 /// The error for a command that another module calls while this module is running: for example, during an
 /// event that a write of this module causes.
@@ -57,24 +59,25 @@ pub(crate) const READ_ONLY: Reply =
 
 /// The error for an unknown session: for example, it has ended, was opened before the server started, or
 /// belongs to another user.
-pub(crate) const NO_SESSION: Reply =
-    Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
+pub(crate) const NO_SESSION: Reply = Reply::error(
+    c"NOSESSION this user has no such session here: open one and send the command again",
+);
 
 pub(crate) const NO_USER: Reply =
     Reply::error(c"ERR this caller has no user to whom a session could belong");
 
 /// The error for a caller that may block, but whose connection the server refuses to block.
 pub(crate) const SUBSCRIBED: Reply = Reply::error(
-    c"ERR this server blocks no connection that is subscribed to channels: wait on another connection",
+    c"ERR this server cannot block a connection that is subscribed to a channel: wait on another one",
 );
 
 pub(crate) const UNBOUND: Reply = Reply::error(c"ERR BOUND needs a SESSION");
 
 pub(crate) const TOO_MANY_BOUND: Reply =
-    Reply::error(c"QUEUEFULL too many locks are bound to sessions, try again later");
+    Reply::error(c"QUEUEFULL kvlock.max-bound is reached, try again later");
 
 pub(crate) const TOO_MANY_SESSIONS: Reply =
-    Reply::error(c"QUEUEFULL too many sessions, try again later");
+    Reply::error(c"QUEUEFULL kvlock.max-sessions is reached, try again later");
 
 pub(crate) const ACK_AHEAD: Reply =
     Reply::error(c"ERR invalid ack: must not be ahead of what was sent");
@@ -85,7 +88,7 @@ pub(crate) const READ_ELSEWHERE: Reply =
 
 /// The error for a ready-key (`STORE` or `UNLESS`) that is one of the command's locks or a token floor.
 pub(crate) const READY_KEY: Reply = Reply::error(
-    c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
+    c"ERR invalid ready-key: must be another key than the lock, and must not begin with kvlock:floor",
 );
 
 pub(crate) fn error(text: String) -> Reply {

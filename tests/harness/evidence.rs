@@ -214,7 +214,7 @@ const SCRIPTS: [(&str, &str); 7] = [
         "stale",
         "The link to one replica is cut; the primary grants once more and dies; that replica is promoted",
     ),
-    ("paused", "The primary stands still, is replaced, and goes on, with a request in its buffer"),
+    ("paused", "The primary is paused, is replaced, and resumes, with a request in its buffer"),
     ("partition", "The primary is cut off, with a client that holds one lock and takes another"),
     ("back-empty", "The primary is killed and comes back at once, empty"),
     ("back-with-data", "The primary is killed and comes back at once, with `appendfsync always`"),

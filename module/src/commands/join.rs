@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::waiting::{Waiting, WaitsFor};
 
 /// Reply to an earlier wait when its owner waits again.
-const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
+const REPLACED: Reply = Reply::error(c"UNBLOCKED a later call of this owner took over this wait");
 
 /// Way in which a caller waits: blocked, or through a session.
 #[derive(Clone, Debug)]
