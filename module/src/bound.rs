@@ -29,7 +29,7 @@ impl Server {
         if !bound.is_orphan {
             return self.table.stays_bound(bound, until, now);
         }
-        if self.in_cluster && !ctx.serves_slot_of(bound.key.db, name) {
+        if self.in_cluster && !ctx.serves(bound.key.db, &[name]) {
             // This node does not serve the slot: the key migrates, or has migrated, with its slot.
             return self.table.refused_to_release(bound, false, now);
         }

@@ -32,7 +32,7 @@ impl Place {
 
     /// Returns whether this server serves the slot of this place. `false` while it imports the slot.
     fn is_served(self, ctx: &Ctx<'_>) -> bool {
-        self.slot.is_none() || ctx.serves_slot_of(self.db, Text::new(&self.key()).lend())
+        self.slot.is_none() || ctx.serves(self.db, &[Text::new(&self.key()).lend()])
     }
 
     fn key(self) -> Vec<u8> {

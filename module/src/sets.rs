@@ -65,6 +65,15 @@ pub(crate) fn with_values(
     changes.map(|(change, member)| change.with_value(value.filter(|_| !member.under))).collect()
 }
 
+/// Who has caused an attempt to grant a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    /// A client, with a command that writes, so the server has checked that it accepts writes now.
+    Client,
+    /// Nobody: the timer.
+    Nobody,
+}
+
 /// Largest number of waiters for sets that one call of [`Server::serve_sets`] serves.
 const AT_ONCE: usize = 8;
 
@@ -116,7 +125,7 @@ impl Server {
                 self.table.look_at_set_later(waiter);
                 break;
             }
-            self.serve_set(ctx, waiter);
+            self.serve_set(ctx, waiter, Asks::Client);
         }
     }
 
@@ -126,14 +135,24 @@ impl Server {
         keys.first().is_some_and(|first| slot::of(&first.key.name) == slot::of(name.bytes()))
     }
 
-    /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn.
+    /// Grants all locks of a set to its waiter, if all can be granted and it is the waiter's turn. Dismisses the
+    /// waiter if this server cannot write the keys.
     /// If expired sharers hold one of the locks, a look at its key removes them, and then the set is tried again.
-    fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId) {
+    fn serve_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId, asks: Asks) {
         let Some(owner) = self.table.owner_of_set(waiter) else { return };
         let keys = Keys::of(self.table.set_of(waiter));
         keys.all.iter().for_each(|(key, _)| self.table.pass_over(key.key.borrow()));
         let (owner, parts) = (Text::new(&owner), keys.parts());
         let owner = owner.lend();
+        if self.in_cluster || asks == Asks::Nobody {
+            let members = self.read_all(ctx, &parts, owner);
+            if self.table.set_is_held_up(waiter, &members) {
+                return;
+            }
+            if let Some(why) = self.refusal_of(ctx, &keys, asks) {
+                return self.turn_set_away(waiter, why);
+            }
+        }
         let all = self.open_all(ctx, &parts, (owner, Depth::Full));
         if all.iter().any(|(_, open)| open.is_none()) {
             // A key cannot be written now. Tries again in a later turn of the event loop.
@@ -163,29 +182,27 @@ impl Server {
         }
     }
 
-    /// Called outside commands: grants a set to its waiter, if that is possible now. Dismisses the waiter
-    /// with an error if this server cannot write the set's keys.
+    /// Called outside commands: grants a set to its waiter, if that is possible now.
     pub(crate) fn probe_set(&mut self, ctx: &Ctx<'_>, waiter: WaiterId) {
-        let keys = Keys::of(self.table.set_of(waiter));
-        let (Some((first, name)), Some(owner)) =
-            (keys.all.first(), self.table.owner_of_set(waiter))
-        else {
-            return;
+        if let Some(first) = self.table.set_of(waiter).first() {
+            ctx.select(first.key.db);
+            self.serve_set(ctx, waiter, Asks::Nobody);
+        }
+    }
+
+    /// Returns why this server cannot write the keys of a set. The server has checked the keys of a command, but
+    /// the set may have others, which may have moved to another node with their slot.
+    fn refusal_of(&self, ctx: &Ctx<'_>, keys: &Keys, asks: Asks) -> Option<Dismissal> {
+        let names: Vec<_> = keys.all.iter().map(|(_, name)| name.lend()).collect();
+        let (first, _) = keys.all.first()?;
+        if self.in_cluster && !ctx.serves(first.key.db, &names) {
+            return Some(Dismissal::Moving);
+        }
+        let refusal = match asks {
+            Asks::Client => None,
+            Asks::Nobody => ctx.refusal_to_write(*names.first()?),
         };
-        ctx.select(first.key.db);
-        if self.in_cluster && !ctx.serves_slot_of(first.key.db, name.lend()) {
-            return self.turn_set_away(waiter, Dismissal::Moving);
-        }
-        let (owner, parts) = (Text::new(&owner), keys.parts());
-        let cases = self.read_all(ctx, &parts, owner.lend());
-        let members: Vec<_> = cases.iter().zip(&parts).map(member).collect();
-        if self.table.set_is_held_up(waiter, &members) {
-            return;
-        }
-        if let Some(refusal) = ctx.refusal_to_write(name.lend()) {
-            return self.turn_set_away(waiter, refused(&refusal));
-        }
-        self.serve_set(ctx, waiter);
+        refusal.map(|refusal| refused(&refusal))
     }
 
     /// Reads all keys of a set, as seen by one owner.
@@ -194,8 +211,8 @@ impl Server {
         ctx: &'a Ctx<'a>,
         parts: &[Part<'a>],
         owner: Arg<'a>,
-    ) -> Vec<Case<'a>> {
-        parts.iter().map(|part| self.look_up(ctx, part.name, owner)).collect()
+    ) -> Vec<Member<'a>> {
+        parts.iter().map(|part| member((&self.look_up(ctx, part.name, owner), part))).collect()
     }
 
     fn turn_set_away(&mut self, waiter: WaiterId, why: Dismissal) {

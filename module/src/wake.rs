@@ -110,7 +110,7 @@ impl Server {
     fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
-        if self.in_cluster && !ctx.serves_slot_of(key.db, name.lend()) {
+        if self.in_cluster && !ctx.serves(key.db, &[name.lend()]) {
             return self.turn_away(key.borrow(), &Dismissal::Moving);
         }
         if key.kind == Kind::Changes {

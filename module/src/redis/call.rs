@@ -1,6 +1,6 @@
 //! Commands that are called to read the state of the server. None of them changes anything.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
 use kvlock_core::PROBED_FIELD;
@@ -167,19 +167,28 @@ impl Ctx<'_> {
         if raw.is_null() { None } else { CallReply(raw).text_at(1) }
     }
 
-    /// Returns whether this server serves the slot of `key` for a client that has not sent `ASKING`. `false`
-    /// while it imports the slot.
-    pub(crate) fn serves_slot_of(&self, db: i32, key: Arg<'_>) -> bool {
+    /// Returns whether this server serves these keys of one slot for a client that has not sent `ASKING`. `false`
+    /// while it imports the slot, and while the slot moves away, if one of the keys is not here.
+    pub(crate) fn serves(&self, db: i32, keys: &[Arg<'_>]) -> bool {
         let context = required!(RedisModule_GetThreadSafeContext);
         // SAFETY: null is a valid argument: without a blocked client, the server creates an independent
         // context. The context is used on the main thread only.
         let fresh = unsafe { context(null_mut()) };
         let select = required!(RedisModule_SelectDb);
-        // SAFETY: `fresh` is a live context. `EXISTS` finds the key only in the key's own database.
+        // SAFETY: `fresh` is a live context. `EXISTS` finds keys only in their own database.
         unsafe { select(fresh, db) };
         let call = required!(RedisModule_Call);
-        // SAFETY: `fresh` is a live context; "s" takes the key, which is a live string.
-        let raw = unsafe { call(fresh, c"EXISTS".as_ptr(), c"s".as_ptr(), key.raw) };
+        // SAFETY: `fresh` is a live context. "v" takes an array of live strings and its length; `Arg` has the
+        // layout of the string pointer that it wraps.
+        let raw = unsafe {
+            call(
+                fresh,
+                c"EXISTS".as_ptr(),
+                c"v".as_ptr(),
+                keys.as_ptr().cast::<c_void>(),
+                keys.len(),
+            )
+        };
         let serves = !raw.is_null();
         if serves {
             drop(CallReply(raw));
