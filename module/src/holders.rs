@@ -12,6 +12,11 @@ const LIST_STEPS: usize = 10_000;
 /// Largest number of steps to find the lease that ends last.
 const LAST_END_STEPS: usize = 256;
 
+/// Largest number of parts of all searches of one command: see [`SearchPart`]. Each search of a set has at least one
+/// part. A search can end earlier, for example as soon as it has the answer: a live sharer of a lock, or enough free
+/// permits.
+pub(crate) const ROUNDS_MAX: usize = 8;
+
 /// Results of earlier searches among the owners of shared locks and semaphores. A cache, except for the
 /// counters.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use kvlock_core::{
 };
 
 use crate::floor::Place;
-use crate::holders::{LastEnd, last_end};
+use crate::holders::{LastEnd, ROUNDS_MAX, last_end};
 use crate::keyspace::{Depth, PLAIN_MAX, Strings};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::Server;
@@ -146,7 +146,7 @@ impl Server {
         if let (Need::Living, Observed::Shared(_), Some(key)) = (need, case.at.seen, &open)
             && !self.table.is_in_line(case.at.key)
         {
-            self.find_live(&mut case, key, false);
+            self.find_live(&mut case, key, false, &mut { ROUNDS_MAX });
         }
         let (outcome, change) = operate(&mut self.table, &case.at);
         self.carry_out(&case, open, asked.unwrap_or(name), change);
@@ -171,7 +171,7 @@ impl Server {
         if let Some(key) = &open
             && self.table.must_find_live_sharers(&case.at)
         {
-            self.find_live(&mut case, key, true);
+            self.find_live(&mut case, key, true, &mut { ROUNDS_MAX });
         }
         let change = self.table.look(&case.at, cause);
         self.carry_out(&case, open, case.name, change);

@@ -7,11 +7,11 @@ use kvlock_core::{
 };
 
 use crate::floor::FLOOR_PREFIX;
+use crate::holders::ROUNDS_MAX;
 use crate::keyspace::Strings;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::replies::{UNSET, sent_away};
 use crate::server::Server;
-use crate::sharers::ROUNDS_MAX;
 
 /// A semaphore whose key is open, with the state that was read.
 struct Open<'a> {

@@ -6,6 +6,7 @@ use kvlock_core::{
     UnsentGrant, WaiterId,
 };
 
+use crate::holders::ROUNDS_MAX;
 use crate::keyspace::Depth;
 use crate::operate::{Case, Need};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
@@ -100,13 +101,14 @@ impl Server {
             self.serve_all(ctx, parts, owner);
             all = self.open_all(ctx, parts, (owner, depth));
         }
+        let mut rounds = ROUNDS_MAX;
         for ((case, open), part) in all.iter_mut().zip(parts) {
             if let (Observed::Shared(_), Some(key)) = (case.at.seen, open.as_ref())
                 && need == Need::Living
                 && !part.under
                 && !self.table.is_in_line(case.at.key)
             {
-                self.find_live(case, key, false);
+                self.find_live(case, key, false, &mut rounds);
             }
         }
         let (outcome, changes) = operate(&mut self.table, &members(&all, parts));

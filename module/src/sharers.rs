@@ -8,13 +8,10 @@ use std::collections::BTreeMap;
 
 use kvlock_core::{Observed, SearchPart, Share, Sharing, UnixMillis, Wanted};
 
+use crate::holders::ROUNDS_MAX;
 use crate::operate::Case;
 use crate::redis::{Key, Text};
 use crate::server::Server;
-
-/// Largest number of parts of one search: see [`SearchPart`]. A search can end earlier, for example as soon as it has
-/// the answer: a live sharer of a lock, or enough free permits.
-pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// Average number of changes of a share (joins, re-entries, renewals, releases of some holds) between two
 /// sweeps. A sweep checks more fields than the joins among them add.
@@ -30,10 +27,17 @@ enum Outcome {
 
 impl Server {
     /// Searches for a live sharer of this lock, and records the result in `case`. Removes the expired sharers
-    /// that it finds, so `key` must be open for writing.
-    pub(crate) fn find_live(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
+    /// that it finds, so `key` must be open for writing. `rounds` is the number of parts that are left for the
+    /// command.
+    pub(crate) fn find_live(
+        &mut self,
+        case: &mut Case<'_>,
+        key: &Key<'_>,
+        unasked: bool,
+        rounds: &mut usize,
+    ) {
         let Observed::Shared(sharing) = case.at.seen else { return };
-        case.at.seen = match self.search_live(case, key, true, unasked) {
+        case.at.seen = match self.search_live(case, key, (true, unasked), rounds) {
             Outcome::Lives(until) => Observed::Shared(Sharing { living: Some(until), ..sharing }),
             Outcome::Nobody => Observed::Free { stored: sharing.token },
             Outcome::NotALock => Observed::NotALock { until: sharing.until },
@@ -49,7 +53,9 @@ impl Server {
         }
         let Observed::Shared(sharing) = case.at.seen else { return false };
         let Some(key) = case.ctx.open_to_read(case.name) else { return false };
-        let Outcome::Lives(until) = self.search_live(case, &key, false, true) else { return false };
+        let how = (false, true);
+        let outcome = self.search_live(case, &key, how, &mut { ROUNDS_MAX });
+        let Outcome::Lives(until) = outcome else { return false };
         case.at.seen = Observed::Shared(Sharing { living: Some(until), ..sharing });
         true
     }
@@ -58,14 +64,15 @@ impl Server {
         &mut self,
         case: &Case<'_>,
         key: &Key<'_>,
-        removes: bool,
-        unasked: bool,
+        (removes, unasked): (bool, bool),
+        rounds: &mut usize,
     ) -> Outcome {
         if let Some(until) = self.ask_witness(case, key) {
             return Outcome::Lives(until);
         }
         let mut next = case.at.now.unix();
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..(*rounds).max(1) {
+            *rounds = rounds.saturating_sub(1);
             let fields = key.fields();
             if unasked
                 && let Some(turn) = self.holders.searches.turn(case.at.key, fields, case.at.now)
