@@ -113,7 +113,7 @@ impl Ctx<'_> {
         false
     }
 
-    pub(crate) fn serves_slot_of(&self, _: i32, _: Arg<'_>) -> bool {
+    pub(crate) fn serves(&self, _: i32, _: &[Arg<'_>]) -> bool {
         true
     }
 
