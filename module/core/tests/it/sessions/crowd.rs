@@ -2,8 +2,8 @@
 
 use kvlock_core::{
     Acquire, Cause, Change, Ending, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
-    Observed, Release, Results, SessionId, Situation, Table, Token, UnixMillis, Via, WaitReply,
-    Want,
+    Observed, Permits, Release, Results, Semaphore, SemaphoreAt, Served, SessionId, Situation,
+    Table, Token, UnixMillis, Via, WaitReply, Want,
 };
 
 const MANY: usize = 100_000;
@@ -91,6 +91,35 @@ fn a_lock_skips_waits_of_an_away_session_that_are_not_set_away_yet() {
         }
     }
     unreachable!("the last one is never served");
+}
+
+#[test]
+fn permits_skip_waits_of_an_away_session_that_are_not_set_away_yet() {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let session = table.open_session([b'0'; 32], b"user", Millis(100), NOW).expect("it is opened");
+    let seen = Semaphore::Set(Permits { limit: 1, used: 0, own: None, earliest: None });
+    let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"pool"), seen, now: NOW };
+    let many = (0..200).map(|number| (format!("owner:{number}"), Via::Session(session)));
+    for (owner, via) in many.chain([("last".to_owned(), Via::Client(7))]) {
+        let want = Want::Permits { more: 1, holds: None };
+        let join = Join { owner: owner.as_bytes(), want, lease: Millis(9), timeout: None };
+        table.enqueue(&pool, &join, via);
+    }
+    lose(&mut table, session);
+    let mut looks = 0;
+    let granted = loop {
+        table.pass_over(pool.key);
+        match table.serve_permits(&pool, Cause::Release) {
+            Served::Granted(hand_off, ..) => break hand_off,
+            Served::Dismissed(..) | Served::NotYet => {}
+        }
+        // More of the waits at the head may be skipped, so the queue is looked at again in the same moment.
+        let (key, cause) = table.next_look(NOW).expect("it is looked at again");
+        assert_eq!((key.borrow(), cause), (pool.key, Cause::Outside));
+        looks += 1;
+    };
+    assert_eq!((&*granted.owner, granted.client), (&b"last"[..], Some(7)));
+    assert!(looks > 5, "{looks}");
 }
 
 #[test]
