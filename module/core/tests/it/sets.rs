@@ -254,6 +254,23 @@ fn an_owner_that_waits_for_a_set_is_not_granted_it_beside_its_place() {
 }
 
 #[test]
+fn a_wait_for_a_set_through_an_away_session_ends_only_if_the_owner_acquires_this_set() {
+    for (second, left) in [(&b"b"[..], 0), (b"c", 2)] {
+        let mut table = table();
+        let session = open(&mut table, 1);
+        let queued = try_queue(&mut table, b"ann", None, Via::Session(session));
+        assert!(queued.is_ok(), "{queued:?}");
+        assert!(table.begin_reading(session, Some(1), 0, NOW).is_ok());
+        table.connection_closed(1, NOW);
+        let set = [&b"a"[..], second].map(|name| Member { at: at(name, FREE), under: false });
+        let request = Acquire { owner: b"ann", want: Want::Exclusive, lease: LEASE, holds: None };
+        let (reply, _) = table.acquire_set(&set, &request, None);
+        assert!(matches!(reply, AcquireReply::Granted { .. }), "{reply:?}");
+        assert_eq!((table.waiters(), table.check()), (left, Ok(())));
+    }
+}
+
+#[test]
 fn a_set_is_not_granted_through_a_session_that_is_away() {
     let mut table = table();
     let session = open(&mut table, 1);
