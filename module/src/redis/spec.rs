@@ -68,8 +68,8 @@ impl CommandSpec {
         let (fixed, _) = self.words();
         let mut found = Vec::from_iter(self.has_key().then_some((1, KeyAccess::Update)));
         let mut at = fixed;
-        while let Some([word, ..]) = words.get(at..) {
-            let end = at.saturating_add(width(words.get(at..).unwrap_or_default()));
+        while let Some(rest @ [word, ..]) = words.get(at..) {
+            let end = at.saturating_add(width(rest));
             let is_named = |name: &CStr| name.to_bytes().eq_ignore_ascii_case(word);
             let option = self.args.iter().find(|arg| arg.word().is_some_and(is_named));
             if let Some((option, access)) = option.and_then(|it| Some((it, it.key_access()?))) {

@@ -9,9 +9,9 @@ use crate::types::Millis;
 #[derive(Debug)]
 pub struct Options<'a, A>(Vec<&'a [A]>);
 
-/// Returns the number of words of the first option: its name and its arguments. An option has the same
-/// arguments in every command. So an argument is never taken for an option, and whoever looks for keys finds
-/// those that the command uses.
+/// Returns the number of words of the first option: its name and its arguments. All commands
+/// with options that name keys read their options with it, and so does the report of a command's keys to the
+/// server. So an argument is never taken for an option, and the report has exactly the keys that are used.
 #[must_use]
 pub fn width<A: AsRef<[u8]>>(words: &[A]) -> usize {
     let Some(option) = words.first() else { return 0 };
