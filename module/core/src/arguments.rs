@@ -54,92 +54,76 @@ pub fn timeout(arg: &[u8]) -> Read<Option<Millis>> {
     Ok((timeout > 0).then_some(Millis(timeout)))
 }
 
-/// Takes `SHARED` off the options: it may come first or last.
-pub fn want<A: AsRef<[u8]>>(options: &[A]) -> (Want, &[A]) {
-    let (is_shared, others) = without(b"SHARED", options);
-    (if is_shared { Want::Shared } else { Want::Exclusive }, others)
+/// Takes `SHARED` off the options.
+pub fn want<A: AsRef<[u8]> + Copy>(options: &mut Options<'_, A>) -> Read<Want> {
+    Ok(if options.word(b"SHARED")? { Want::Shared } else { Want::Exclusive })
 }
 
-/// Takes a word off the options, if it comes first or last.
-fn without<'a, A: AsRef<[u8]>>(word: &[u8], options: &'a [A]) -> (bool, &'a [A]) {
-    match options {
-        [first, rest @ ..] if is(first, word) => (true, rest),
-        [rest @ .., last] if is(last, word) => (true, rest),
-        all => (false, all),
-    }
+/// Takes the `HOLDS n` of an acquire off, which is the last of its options.
+fn holds<A: AsRef<[u8]> + Copy>(mut options: Options<'_, A>) -> Read<Option<u64>> {
+    let holds = options.number(b"HOLDS", "HOLDS", 1, HOLDS_MAX)?;
+    options.end().map(|()| holds)
 }
 
-/// Reads the `HOLDS n` of an acquire, if it is there.
-pub fn holds<A: AsRef<[u8]>>(options: &[A]) -> Read<Option<u64>> {
-    match options {
-        [] => Ok(None),
-        [word, n] if is(word, b"HOLDS") => number("HOLDS", n.as_ref(), 1, HOLDS_MAX).map(Some),
-        _ => Err(Refusal::Syntax),
-    }
-}
-
-/// Reads how many holds are released: one, all (`ALL`), or one so that n are left (`HOLDS n`).
-pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
-    match options {
-        [] => Ok(Release::One),
-        [word] if is(word, b"ALL") => Ok(Release::All),
-        [word, n] if is(word, b"HOLDS") => {
-            number("HOLDS", n.as_ref(), 0, HOLDS_MAX - 1).map(Release::DownTo)
-        }
-        _ => Err(Refusal::Syntax),
+/// Reads how many holds are released: one, all (`ALL`), or all but n (`HOLDS n`). The caller has taken all other
+/// options off.
+pub fn amount<A: AsRef<[u8]> + Copy>(mut options: Options<'_, A>) -> Read<Release> {
+    let is_all = options.word(b"ALL")?;
+    let left = options.number(b"HOLDS", "HOLDS", 0, HOLDS_MAX - 1)?;
+    options.end()?;
+    match (is_all, left) {
+        (false, None) => Ok(Release::One),
+        (false, Some(left)) => Ok(Release::DownTo(left)),
+        (true, None) => Ok(Release::All),
+        (true, Some(_)) => Err(Refusal::Syntax),
     }
 }
 
 /// Reads the arguments that acquiring a lock and waiting for it have in common: owner, lease,
 /// `SHARED` and `HOLDS n`. The caller has taken all other options off.
-pub fn acquire<'a, A: AsRef<[u8]>>(
+pub fn acquire<'a, A: AsRef<[u8]> + Copy>(
     owner_arg: &'a [u8],
     lease_arg: &[u8],
-    options: &[A],
+    mut options: Options<'_, A>,
     max_lease_ms: u64,
 ) -> Read<Acquire<'a>> {
-    let (want, options) = want(options);
     let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
+    let want = want(&mut options)?;
     Ok(Acquire { owner, lease, want, holds: holds(options)? })
 }
 
 /// Reads the arguments of a renewal: the lease, and the smallest token that the lock must have
 /// afterwards.
-pub fn renewal<A: AsRef<[u8]>>(
+pub fn renewal<A: AsRef<[u8]> + Copy>(
     owner_arg: &[u8],
     lease_arg: &[u8],
-    options: &[A],
+    mut options: Options<'_, A>,
     max_lease_ms: u64,
 ) -> Read<(Millis, Option<Token>)> {
     owner(owner_arg)?;
     let lease = lease(lease_arg, max_lease_ms)?;
-    let at_least = match options {
-        [] => None,
-        [word, n] if is(word, b"TOKEN") => {
-            Token::from_stored(number("TOKEN", n.as_ref(), 1, TOKEN_STORED_MAX)?)
-        }
-        _ => return Err(Refusal::Syntax),
-    };
-    Ok((lease, at_least))
+    let at_least = options.number(b"TOKEN", "TOKEN", 1, TOKEN_STORED_MAX)?;
+    options.end()?;
+    Ok((lease, at_least.and_then(Token::from_stored)))
 }
 
 /// Reads the number of permits of a semaphore, and whether to set it only if the semaphore does not
 /// exist.
-pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u64, bool)> {
+pub fn permits_to_set<A: AsRef<[u8]> + Copy>(
+    permits: &[u8],
+    mut options: Options<'_, A>,
+) -> Read<(u64, bool)> {
     let permits = number("permits", permits, 0, Permits::MAX)?;
-    match options {
-        [] => Ok((permits, false)),
-        [word] if is(word, b"NX") => Ok((permits, true)),
-        _ => Err(Refusal::Syntax),
-    }
+    let only_new = options.word(b"NX")?;
+    options.end().map(|()| (permits, only_new))
 }
 
 /// Reads the arguments that acquiring permits and waiting for them have in common.
-pub fn permits<'a, A: AsRef<[u8]>>(
+pub fn permits<'a, A: AsRef<[u8]> + Copy>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
     lease_arg: &[u8],
-    options: &[A],
+    options: Options<'_, A>,
     max_lease_ms: u64,
 ) -> Read<(u64, Acquire<'a>)> {
     let owner = owner(owner_arg)?;
@@ -152,11 +136,11 @@ pub fn permits<'a, A: AsRef<[u8]>>(
 
 /// Reads the arguments of acquiring permits. The number of permits is `None` if the argument is
 /// `ALL`.
-pub fn permits_or_all<'a, A: AsRef<[u8]>>(
+pub fn permits_or_all<'a, A: AsRef<[u8]> + Copy>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
     lease_arg: &[u8],
-    options: &[A],
+    options: Options<'_, A>,
     max_lease_ms: u64,
 ) -> Read<(Option<u64>, Acquire<'a>)> {
     if !is(&permits_arg, b"ALL") {
@@ -170,50 +154,47 @@ pub fn permits_or_all<'a, A: AsRef<[u8]>>(
 }
 
 /// Reads the count of a latch, its lifetime, and whether it replaces a latch that is not open yet.
-pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<Millis>, bool)> {
+pub fn latch<A: AsRef<[u8]> + Copy>(
+    count: &[u8],
+    mut options: Options<'_, A>,
+) -> Read<(u64, Option<Millis>, bool)> {
     let count = number("count", count, 1, Latch::COUNT_MAX)?;
-    let (replace, options) = without(b"REPLACE", options);
-    let lifetime = match options {
-        [] => None,
-        [word, n] if is(word, b"PX") => Some(number("lifetime-ms", n.as_ref(), 1, TEN_YEARS_MS)?),
-        _ => return Err(Refusal::Syntax),
-    };
+    let replace = options.word(b"REPLACE")?;
+    let lifetime = options.number(b"PX", "lifetime-ms", 1, TEN_YEARS_MS)?;
+    options.end()?;
     Ok((count, lifetime.map(Millis), replace))
 }
 
-/// Reads the option `WORD count`. `None` if there are no options.
-pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> {
-    match options {
-        [] => Ok(None),
-        [first, n] if is(first, word) => {
-            let n = number("count", n.as_ref(), 1, COUNT_MAX)?;
-            Ok(usize::try_from(n).ok())
-        }
-        _ => Err(Refusal::Syntax),
-    }
+/// Takes the option `NAME count` off.
+fn take_count<A: AsRef<[u8]> + Copy>(
+    options: &mut Options<'_, A>,
+    name: &[u8],
+) -> Read<Option<usize>> {
+    let count = options.number(name, "count", 1, COUNT_MAX)?;
+    Ok(count.and_then(|count| usize::try_from(count).ok()))
 }
 
-/// Reads `COUNT count`, the number of entries to show, and `RESET`. Each is optional; the order
-/// does not matter.
-pub fn profile<A: AsRef<[u8]>>(options: &[A]) -> Read<(Option<usize>, bool)> {
-    let (reset, options) = without(b"RESET", options);
-    Ok((count(b"COUNT", options)?, reset))
+/// Reads the only option, `NAME count`.
+pub fn count<A: AsRef<[u8]> + Copy>(
+    mut options: Options<'_, A>,
+    name: &[u8],
+) -> Read<Option<usize>> {
+    let count = take_count(&mut options, name)?;
+    options.end().map(|()| count)
 }
 
-/// Reads `WORD count` and `OTHER count`. Each is optional; the order does not matter.
-pub fn counts<A: AsRef<[u8]>>(
-    word: &[u8],
-    other: &[u8],
-    options: &[A],
+/// Reads `COUNT count`, the number of entries to show, and `RESET`.
+pub fn profile<A: AsRef<[u8]> + Copy>(mut options: Options<'_, A>) -> Read<(Option<usize>, bool)> {
+    let reset = options.word(b"RESET")?;
+    count(options, b"COUNT").map(|count| (count, reset))
+}
+
+/// Reads how many waiters and holders are shown.
+pub fn shown<A: AsRef<[u8]> + Copy>(
+    mut options: Options<'_, A>,
 ) -> Read<(Option<usize>, Option<usize>)> {
-    let (first, second) = options.split_at(options.len().min(2));
-    match options {
-        [name, ..] if is(name, other) => {
-            let shown = count(other, first)?;
-            Ok((count(word, second)?, shown))
-        }
-        _ => Ok((count(word, first)?, count(other, second)?)),
-    }
+    let waiters = take_count(&mut options, b"WAITERS")?;
+    count(options, b"HOLDERS").map(|holders| (waiters, holders))
 }
 
 /// Reads the time after which a session without a reader ends.
@@ -222,25 +203,25 @@ pub fn ttl(arg: &[u8]) -> Read<Millis> {
 }
 
 /// Reads the time to live of a new session, and whether it has a bell.
-pub fn open<A: AsRef<[u8]>>(ttl_ms: &[u8], options: &[A]) -> Read<(Millis, bool)> {
-    let has_bell = match options {
-        [] => false,
-        [word] if is(word, b"BELL") => true,
-        _ => return Err(Refusal::Syntax),
-    };
+pub fn open<A: AsRef<[u8]> + Copy>(
+    ttl_ms: &[u8],
+    mut options: Options<'_, A>,
+) -> Read<(Millis, bool)> {
+    let has_bell = options.word(b"BELL")?;
+    options.end()?;
     Ok((ttl(ttl_ms)?, has_bell))
 }
 
 /// Reads the arguments of a reader: the acknowledged number, the timeout, and the largest number of
 /// outcomes in one reply.
-pub fn next<A: AsRef<[u8]>>(
+pub fn next<A: AsRef<[u8]> + Copy>(
     ack: &[u8],
     timeout: &[u8],
-    options: &[A],
+    options: Options<'_, A>,
 ) -> Read<(u64, Millis, usize)> {
     let ack = number("ack", ack, 0, TOKEN_STORED_MAX)?;
     let timeout = number("timeout-ms", timeout, 0, MINUTE_MS)?;
-    let most = count(b"COUNT", options)?;
+    let most = count(options, b"COUNT")?;
     Ok((ack, Millis(timeout), most.unwrap_or(READ_MAX)))
 }
 
@@ -257,14 +238,27 @@ pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]
 mod tests {
     use super::*;
 
+    const NONE: [&str; 0] = [];
+
+    fn split<'a>(words: &'a [&'static str]) -> Options<'a, &'static str> {
+        Options::split(words)
+    }
+
     #[test]
-    fn shared_comes_first_or_last_and_only_once() {
-        for options in [&["SHARED", "HOLDS", "2"][..], &["holds", "2", "shared"]] {
-            let read = acquire(b"a", b"5", options, 9);
+    fn a_lock_is_shared_or_not_and_has_holds() {
+        for words in [&["SHARED", "HOLDS", "2"][..], &["holds", "2", "shared"]] {
+            let read = acquire(b"a", b"5", split(words), 9);
             assert!(read.is_ok_and(|read| read.want == Want::Shared && read.holds == Some(2)));
         }
-        for options in [&["HOLDS", "SHARED", "2"][..], &["SHARED", "SHARED"], &["HOLDS"]] {
-            assert_eq!(acquire(b"a", b"5", options, 9).err(), Some(Refusal::Syntax));
+        let read = acquire(b"a", b"5", split(&NONE), 9);
+        assert!(read.is_ok_and(|read| read.want == Want::Exclusive && read.holds.is_none()));
+        for words in [&["SHARED", "SHARED"][..], &["HOLDS"], &["TIMES", "2"], &["HOLDS", "2", "2"]]
+        {
+            assert_eq!(acquire(b"a", b"5", split(words), 9).err(), Some(Refusal::Syntax));
+        }
+        let holds = Refusal::Number { name: "HOLDS", least: 1, most: HOLDS_MAX };
+        for words in [["HOLDS", "0"], ["HOLDS", "SHARED"]] {
+            assert_eq!(acquire(b"a", b"5", split(&words), 9).err(), Some(holds));
         }
     }
 
@@ -277,32 +271,32 @@ mod tests {
         assert_eq!(timeout(b"0"), Ok(None));
         assert_eq!(timeout(b"315360000000"), Ok(Some(Millis(TEN_YEARS_MS))));
         assert!(timeout(b"315360000001").is_err());
-        assert_eq!(amount(&["HOLDS", "4294967294"]), Ok(Release::DownTo(HOLDS_MAX - 1)));
-        assert!(amount(&["HOLDS", "4294967295"]).is_err());
-        assert!(amount(&["ALL", "ALL"]).is_err());
-        assert_eq!(permits_to_set(b"0", &["nx"]), Ok((0, true)));
-        assert_eq!(count(b"COUNT", &["COUNT", "1000"]), Ok(Some(1000)));
-        assert!(count(b"COUNT", &["COUNT", "1001"]).is_err());
+        assert_eq!(amount(split(&["HOLDS", "4294967294"])), Ok(Release::DownTo(HOLDS_MAX - 1)));
+        assert!(amount(split(&["HOLDS", "4294967295"])).is_err());
+        assert_eq!(permits_to_set(b"0", split(&["nx"])), Ok((0, true)));
+        assert_eq!(count(split(&["COUNT", "1000"]), b"COUNT"), Ok(Some(1000)));
+        assert!(count(split(&["COUNT", "1001"]), b"COUNT").is_err());
+        assert!(count(split(&["COUNT", "0"]), b"COUNT").is_err());
+        assert_eq!(count(split(&["MOST", "9"]), b"COUNT"), Err(Refusal::Syntax));
     }
 
     #[test]
     fn unknown_words_are_refused() {
-        assert_eq!(holds(&["HOLDS", "2"]), Ok(Some(2)));
-        assert_eq!(holds(&["TIMES", "2"]), Err(Refusal::Syntax));
-        assert_eq!(amount(&[""; 0]), Ok(Release::One));
-        assert_eq!(amount(&["all"]), Ok(Release::All));
-        assert_eq!(amount(&["SOME"]), Err(Refusal::Syntax));
-        assert_eq!(amount(&["LEAVE", "2"]), Err(Refusal::Syntax));
-        assert_eq!(renewal(b"a", b"5", &["LEASE", "9"], 9), Err(Refusal::Syntax));
-        assert_eq!(permits_to_set(b"3", &[""; 0]), Ok((3, false)));
-        assert_eq!(permits_to_set(b"3", &["XX"]), Err(Refusal::Syntax));
-        assert_eq!(latch(b"3", &["EX", "9"]), Err(Refusal::Syntax));
-        assert_eq!(count(b"COUNT", &["MOST", "9"]), Err(Refusal::Syntax));
+        assert_eq!(amount(split(&NONE)), Ok(Release::One));
+        assert_eq!(amount(split(&["all"])), Ok(Release::All));
+        for words in [&["SOME"][..], &["LEAVE", "2"], &["ALL", "ALL"], &["ALL", "HOLDS", "2"]] {
+            assert_eq!(amount(split(words)), Err(Refusal::Syntax), "{words:?}");
+        }
+        assert_eq!(renewal(b"a", b"5", split(&["LEASE", "9"]), 9), Err(Refusal::Syntax));
+        assert_eq!(permits_to_set(b"3", split(&NONE)), Ok((3, false)));
+        assert_eq!(permits_to_set(b"3", split(&["XX"])), Err(Refusal::Syntax));
+        assert_eq!(latch(b"3", split(&["EX", "9"])), Err(Refusal::Syntax));
+        assert_eq!(next(b"0", b"0", split(&["MOST", "9"])), Err(Refusal::Syntax));
     }
 
     #[test]
     fn all_permits_is_not_a_number() {
-        let read = |permits| permits_or_all(b"a", permits, b"5", &[""; 0], 9).map(|(n, _)| n);
+        let read = |permits| permits_or_all(b"a", permits, b"5", split(&NONE), 9).map(|(n, _)| n);
         assert_eq!([read(b"all"), read(b"3")], [Ok(None), Ok(Some(3))]);
         assert!(read(b"0").is_err() && read(b"ALLL").is_err());
     }
@@ -311,24 +305,31 @@ mod tests {
     fn a_renewal_may_raise_the_token() {
         let token = Token::from_stored(9);
         assert!(token.is_some());
-        assert_eq!(renewal(b"a", b"5", &["token", "9"], 9), Ok((Millis(5), token)));
-        assert_eq!(renewal(b"a", b"5", &[""; 0], 9), Ok((Millis(5), None)));
-        assert_eq!(renewal(b"a", b"5", &["TOKEN"], 9), Err(Refusal::Syntax));
+        assert_eq!(renewal(b"a", b"5", split(&["token", "9"]), 9), Ok((Millis(5), token)));
+        assert_eq!(renewal(b"a", b"5", split(&NONE), 9), Ok((Millis(5), None)));
+        assert_eq!(renewal(b"a", b"5", split(&["TOKEN"]), 9), Err(Refusal::Syntax));
         for wrong in ["0", "4503599627370497", "-1"] {
-            assert!(renewal(b"a", b"5", &["TOKEN", wrong], 9).is_err(), "{wrong}");
+            assert!(renewal(b"a", b"5", split(&["TOKEN", wrong]), 9).is_err(), "{wrong}");
         }
-        assert_eq!(renewal(b"", b"5", &[""; 0], 9), Err(Refusal::Name("owner")));
+        assert_eq!(renewal(b"", b"5", split(&NONE), 9), Err(Refusal::Name("owner")));
     }
 
     #[test]
-    fn two_counts_come_in_any_order() {
-        let read = |options: &[&str]| counts(b"W", b"H", options);
+    fn a_profile_is_reset_and_shown_in_any_order() {
+        assert_eq!(profile(split(&NONE)), Ok((None, false)));
+        for words in [["RESET", "COUNT", "3"], ["count", "3", "reset"]] {
+            assert_eq!(profile(split(&words)), Ok((Some(3), true)));
+        }
+        assert_eq!(profile(split(&["RESET", "RESET"])), Err(Refusal::Syntax));
+    }
+
+    #[test]
+    fn waiters_and_holders_are_shown_by_count() {
+        let read = |words: &[&'static str]| shown(split(words));
         assert_eq!(read(&[]), Ok((None, None)));
-        assert_eq!(read(&["W", "1"]), Ok((Some(1), None)));
-        assert_eq!(read(&["H", "2"]), Ok((None, Some(2))));
-        assert_eq!(read(&["W", "1", "H", "2"]), Ok((Some(1), Some(2))));
-        assert_eq!(read(&["H", "2", "W", "1"]), Ok((Some(1), Some(2))));
-        for wrong in [&["W"][..], &["W", "1", "W", "1"], &["H", "2", "H", "2"], &["W", "1", "H"]] {
+        assert_eq!(read(&["WAITERS", "1"]), Ok((Some(1), None)));
+        assert_eq!(read(&["holders", "2", "waiters", "1"]), Ok((Some(1), Some(2))));
+        for wrong in [&["WAITERS"][..], &["WAITERS", "1", "WAITERS", "1"], &["COUNT", "1"]] {
             assert_eq!(read(wrong), Err(Refusal::Syntax), "{wrong:?}");
         }
     }
@@ -348,10 +349,12 @@ mod tests {
 
     #[test]
     fn a_read_has_acknowledgement_timeout_and_count() {
-        assert_eq!(next(b"0", b"0", &[""; 0]), Ok((0, Millis(0), 1_000)));
-        assert_eq!(next(b"7", b"60000", &["count", "3"]), Ok((7, Millis(60_000), 3)));
-        assert!(next(b"-1", b"0", &[""; 0]).is_err() && next(b"0", b"60001", &[""; 0]).is_err());
-        assert!(next(b"0", b"0", &["COUNT", "0"]).is_err());
+        assert_eq!(next(b"0", b"0", split(&NONE)), Ok((0, Millis(0), 1_000)));
+        assert_eq!(next(b"7", b"60000", split(&["count", "3"])), Ok((7, Millis(60_000), 3)));
+        assert!(
+            next(b"-1", b"0", split(&NONE)).is_err() && next(b"0", b"60001", split(&NONE)).is_err()
+        );
+        assert!(next(b"0", b"0", split(&["COUNT", "0"])).is_err());
         assert_eq!([ttl(b"100"), ttl(b"60000")], [Ok(Millis(100)), Ok(Millis(60_000))]);
         assert!(ttl(b"99").is_err() && ttl(b"60001").is_err());
     }
@@ -359,11 +362,11 @@ mod tests {
     #[test]
     fn options_of_a_latch_come_in_any_order() {
         let all = Ok((3, Some(Millis(9)), true));
-        assert_eq!(latch(b"3", &["REPLACE", "PX", "9"]), all);
-        assert_eq!(latch(b"3", &["PX", "9", "REPLACE"]), all);
-        assert_eq!(latch(b"3", &[""; 0]), Ok((3, None, false)));
-        assert_eq!(latch(b"3", &["PX"]), Err(Refusal::Syntax));
-        assert!(latch(b"0", &[""; 0]).is_err());
+        assert_eq!(latch(b"3", split(&["REPLACE", "PX", "9"])), all);
+        assert_eq!(latch(b"3", split(&["PX", "9", "REPLACE"])), all);
+        assert_eq!(latch(b"3", split(&NONE)), Ok((3, None, false)));
+        assert_eq!(latch(b"3", split(&["PX"])), Err(Refusal::Syntax));
+        assert!(latch(b"0", split(&NONE)).is_err());
     }
 
     #[test]
@@ -386,11 +389,11 @@ mod tests {
 
     #[test]
     fn a_session_may_be_opened_with_a_bell() {
-        assert_eq!(open(b"100", &[""; 0]), Ok((Millis(100), false)));
-        assert_eq!(open(b"100", &["bell"]), Ok((Millis(100), true)));
+        assert_eq!(open(b"100", split(&NONE)), Ok((Millis(100), false)));
+        assert_eq!(open(b"100", split(&["bell"])), Ok((Millis(100), true)));
         for wrong in [&["RING"][..], &["BELL", "BELL"]] {
-            assert_eq!(open(b"100", wrong), Err(Refusal::Syntax), "{wrong:?}");
+            assert_eq!(open(b"100", split(wrong)), Err(Refusal::Syntax), "{wrong:?}");
         }
-        assert!(open(b"99", &["BELL"]).is_err());
+        assert!(open(b"99", split(&["BELL"])).is_err());
     }
 }

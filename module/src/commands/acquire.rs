@@ -46,8 +46,7 @@ impl Operation for LockAcquire {
         let (session, value) = (options.argument(b"SESSION")?, options.argument(b"VALUE")?);
         let unless = options.argument(b"UNLESS")?;
         let (bound, held) = (options.word(b"BOUND")?, options.word(b"HELD")?);
-        let others = options.others();
-        let request = arguments::acquire(owner.bytes(), lease.bytes(), &others, most)?;
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), options, most)?;
         let value = arguments::value(value.as_ref(), request.want)?;
         let session = to_bind_to(session, bound)?;
         let parts = further.map(|further| set::parts(*key, &further));

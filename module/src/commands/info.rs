@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{
     Holding, KeyRef, LockKey, Now, Observed, Share, Sharing, Token, UnixMillis, WaiterView,
     arguments,
@@ -35,7 +36,7 @@ impl Operation for LockInfo {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (waiters_shown, holders_shown) = arguments::counts(b"WAITERS", b"HOLDERS", options)?;
+        let (waiters_shown, holders_shown) = arguments::shown(Options::split(options))?;
         let now = server.now();
         let name = KeyRef::lock(ctx.db(), key.bytes());
         let open = ctx.open_to_read(*key);

@@ -32,7 +32,7 @@ impl Operation for LatchSet {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, count, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (count, lifetime, replace) = arguments::latch(count.bytes(), options)?;
+        let (count, lifetime, replace) = arguments::latch(count.bytes(), Options::split(options))?;
         let until = lifetime.map(|lifetime| server.now().unix().plus(lifetime));
         let outcome = server.on_latch(ctx, *key, None, |server, at| {
             server.table.set_latch(at, count, replace, until)
@@ -100,9 +100,7 @@ impl Operation for LatchWait {
         let session = options.argument(b"SESSION")?;
         let owner = arguments::name("waiter", waiter.bytes())?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        if !options.others().is_empty() {
-            return Err(SYNTAX);
-        }
+        options.end()?;
         let how = How::find(server, ctx, *key, session, false)?;
         let now = server.now();
         let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.strings, *key, None);
@@ -134,7 +132,7 @@ impl Operation for LatchInfo {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, options @ ..] = args else { return Ok(Reply::Nil) };
-        let shown = arguments::count(b"WAITERS", options)?;
+        let shown = arguments::count(Options::split(options), b"WAITERS")?;
         let now = server.now();
         let open = ctx.open_to_read(*key);
         let name = KeyRef::latch(ctx.db(), key.bytes());

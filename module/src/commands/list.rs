@@ -1,5 +1,6 @@
 //! `LOCK.LIST [COUNT count]`, `LOCK.PROFILE [COUNT count] [RESET]`
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{Cost, LockKey, Observed, arguments};
 
 use super::info::number;
@@ -22,7 +23,7 @@ impl Operation for LockList {
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
-        let shown = arguments::count(b"COUNT", args)?.unwrap_or(SHOWN);
+        let shown = arguments::count(Options::split(args), b"COUNT")?.unwrap_or(SHOWN);
         let now = server.now();
         let locks = server.table.most_waited_for(ctx.db(), shown).into_iter();
         let locks: Vec<_> =
@@ -70,7 +71,7 @@ impl Operation for LockProfile {
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
-        let (shown, reset) = arguments::profile(args)?;
+        let (shown, reset) = arguments::profile(Options::split(args))?;
         let found = server.table.profile(ctx.db(), shown.unwrap_or(SHOWN));
         let entries = found.into_iter().map(|(key, cost)| entry(key, cost)).collect();
         if reset {

@@ -62,6 +62,7 @@ fn read<'a>(
     let [key, options @ ..] = args else { return Err(SYNTAX) };
     let mut options = Options::split(options);
     let session = options.argument(b"SESSION")?;
-    let session = session.filter(|_| options.others().is_empty()).ok_or(SYNTAX)?;
+    options.end()?;
+    let session = session.ok_or(SYNTAX)?;
     Ok((*key, server.session(ctx, session)?))
 }

@@ -37,10 +37,9 @@ impl Operation for LockRelease {
         let mut options = Options::split(options);
         let further = options.further(*key)?;
         let store = options.store()?;
-        let others = options.others();
-        let (want, others) = arguments::want(&others);
+        let want = arguments::want(&mut options)?;
         let name = arguments::owner(owner.bytes())?;
-        let amount = arguments::amount(others)?;
+        let amount = arguments::amount(options)?;
         if let Some(store) = &store {
             check(ctx, *key, store)?;
         }

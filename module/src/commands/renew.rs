@@ -35,7 +35,7 @@ impl Operation for LockRenew {
         let mut options = Options::split(options);
         let further = options.further(*key)?;
         let value = options.argument(b"VALUE")?;
-        let renewal = arguments::renewal(name, lease.bytes(), &options.others(), most)?;
+        let renewal = arguments::renewal(name, lease.bytes(), options, most)?;
         let value = arguments::value(value.as_ref(), Want::Exclusive)?;
         if let Some(further) = further {
             let parts = set::parts(*key, &further);

@@ -32,7 +32,8 @@ impl Operation for SemSet {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, permits, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (permits, only_new) = arguments::permits_to_set(permits.bytes(), options)?;
+        let (permits, only_new) =
+            arguments::permits_to_set(permits.bytes(), Options::split(options))?;
         let set = server.on_semaphore(ctx, *key, None, None, |server, at| {
             server.table.set_permits(at, permits, only_new)
         });
@@ -72,9 +73,8 @@ impl Operation for SemAcquire {
         let mut options = Options::split(options);
         let session = options.argument(b"SESSION")?;
         let (bound, held) = (options.word(b"BOUND")?, options.word(b"HELD")?);
-        let others = options.others();
         let (permits, request) =
-            arguments::permits_or_all(owner.bytes(), permits, lease, &others, most)?;
+            arguments::permits_or_all(owner.bytes(), permits, lease, options, most)?;
         let session = to_bind_to(session, bound)?;
         let at = (*key, Kind::Semaphore, request.owner);
         let bound = bound_to(server, ctx, session, at)?;
@@ -149,9 +149,8 @@ impl Operation for SemWait {
         let mut options = Options::split(options);
         let session = options.argument(b"SESSION")?;
         let bound = options.word(b"BOUND")?;
-        let others = options.others();
         let (permits, lease, most) = (permits.bytes(), lease.bytes(), server.config.max_lease_ms);
-        let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &others, most)?;
+        let (permits, request) = arguments::permits(owner.bytes(), permits, lease, options, most)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let Some(how) = How::find(server, ctx, *key, session, bound)? else {
             return Ok(take(server, ctx, *key, *owner, Some(permits), &request, None));
@@ -192,7 +191,7 @@ impl Operation for SemRelease {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
         let name = arguments::owner(owner.bytes())?;
-        let amount = arguments::amount(options)?;
+        let amount = arguments::amount(Options::split(options))?;
         let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
             server.table.release_permits(at, name, amount)
         });
@@ -237,7 +236,7 @@ impl Operation for SemInfo {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (waiters_shown, holders_shown) = arguments::counts(b"WAITERS", b"HOLDERS", options)?;
+        let (waiters_shown, holders_shown) = arguments::shown(Options::split(options))?;
         let now = server.now();
         let open = ctx.open_to_read(*key);
         let name = KeyRef::semaphore(ctx.db(), key.bytes());

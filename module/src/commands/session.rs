@@ -1,5 +1,6 @@
 //! The commands of sessions.
 
+use kvlock_core::arguments::Options;
 use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
 
 use super::info::number;
@@ -27,7 +28,7 @@ impl Operation for SessionOpen {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [ttl, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (ttl, has_bell) = arguments::open(ttl.bytes(), options)?;
+        let (ttl, has_bell) = arguments::open(ttl.bytes(), Options::split(options))?;
         if !server.may_serve() {
             return Err(READ_ONLY);
         }
@@ -65,7 +66,8 @@ impl Operation for SessionNext {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [id, ack, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (ack, timeout, most) = arguments::next(ack.bytes(), timeout.bytes(), options)?;
+        let (ack, timeout, most) =
+            arguments::next(ack.bytes(), timeout.bytes(), Options::split(options))?;
         let session = server.session(ctx, *id)?;
         let (connection, now) = (ctx.connection(), server.now());
         let reading = match server.table.begin_reading(session, connection, ack, now) {
@@ -153,7 +155,7 @@ impl Operation for SessionList {
     };
 
     fn run(server: &mut Server, _ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
-        let shown = arguments::count(b"COUNT", args)?.unwrap_or(SHOWN);
+        let shown = arguments::count(Options::split(args), b"COUNT")?.unwrap_or(SHOWN);
         let now = server.now();
         let sessions = server.table.sessions().take(shown).map(|session| {
             let state = if session.away { "away" } else { "present" };

@@ -44,8 +44,8 @@ impl Operation for LockWait {
         let (session, value) = (options.argument(b"SESSION")?, options.argument(b"VALUE")?);
         let unless = options.argument(b"UNLESS")?;
         let bound = options.word(b"BOUND")?;
-        let (others, most) = (options.others(), server.config.max_lease_ms);
-        let request = arguments::acquire(owner.bytes(), lease.bytes(), &others, most)?;
+        let most = server.config.max_lease_ms;
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), options, most)?;
         let value = arguments::value(value.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let how = How::find(server, ctx, *key, session, bound)?;

@@ -9,9 +9,13 @@ use crate::types::Millis;
 #[derive(Debug)]
 pub struct Options<'a, A>(Vec<&'a [A]>);
 
-/// Returns the number of words of the first option: its name and its arguments. All commands
-/// with options that name keys read their options with it, and so does the report of a command's keys to the
-/// server. So an argument is never taken for an option, and the report has exactly the keys that are used.
+/// Names of the options that have one argument.
+const WITH_ONE_ARGUMENT: [&[u8]; 9] =
+    [b"COUNT", b"HOLDERS", b"HOLDS", b"PX", b"SESSION", b"TOKEN", b"UNLESS", b"VALUE", b"WAITERS"];
+
+/// Returns the number of words of the first option: its name and its arguments. All commands read their options
+/// with it, and so does the report of a command's keys to the server. So an argument is never taken for an
+/// option, and the report has exactly the keys that are used.
 #[must_use]
 pub fn width<A: AsRef<[u8]>>(words: &[A]) -> usize {
     let Some(option) = words.first() else { return 0 };
@@ -21,7 +25,7 @@ pub fn width<A: AsRef<[u8]>>(words: &[A]) -> usize {
         count.unwrap_or(0).saturating_add(2)
     } else if has(&[b"STORE"]) {
         if words.get(3).is_some_and(|word| is(word, b"PX")) { 5 } else { 3 }
-    } else if has(&[b"HOLDS", b"SESSION", b"UNLESS", b"VALUE", b"TOKEN"]) {
+    } else if has(&WITH_ONE_ARGUMENT) {
         2
     } else {
         1
@@ -93,6 +97,18 @@ impl<'a, A: AsRef<[u8]> + Copy> Options<'a, A> {
         }
     }
 
+    /// Takes an option with a number off, at most once. An error calls the number `what`.
+    pub fn number(
+        &mut self,
+        name: &[u8],
+        what: &'static str,
+        least: u64,
+        most: u64,
+    ) -> Read<Option<u64>> {
+        let argument = self.argument(name)?;
+        argument.map(|argument| number(what, argument.as_ref(), least, most)).transpose()
+    }
+
     /// Takes `STORE key value [PX lifetime-ms]` off, at most once.
     pub fn store(&mut self) -> Read<Option<Store<A>>> {
         let (key, value, lifetime) = match self.take(b"STORE")? {
@@ -134,31 +150,34 @@ impl<'a, A: AsRef<[u8]> + Copy> Options<'a, A> {
         Ok(Some(keys))
     }
 
-    /// Returns the words of the options that were not taken off.
-    #[must_use]
-    pub fn others(self) -> Vec<A> {
-        self.0.concat()
+    /// Refuses the options that were not taken off: the command does not have them.
+    pub fn end(self) -> Read<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(Refusal::Syntax) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::holds;
     use super::*;
+
+    /// The words of the options that were not taken off.
+    fn others(options: Options<'_, &'static str>) -> Vec<&'static str> {
+        options.0.concat()
+    }
 
     fn argument(
         name: &[u8],
         words: &[&'static str],
     ) -> Read<(Option<&'static str>, Vec<&'static str>)> {
         let mut options = Options::split(words);
-        options.argument(name).map(|argument| (argument, options.others()))
+        options.argument(name).map(|argument| (argument, others(options)))
     }
 
     #[test]
     fn a_release_stores_at_most_one_result() {
         let read = |words: &[&'static str]| {
             let mut options = Options::split(words);
-            options.store().map(|store| (store, options.others()))
+            options.store().map(|store| (store, others(options)))
         };
         let plain = Store { key: "r", value: "v", lifetime: None };
         assert_eq!(read(&["ALL"]), Ok((None, vec!["ALL"])));
@@ -182,9 +201,10 @@ mod tests {
     fn a_session_may_be_named_once_and_anywhere() {
         let session = |words: &[&'static str]| argument(b"SESSION", words);
         for words in [&["SESSION", "id", "HOLDS", "2"][..], &["holds", "2", "session", "id"]] {
-            let (session, others) = session(words).expect("it is well formed");
-            assert_eq!((session, others.len()), (Some("id"), 2));
-            assert_eq!(holds(&others), Ok(Some(2)));
+            let mut options = Options::split(words);
+            assert_eq!(options.argument(b"SESSION"), Ok(Some("id")));
+            assert_eq!(options.number(b"HOLDS", "n", 1, 2), Ok(Some(2)));
+            assert_eq!(options.end(), Ok(()));
         }
         assert_eq!(session(&["SHARED"]), Ok((None, vec!["SHARED"])));
         assert_eq!(session(&["SESSION"]), Err(Refusal::Syntax));
@@ -203,7 +223,7 @@ mod tests {
                 assert_eq!(options.argument(b"VALUE"), Ok(None));
                 assert_eq!(options.further("k"), Ok(None));
                 assert_eq!(options.store(), Ok(None));
-                assert_eq!(options.others(), words);
+                assert_eq!(others(options), words);
             }
         }
     }
@@ -212,7 +232,7 @@ mod tests {
     fn a_word_is_given_once_and_is_not_a_number() {
         let word = |name: &[u8], words: &[&'static str]| {
             let mut options = Options::split(words);
-            options.word(name).map(|given| (given, options.others()))
+            options.word(name).map(|given| (given, others(options)))
         };
         for words in [&["BOUND", "SHARED"][..], &["shared", "bound"]] {
             let read = word(b"BOUND", words);
@@ -229,7 +249,7 @@ mod tests {
             let mut options = Options::split(words);
             let further = options.further("k");
             further.map(|further| {
-                further.map(|it| (it.with.to_vec(), it.under.to_vec(), options.others()))
+                further.map(|it| (it.with.to_vec(), it.under.to_vec(), others(options)))
             })
         };
         assert_eq!(read(&[]), Ok(None));
