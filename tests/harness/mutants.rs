@@ -10,7 +10,8 @@ use std::fs;
 pub struct Mutants {
     /// Path from the root of the workspace.
     pub file: String,
-    /// Commit whose tests ran.
+    /// Commit whose tests ran. Two with `..` between them: only mutants of the lines that changed from the first to
+    /// the second, whose tests ran.
     pub commit: String,
     noticed: usize,
     /// The changes that no test noticed.

@@ -211,7 +211,8 @@ fn tables_of_runs_are_rendered_and_name_existing_commits() {
         assert!(violations.is_empty(), "{suite}: {violations:?}");
     }
     for Mutants { file, commit, .. } in mutants::published() {
-        assert!(is_ancestor(&commit), "{file}: {commit} is no commit of this branch");
+        let all = commit.split("..").all(is_ancestor);
+        assert!(all, "{file}: {commit} is no commit of this branch");
         assert!(workspace().join(&file).exists(), "mutants of {file}, which is gone");
     }
 }
