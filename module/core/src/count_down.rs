@@ -90,6 +90,9 @@ impl<P> Table<P> {
                 }
             }
         }
+        if let Latch::NotALatch { .. } = at.seen {
+            self.check_other_kind(at.key, at.now);
+        }
     }
 
     /// Releases all waiters of a latch. They are answered one after the other: see

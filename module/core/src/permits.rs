@@ -216,11 +216,12 @@ impl<P> Table<P> {
         let (Some((head, Want::Permits { more: permits, holds })), Semaphore::Set(seen)) =
             (self.front(id), at.seen)
         else {
-            let until = match at.seen {
-                Semaphore::NotASemaphore { until } => until,
-                Semaphore::Unset | Semaphore::Set(_) => None,
-            };
-            self.plan_next_look(id, until, at.now);
+            if let Semaphore::NotASemaphore { until } = at.seen {
+                self.plan_next_look(id, until, at.now);
+                self.check_other_kind(at.key, at.now);
+            } else {
+                self.plan_next_look(id, None, at.now);
+            }
             return Served::NotYet;
         };
         let misfit = match fitting(&at.seen, permits, holds) {

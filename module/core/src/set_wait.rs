@@ -13,7 +13,7 @@ use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Granted};
 use crate::outcome::{Full, WaitReply, count};
 use crate::set::{Member, parts};
-use crate::situation::WaitedFor as _;
+use crate::situation::{Situation, WaitedFor as _};
 use crate::table::Table;
 use crate::waiter::{Caller, Join, Newcomer, Via, wait_bytes};
 
@@ -299,29 +299,32 @@ impl<P> Table<P> {
         }
         match self.first_refused(waiter, &places, members) {
             None => Fit::Fits,
-            Some((_, misfit)) if is_misfit(misfit) => Fit::Misfits(misfit),
-            Some((place, _)) => {
+            Some((_, _, misfit)) if is_misfit(misfit) => Fit::Misfits(misfit),
+            Some((place, at, refusal)) => {
                 self.queues.hold_up(waiter, place);
+                if refusal == AcquireReply::NotALock {
+                    self.check_other_kind(at.key, at.now);
+                }
                 Fit::HeldUp
             }
         }
     }
 
-    /// Returns the waiter's first place at which the lock cannot be granted now, and the reply
+    /// Returns the waiter's first place at which the lock cannot be granted now, the lock, and the reply
     /// with the reason.
-    fn first_refused(
+    fn first_refused<'m>(
         &self,
         waiter: WaiterId,
         places: &[(WaiterId, bool)],
-        members: &[Member<'_>],
-    ) -> Option<(WaiterId, AcquireReply)> {
+        members: &'m [Member<'m>],
+    ) -> Option<(WaiterId, &'m Situation<'m>, AcquireReply)> {
         let found = self.queues.waiter(waiter)?;
         let (owner, want, lease) = (&*found.owner, found.want, found.lease);
         let request = Acquire { owner, want, lease, holds: self.queues.holds_of_set(waiter) };
         let parts = parts(members, &request, found.via.session().is_some());
         let mut all = places.iter().zip(members).zip(parts);
         all.find_map(|(((place, _), member), part)| {
-            Some((*place, self.refusal(&member.at, &part, Some(*place))?))
+            Some((*place, &member.at, self.refusal(&member.at, &part, Some(*place))?))
         })
     }
 

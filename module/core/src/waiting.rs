@@ -18,6 +18,9 @@ use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, after, sooner};
 use crate::waiter::{Caller, Join, Leaver, Newcomer, Via, wait_bytes};
 
+/// Least time between two checks of a key that is of another kind than its waiters wait for.
+const OTHER_KIND_CHECK: Millis = Millis(1000);
+
 impl<P> Table<P> {
     /// Takes the lock if possible. Otherwise decides whether the caller may wait, as a blocked
     /// client or through a session.
@@ -374,7 +377,7 @@ impl<P> Table<P> {
             Observed::Free { .. } | Observed::Shared(_) => self.queues.note_sets(id),
             // The owner of the first set may hold the lock itself.
             Observed::Held(_) => self.queues.note_head(id),
-            Observed::NotALock { .. } => {}
+            Observed::NotALock { .. } => self.check_other_kind(at.key, at.now),
         }
         if let Some((due, cause)) = self.next_look_at(at.seen.until(), at.now) {
             self.look_no_later_than(at.key, due, cause);
@@ -391,6 +394,13 @@ impl<P> Table<P> {
             Some((due, cause)) => self.plan_look(id, Some(due), cause),
             None => self.plan_look(id, None, Cause::Expiry),
         }
+    }
+
+    /// Plans a check of a key that is of another kind than its waiters wait for. A command for that kind may delete
+    /// the key, and no event reports the changes that commands of this module make.
+    pub(crate) fn check_other_kind(&mut self, key: KeyRef<'_>, now: Now) {
+        let due = now.unix().plus(self.stretched(OTHER_KIND_CHECK));
+        self.look_no_later_than(key, due, Cause::Check);
     }
 
     /// Returns the time of the next look at a lock whose key expires at `until`. Also returns the
