@@ -1,14 +1,16 @@
 //! Data of a server that became a replica. It is freed one entry at a time, because it may be large.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::agenda::{Agenda, Sweep};
 use crate::bindings::Bindings;
 use crate::flight::Flights;
 use crate::free::free_one_of;
+use crate::ids::QueueId;
 use crate::outbox::UnsentGrant;
 use crate::queue::Queues;
 use crate::sessions::Sessions;
+use crate::watches::Watched;
 
 /// Data discarded at one role change, still to be freed.
 #[derive(Debug)]
@@ -16,6 +18,7 @@ pub(crate) struct Discarded<P> {
     pub(crate) queues: Queues<P>,
     pub(crate) sessions: Sessions<P>,
     pub(crate) bindings: Bindings,
+    pub(crate) watched: BTreeMap<QueueId, Watched>,
     pub(crate) agenda: Agenda,
     pub(crate) in_flight: Flights,
     pub(crate) sweeps: VecDeque<Sweep>,
@@ -26,11 +29,11 @@ impl<P> Discarded<P> {
     /// Frees one entry. Returns `None` if nothing is left, otherwise the client, if the entry was a
     /// blocked reader.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
-        let Self { queues, sessions, bindings, agenda, in_flight, sweeps, unsent } = self;
+        let Self { queues, sessions, bindings, watched, agenda, in_flight, sweeps, unsent } = self;
         if let Some(freed) = sessions.free_one() {
             return Some(freed);
         }
-        let more = free_one_of(&mut [queues, bindings, agenda, in_flight, sweeps, unsent]);
+        let more = free_one_of(&mut [queues, bindings, watched, agenda, in_flight, sweeps, unsent]);
         more.then_some(None)
     }
 }
@@ -41,6 +44,7 @@ mod tests {
     use crate::ids::SessionId;
     use crate::key::KeyRef;
     use crate::mode::Want;
+    use crate::news::HolderState;
     use crate::observed::Observed;
     use crate::outcome::{Cause, Limits};
     use crate::results::Results;
@@ -93,6 +97,12 @@ mod tests {
         let bound = steps(|table, at, session| {
             table.bind((at.key, b"ann"), (Token::NONE, LEASE), session, NOW);
         });
+        let observed = steps(|table, at, session| {
+            let state = (HolderState::Vacant, None);
+            assert!(table.observe(at.key, NOW, state, session).is_ok());
+        });
+        // The queue of an observed lock, and its entry among the observed locks.
+        assert!(observed >= nothing + 20, "{nothing} {observed}");
         let steps = [waits, timed, in_flight, bound];
         assert!(timed >= waits + 10, "{nothing} {steps:?}");
         assert!(steps.iter().all(|steps| *steps >= nothing + 10), "{nothing} {steps:?}");

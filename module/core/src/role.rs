@@ -69,13 +69,13 @@ impl<P> Table<P> {
     pub fn forget(&mut self) -> Vec<P> {
         let blocked = self.dismiss_all();
         self.turns.begin_anew();
-        self.watches.begin_anew();
         // What is forgotten counts for no limit.
         self.accounts = Accounts::default();
         self.discarded.push_back(Discarded {
             queues: self.queues.begin_anew(),
             sessions: self.sessions.begin_anew(),
             bindings: self.bindings.begin_anew(),
+            watched: self.watches.begin_anew(),
             agenda: std::mem::take(&mut self.agenda),
             in_flight: std::mem::take(&mut self.in_flight),
             sweeps: std::mem::take(&mut self.sweeps),

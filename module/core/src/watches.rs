@@ -39,9 +39,10 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Removes all observers. Versions continue.
-    pub(crate) fn begin_anew(&mut self) {
-        *self = Self { last_version: self.last_version, ..Self::default() };
+    /// Removes all observers. Versions continue. Returns the locks that were observed.
+    pub(crate) fn begin_anew(&mut self) -> BTreeMap<QueueId, Watched> {
+        let new = Self { last_version: self.last_version, ..Self::default() };
+        std::mem::replace(self, new).all
     }
 
     pub(crate) fn next_version(&mut self) -> u64 {
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!((watches.next_version(), watches.next_version()), (1, 2));
         watches.telling.push_back(QueueId::default());
         assert!(watches.is_telling());
-        watches.begin_anew();
+        assert!(watches.begin_anew().is_empty());
         assert_eq!((watches.observers, watches.is_telling()), (0, false));
         assert_eq!(watches.next_version(), 3);
     }

@@ -114,6 +114,10 @@ const SHARE_OF_THE_REST: u64 = 4;
 /// Largest number of entries that are freed in one piece.
 const FREED: usize = 16;
 
+/// With this many grants to take back, no more are collected from ended sessions. Their sessions can have a million,
+/// and are as good a place for them.
+const UNSENT_MAX: usize = 16;
+
 impl<P> Table<P> {
     /// Returns the next piece of work, or `None` if nothing is due. Without `may_write`, skips work
     /// that may change a key.
@@ -181,15 +185,18 @@ impl<P> Table<P> {
             Kind::Orphans if may_write => self.next_orphan(now).map(Work::Bound),
             Kind::Bindings if may_write => self.next_binding(now).map(Work::Bound),
             Kind::TakeBacks if may_write => self.next_unsent().map(Work::TakeBack),
+            Kind::Remains if self.unsent.len() < UNSENT_MAX => {
+                self.clear_remains().then_some(Work::Done)
+            }
             Kind::Sets
             | Kind::Looks
             | Kind::Checks
             | Kind::Orphans
             | Kind::Bindings
-            | Kind::TakeBacks => None,
+            | Kind::TakeBacks
+            | Kind::Remains => None,
             Kind::Connections => self.mark_next_away(now).then_some(Work::Done),
             Kind::Sessions => self.settle_on().then_some(Work::Done),
-            Kind::Remains => self.clear_remains().then_some(Work::Done),
             Kind::Observers => self.inform_next().then_some(Work::Done),
             Kind::Drain => self.drain_one().map(|it| answer(it, Work::Drained)),
             Kind::Unbound => self.has_forgotten().then(|| {

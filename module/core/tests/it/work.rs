@@ -94,6 +94,26 @@ fn all_work_for_sessions_that_is_left_is_due_at_once() {
     assert!(forgotten.iter().all(|piece| piece == "Done") && !forgotten.is_empty());
 }
 
+/// Moving a million of them to another list in one turn would stop the server for some time.
+#[test]
+fn grants_of_an_ended_session_are_taken_back_little_by_little() {
+    let mut table = table();
+    let session = open(&mut table, 1);
+    let names: Vec<_> = (0..90_u8).map(|name| [name]).collect();
+    for name in &names {
+        table.enqueue(&held(name), &JOIN, Via::Session(session));
+        assert!(matches!(table.look(&at(name, FREE), Cause::Outside), Change::HandOff(_)));
+    }
+    assert_eq!(table.close_session(session), None);
+    let (mut taken_back, mut most) = (0, 0);
+    while let Some(piece) = table.next_work(NOW, true) {
+        taken_back += usize::from(matches!(piece, Work::TakeBack(_)));
+        most = most.max(table.unsent().count());
+    }
+    assert_eq!(taken_back, 90);
+    assert!(most < 50, "{most} at once");
+}
+
 #[test]
 fn all_work_for_waiters_that_is_left_is_due_at_once() {
     // The reply with a grant was not sent.
