@@ -129,7 +129,10 @@ fn a_thousand_observers_are_notified_in_batches_of_the_newest_change() {
             // receive only this one.
             becomes(&mut table, HolderState::Vacant, Cause::Forced);
         }
-        assert_eq!(table.check(), Ok(()));
+        // It goes through all observers.
+        if turns % 50 == 0 {
+            assert_eq!(table.check(), Ok(()));
+        }
         if !table.sessions_have_work() {
             break;
         }
@@ -167,7 +170,10 @@ fn a_change_notifies_a_few_observers_at_once_and_the_others_later() {
         table.work_on_sessions();
         assert!(table.counters().changes_told <= told + 1);
         told = table.counters().changes_told;
-        assert_eq!(table.check(), Ok(()));
+        // It goes through all observers.
+        if told % 100 == 0 {
+            assert_eq!(table.check(), Ok(()));
+        }
     }
     assert_eq!(told, 3_300);
 }
