@@ -155,7 +155,8 @@ impl Guard {
     /// out of range for this crate or for the server. Temporary refusals of the server are retried for the
     /// [`patience`](crate::Builder::patience) of the client, but no longer than the lease lasts.
     ///
-    /// After a network error the shorter of the old and the new lease counts. The reason: a command whose
+    /// After an error later renewals request the old lease, as if this had not been called. After a network
+    /// error the shorter of the old and the new lease counts. The reason: a command whose
     /// connection broke may still arrive, even after later commands. So no later renewal counts for more than
     /// the shortest unanswered one. The lock is renewed as often as the shorter lease needs. This
     /// lasts until the lock is released, or, if the connection did not break, until a later renewal
@@ -163,8 +164,7 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lease may or may not have been set. The shorter of the old and the new
-    /// lease counts.
+    /// If the future is dropped, the lease may or may not have been set, as after a network error.
     ///
     /// # Examples
     ///
@@ -192,7 +192,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// As for [`extend`](Self::extend). The token may or may not have been raised.
+    /// As for [`extend`](Self::extend). The server may or may not have raised the token; the guard keeps the
+    /// previous one.
     ///
     /// # Examples
     ///
@@ -215,24 +216,16 @@ impl Guard {
 
     async fn renew_as(&mut self, length: Duration, token: Option<Token>) -> Result<(), Error> {
         check_lease(length)?;
-        let (inner, lease, mut undo) = (&self.inner, &self.lease, None);
-        let before = token.map(|token| lease.raise(token));
-        let outcome = renew(inner, lease, None, false, |sent| {
-            let (longest, before) = lease.change(self.share, sent, length);
-            undo = undo.or(before);
-            longest
+        let (inner, lease) = (&self.inner, &self.lease);
+        let sent = renew(inner, lease, false, |sent| {
+            let longest = lease.changing(self.share, sent, length);
+            Ok((longest, lease.renewal(longest, token)?))
         });
-        let outcome = outcome.await.map(drop);
-        if outcome.as_ref().is_err_and(|trouble| !trouble.leaves_outcome_unknown()) {
-            if let Some(before) = undo {
-                lease.change_back(before, inner.now());
-            }
-            if let (Some(token), Some(before)) = (token, before) {
-                lease.lower(token, before);
-            }
+        lease.changed(self.share, sent.await?, length);
+        if let Some(token) = token {
+            lease.raised(token);
         }
-        inner.watchdog.watch(lease);
-        outcome
+        Ok(())
     }
 
     /// Releases the lock, and waits for the server's answer. If the owner has other guards, it gives back

@@ -13,13 +13,13 @@ use crate::net::deadline::{after, left};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack};
-use redis::Cmd;
+use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Renews a lease, sets the owner's value if `value` is given, and records the outcome. Computes
-/// the length when the renewal is sent. Returns the moment of sending.
+/// Renews a lease, and records the outcome. `request` returns the length and the command, when the renewal is
+/// about to be sent. Returns the moment of sending.
 ///
 /// Temporary errors without an effect at the server are retried for the client's patience, while the lease
 /// lasts. If the command is `repeatable`, a repetition has the same effect. Then it is also retried once
@@ -27,16 +27,15 @@ use tokio::time::timeout;
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
-    value: Option<&[u8]>,
     repeatable: bool,
-    mut length: impl FnMut(Moment) -> Duration,
+    mut request: impl FnMut(Moment) -> RedisResult<(Duration, Cmd)>,
 ) -> Result<Moment, Error> {
     let (mut trouble, mut again) = (Trouble::new(Limit::Never), repeatable);
     loop {
         if lease.is_lost() || !lease.is_alive() {
             return Err(lease.lost_error());
         }
-        let outcome = renew_once(inner, lease, value, &mut length).await;
+        let outcome = renew_once(inner, lease, &mut request).await;
         inner.watchdog.watch(lease);
         match outcome {
             Ok(sent) => return Ok(sent),
@@ -54,15 +53,13 @@ pub(crate) async fn renew(
 async fn renew_once(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
-    value: Option<&[u8]>,
-    length: &mut impl FnMut(Moment) -> Duration,
+    request: &mut impl FnMut(Moment) -> RedisResult<(Duration, Cmd)>,
 ) -> Result<Moment, Error> {
     let end = after(inner.settings.reply_timeout.min(lease.left() / 2));
     let route = inner.renewals.route_of(&lease.held_lock.key);
     let to = timeout(left(end), route).await.map_err(|_| Error::Timeout)??;
     let sent = inner.now();
-    let length = length(sent);
-    let request = request::with_value(lease.renewal(length)?, value);
+    let (length, request) = request(sent)?;
     let mut renewal = InFlight { lease, renewal: None };
     let sending = |via, redirected| {
         if let Some(refused) = renewal.renewal.filter(|_| redirected) {
@@ -101,8 +98,11 @@ pub(crate) async fn proclaim(
     lease: &Arc<Lease>,
     value: &[u8],
 ) -> Result<(), Error> {
-    let all_want = |sent| lease.longest(sent).unwrap_or_default();
-    renew(inner, lease, Some(value), true, all_want).await.map(drop)
+    let with_value = |sent| {
+        let length = lease.longest(sent).unwrap_or_default();
+        Ok((length, request::with_value(lease.renewal(length, None)?, Some(value))))
+    };
+    renew(inner, lease, true, with_value).await.map(drop)
 }
 
 /// Removes one guard's share from a lease, and sends the release that [`Lease::leave`] returns, if any.

@@ -135,6 +135,15 @@ pub(crate) struct Share {
     abandoned: bool,
 }
 
+impl Share {
+    fn wants(&self, now: Moment) -> Duration {
+        match self.term {
+            LeaseSpec { length, watched: true } => length,
+            LeaseSpec { watched: false, .. } => self.ends.left_at(now),
+        }
+    }
+}
+
 /// Identifies the hold of one guard in a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareId(u32);
@@ -244,22 +253,15 @@ impl Lease {
         self.held_lock.token.max(self.raised.load(Ordering::Acquire).into())
     }
 
-    /// Sets the token to send with each renewal, unless a larger token is already set. Returns the previous
-    /// one.
-    pub(crate) fn raise(&self, token: Token) -> Token {
-        self.raised.fetch_max(token.value(), Ordering::AcqRel).into()
+    /// Records that the server has raised the token: each renewal sends the largest token that was raised to.
+    pub(crate) fn raised(&self, token: Token) {
+        self.raised.fetch_max(token.value(), Ordering::AcqRel);
     }
 
-    /// Undoes [`raise`](Self::raise), unless the token was raised again since.
-    pub(crate) fn lower(&self, from: Token, to: Token) {
-        let (from, to) = (from.value(), to.value());
-        let _raised = self.raised.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// Builds the command that renews the lease.
-    pub(crate) fn renewal(&self, length: Duration) -> RedisResult<Cmd> {
-        let token = Some(self.raised.load(Ordering::Acquire)).filter(|token| *token > 0);
-        self.held_lock.renew(length, token)
+    /// Builds the command that renews the lease, and raises the token to `token`, if given.
+    pub(crate) fn renewal(&self, length: Duration, token: Option<Token>) -> RedisResult<Cmd> {
+        let token = self.raised.load(Ordering::Acquire).max(token.map_or(0, Token::value));
+        self.held_lock.renew(length, Some(token).filter(|token| *token > 0))
     }
 
     /// Returns the renewals that may still arrive, for another record of the same owner.
@@ -496,11 +498,8 @@ impl State {
     }
 
     fn longest(&self, now: Moment) -> Option<Duration> {
-        let wanted = |share: &Share| match share.term {
-            LeaseSpec { length, watched: true } => length,
-            LeaseSpec { watched: false, .. } => share.ends.left_at(now),
-        };
-        self.shares.iter().filter(|share| !share.abandoned).map(wanted).max()
+        let guards = self.shares.iter().filter(|share| !share.abandoned);
+        guards.map(|share| share.wants(now)).max()
     }
 
     fn share(&mut self, sent: Moment, term: LeaseSpec) -> ShareId {
@@ -514,15 +513,6 @@ impl State {
 
     fn share_mut(&mut self, id: ShareId) -> Option<&mut Share> {
         self.shares.iter_mut().find(|share| share.id == id)
-    }
-
-    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<Share> {
-        let share = self.share_mut(share)?;
-        let before = *share;
-        share.term.length = length;
-        share.ends = sent.after(length);
-        self.longest_ever = self.longest_ever.max(length);
-        Some(before)
     }
 }
 

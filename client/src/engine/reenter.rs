@@ -92,8 +92,11 @@ impl Addition<'_> {
     /// Returns the time at which the renewal was sent.
     async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
-        let all_want = |sent| lease.longest(sent).unwrap_or_default().max(first.length);
-        hold::renew(inner, lease, None, true, all_want).await
+        let all_want = |sent| {
+            let length = lease.longest(sent).unwrap_or_default().max(first.length);
+            Ok((length, lease.renewal(length, None)?))
+        };
+        hold::renew(inner, lease, true, all_want).await
     }
 }
 

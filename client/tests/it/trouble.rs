@@ -7,7 +7,7 @@ use super::{
 use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
 use harness::proxy::{Moment, Proxy};
 use harness::{Connection, Server, Value, cmd, observe, wait};
-use kvlock::{Client, Error};
+use kvlock::{Client, Error, Token};
 use nix::sys::signal::Signal;
 use std::task::Poll;
 use std::time::Duration;
@@ -197,6 +197,31 @@ async fn validity_never_exceeds_what_a_late_shorter_renewal_leaves() {
     assert!(ok(lock.acquire_within(2 * short)).await.is_none());
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
+    ok(guard.release()).await;
+}
+
+/// The client does not learn that the server refuses the value. Its later renewals are not refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unanswered_extension_that_the_server_refuses_loses_nothing() {
+    let lease = Duration::from_secs(6);
+    let (mut stage, proxy) = Stage::behind(Client::builder().lease(lease)).await;
+    stage.control.run("CONFIG SET kvlock.max-lease-ms 60000");
+    let mut guard = ok(stage.client.lock("k").acquire()).await;
+    let token = guard.token();
+    for raises in [false, true] {
+        proxy.reset("LOCK.RENEW", Moment::BeforeTheAnswer);
+        let told = if raises {
+            soon(guard.raise_token(Token::from(1 << 51), lease)).await
+        } else {
+            soon(guard.extend(Duration::from_secs(61))).await
+        };
+        assert_matches!(told.unwrap_err(), Error::Connection(_));
+        let left = guard.lease_left();
+        wait_for_more(left, || guard.lease_left());
+        assert!(!guard.is_lost() && guard.token() == token);
+        // A later extension is set.
+        ok(guard.raise_token(token, lease)).await;
+    }
     ok(guard.release()).await;
 }
 

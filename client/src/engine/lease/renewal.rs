@@ -163,31 +163,25 @@ impl Lease {
         }
     }
 
-    /// Sets the lease of a share to `length`, counted from `sent`. Returns the length to request, and the
-    /// share as it was before.
-    pub(crate) fn change(
-        &self,
-        share: ShareId,
-        sent: Moment,
-        length: Duration,
-    ) -> (Duration, Option<Share>) {
+    /// Returns the length to request, at `sent`, for a share whose lease is to be set to `length`. Until the
+    /// server has set it, the watchdog requests what it requested before, so that a length that the server
+    /// refuses does no harm. If the new length is shorter, the next renewal is due sooner.
+    pub(crate) fn changing(&self, share: ShareId, sent: Moment, length: Duration) -> Duration {
         let mut state = self.state();
-        let before = state.set_length(share, sent, length);
-        let longest = state.longest(sent).unwrap_or(length);
-        // A longer lease changes the plan only when the server has set it. Until then the watchdog renews
-        // as before.
+        state.longest_ever = state.longest_ever.max(length);
+        let others = state.shares.iter().filter(|other| other.id != share && !other.abandoned);
+        let longest = others.map(|other| other.wants(sent)).fold(length, Duration::max);
         state.renew_at = state.renew_at.min(state.a_third_after(sent, longest));
-        (longest, before)
+        longest
     }
 
-    /// Undoes a change that the server refused.
-    pub(crate) fn change_back(&self, before: Share, now: Moment) {
-        let mut state = self.state();
-        if let Some(share) = state.share_mut(before.id) {
-            (share.term.length, share.ends) = (before.term.length, before.ends);
+    /// Records that the server has set the lease of a share to `length` with a command sent at `sent`. Later
+    /// renewals request this length.
+    pub(crate) fn changed(&self, share: ShareId, sent: Moment, length: Duration) {
+        if let Some(share) = self.state().share_mut(share) {
+            share.term.length = length;
+            share.ends = sent.after(length);
         }
-        // The server still has the previous lease: renew it at once.
-        state.renew_at = now;
     }
 }
 

@@ -165,8 +165,8 @@ fn a_late_reply_does_not_revive_a_lost_lease() {
 #[test]
 fn a_shorter_renewal_counts_from_the_time_it_is_sent() {
     let stage = granted(fixed(100_000));
-    let (length, before) = stage.lease.change(stage.share, at(10_000), millis(1_000));
-    assert_eq!((length, before.map(|share| share.term)), (millis(1_000), Some(fixed(100_000))));
+    let length = stage.lease.changing(stage.share, at(10_000), millis(1_000));
+    assert_eq!(length, millis(1_000));
     stage.lease.renewing(at(10_000), length, 1);
     // The answer may never arrive.
     assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
@@ -176,7 +176,7 @@ fn a_shorter_renewal_counts_from_the_time_it_is_sent() {
 fn overlapping_renewals_in_any_order_are_never_valid_longer_than_granted() {
     let stage = granted(watched(30_000));
     let long = stage.lease.renewing(at(12_000), millis(30_000), 1);
-    let (length, _) = stage.lease.change(stage.share, at(12_100), millis(2_000));
+    let length = stage.lease.changing(stage.share, at(12_100), millis(2_000));
     let short = stage.lease.renewing(at(12_100), length, 1);
     let least = 2_000 - 20 - 2 - 500;
     stage.time_is(12_200);
@@ -190,11 +190,29 @@ fn overlapping_renewals_in_any_order_are_never_valid_longer_than_granted() {
 }
 
 #[test]
-fn an_unanswered_longer_lease_does_not_delay_renewals() {
+fn an_unanswered_longer_lease_does_not_delay_or_change_renewals() {
     let stage = granted(watched(3_000));
-    let (length, _) = stage.lease.change(stage.share, at(10_500), millis(60_000));
-    stage.lease.renewing(at(10_500), length, 1);
-    assert_eq!(stage.lease.action(at(11_000)), WatchdogAction::Renew(millis(60_000)));
+    let length = stage.lease.changing(stage.share, at(10_500), millis(60_000));
+    let renewal = stage.lease.renewing(at(10_500), length, 1);
+    assert_eq!(stage.lease.longest_ever(), millis(60_000), "the server may have set it");
+    // The server may refuse the longer lease.
+    assert_eq!(stage.lease.action(at(11_000)), WatchdogAction::Renew(millis(3_000)));
+    stage.lease.renewed(renewal, at(10_500), length, at(11_000));
+    stage.lease.changed(stage.share, at(10_500), length);
+    assert_eq!(stage.lease.action(at(30_500)), WatchdogAction::Renew(millis(60_000)));
+}
+
+#[test]
+fn a_lease_is_not_set_shorter_than_other_guards_request() {
+    let stage = granted(watched(30_000));
+    let other = stage.lease.reentered(&stage.turn(), at(10_000), watched(20_000), true);
+    let other = other.expect("held");
+    assert_eq!(stage.lease.changing(stage.share, at(10_500), millis(10_000)), millis(20_000));
+    stage.lease.abandon(other);
+    assert_eq!(stage.lease.changing(stage.share, at(10_500), millis(10_000)), millis(10_000));
+    assert!(
+        matches!(stage.lease.action(at(10_500)), WatchdogAction::Later(at) if at <= self::at(13_900))
+    );
 }
 
 #[test]
@@ -385,19 +403,18 @@ fn a_lock_whose_lease_ended_by_the_clock_is_still_released() {
 #[test]
 fn a_change_that_the_server_refuses_is_forgotten() {
     let stage = granted(watched(30_000));
-    let (length, before) = stage.lease.change(stage.share, at(12_000), millis(90_000));
-    stage.lease.renewing(at(12_000), length, 1);
-    stage.lease.change_back(before.expect("it had a term"), at(12_000));
+    let length = stage.lease.changing(stage.share, at(12_000), millis(90_000));
+    let renewal = stage.lease.renewing(at(12_000), length, 1);
+    stage.lease.refused(renewal);
     assert_eq!(stage.lease.left(), millis(29_198));
-    assert_eq!(stage.lease.action(at(12_000)), WatchdogAction::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
 }
 
 #[test]
 fn a_fixed_lease_ends_when_it_would_have_without_a_refused_change() {
     let stage = granted(fixed(30_000));
     stage.time_is(20_000);
-    let (_, before) = stage.lease.change(stage.share, at(20_000), millis(90_000));
-    stage.lease.change_back(before.expect("it had a term"), at(20_000));
+    stage.lease.changing(stage.share, at(20_000), millis(90_000));
     // A check asks for the rest of the lease.
     stage.lease.suspect(Loss::Forced, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(20_000)));
@@ -504,21 +521,21 @@ fn a_lease_is_bound_until_its_session_ends_or_is_forgotten() {
 }
 
 #[test]
-fn a_raised_token_is_sent_until_it_is_lowered() {
+fn a_token_is_sent_with_later_renewals_once_the_server_has_raised_it() {
     let stage = granted(watched(30_000));
     let lease = &stage.lease;
-    let sends_token = || {
-        let command = lease.renewal(millis(1_000)).expect("a valid lease").get_packed_command();
-        command.windows(5).any(|word| word == b"TOKEN")
+    let sends = |raised_to: Option<u64>, token: &str| {
+        let command = lease.renewal(millis(1_000), raised_to.map(Token::from));
+        let command = command.expect("a valid lease").get_packed_command();
+        let command = String::from_utf8(command).expect("a text");
+        command.split_once("TOKEN\r\n$1\r\n").map_or("", |(_, token)| token.trim_end()) == token
     };
-    assert!(!sends_token());
-    let before = lease.raise(Token::from(7));
-    assert!(sends_token() && lease.token() == Token::from(7));
-    lease.lower(Token::from(7), before);
-    assert!(!sends_token() && lease.token() == Token::from(1));
-    lease.raise(Token::from(9));
-    lease.lower(Token::from(7), before);
-    assert!(sends_token() && lease.token() == Token::from(9), "it was raised again");
+    assert!(sends(None, "") && sends(Some(7), "7") && sends(None, ""));
+    assert_eq!(lease.token(), Token::from(1));
+    lease.raised(Token::from(7));
+    assert!(sends(None, "7") && sends(Some(6), "7") && sends(Some(9), "9"));
+    lease.raised(Token::from(6));
+    assert_eq!(lease.token(), Token::from(7));
 }
 
 #[test]

@@ -340,7 +340,7 @@ impl Watchdog {
         let (lease, length) = (renewal.lease.clone(), renewal.length);
         let patience = self.patience.min(lease.left() / 2);
         let answer = async {
-            let request = lease.renewal(length)?;
+            let request = lease.renewal(length, None)?;
             let sending = |via, redirected| {
                 if redirected {
                     renewal.refused();
@@ -368,7 +368,7 @@ impl Watchdog {
         let mut commands = Pipeline::with_capacity(batch.len());
         for renewal in batch {
             renewal.sending(sent, live.number);
-            commands.add_command(renewal.lease.renewal(renewal.length)?);
+            commands.add_command(renewal.lease.renewal(renewal.length, None)?);
         }
         let answers = self.renewals.send(node, &live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
