@@ -51,6 +51,8 @@ impl Part {
     pub(crate) async fn ended(&self) -> Option<Loss> {
         let mut ended = std::pin::pin!(self.lease.ended(self.share));
         loop {
+            // The renewals may continue on this runtime if the one that they run on ends.
+            self.watchdog.keep_running();
             let pause = if self.lease.was_bound() { LOOK } else { Duration::MAX };
             // Whichever task notices the loss notifies this one. If no task does, for example because the
             // watchdog's runtime is not driven, this timer notices it.
@@ -62,7 +64,6 @@ impl Part {
                     }
                 }
             }
-            self.watchdog.keep_running();
         }
     }
 }

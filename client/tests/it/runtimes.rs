@@ -55,6 +55,25 @@ fn a_guard_on_another_runtime_than_the_watchdog_is_renewed_and_notified() {
 }
 
 #[test]
+fn a_lock_is_renewed_on_a_runtime_that_only_waits_for_its_loss() {
+    let server = Server::start();
+    let mut control = server.connect();
+    let (first, second) = (quiet(), Runtime::new().unwrap());
+    let guard = first.block_on(async {
+        let client = Client::builder().lease(LEASE).connect(server.url()).await.unwrap();
+        client.lock("k").acquire().await.unwrap()
+    });
+    let watch = guard.watch();
+    let waiter = second.spawn(async move { watch.lost().await });
+    drop(first);
+    // Four renewals take longer than one lease.
+    wait_for_renewals(&mut control, 4);
+    assert!(!guard.is_lost());
+    control.run("LOCK.FORCERELEASE k");
+    second.block_on(soon(waiter)).unwrap();
+}
+
+#[test]
 fn each_observer_asks_the_server_even_if_the_runtime_ran_only_for_the_call() {
     let server = Server::start();
     let mut control = server.connect();
