@@ -38,6 +38,7 @@ use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::lease::belief::{Belief, Binding};
 use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::UnansweredRenewals;
+use crate::engine::settings::LEASE_MIN;
 use crate::engine::telemetry::Stopwatch;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::loss::Loss;
@@ -479,7 +480,8 @@ impl Lease {
 
     /// Returns the longest lease that any current guard requests, from `now` on.
     pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
-        self.state().longest(now)
+        let state = self.state();
+        state.longest(now, Moment(self.until.load(Ordering::Acquire)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -497,9 +499,18 @@ impl State {
         self.phase == Phase::Held && !self.shares.is_empty()
     }
 
-    fn longest(&self, now: Moment) -> Option<Duration> {
+    /// Returns the longest lease that any guard requests, from `now` on. If all are fixed, it is at least the
+    /// rest of the lease that ends at `until`, which may be longer because of a guard that was released.
+    fn longest(&self, now: Moment, until: Moment) -> Option<Duration> {
         let guards = self.shares.iter().filter(|share| !share.abandoned);
-        guards.map(|share| share.wants(now)).max()
+        let longest = guards.map(|share| share.wants(now)).max()?;
+        let rest = if self.is_watched() { None } else { Some(until.left_at(now).max(LEASE_MIN)) };
+        Some(longest.max(rest.unwrap_or_default()))
+    }
+
+    /// Returns whether any guard requests renewals.
+    fn is_watched(&self) -> bool {
+        self.shares.iter().any(|share| share.term.watched && !share.abandoned)
     }
 
     fn share(&mut self, sent: Moment, term: LeaseSpec) -> ShareId {

@@ -1,7 +1,7 @@
 //! Holders learn in time that a lock is lost.
 
 use super::{
-    LONG, Stage, Suspended, assert_matches, calls, ok, soon, suspend_during, wait_for_more,
+    LONG, SOON, Stage, Suspended, assert_matches, calls, ok, soon, suspend_during, wait_for_more,
 };
 use harness::observe;
 use kvlock::{Client, Error, Loss};
@@ -87,6 +87,24 @@ async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
     stage.control.run("LOCK.FORCERELEASE k");
     assert_eq!(soon(guard.lost()).await, Loss::Forced);
+}
+
+/// The guard that is left has a fixed lease that has ended. The lock is still held: a released guard set a longer
+/// lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_reentry_past_its_end_is_checked_too() {
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
+    let me = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&me).observed();
+    let outer = ok(lock.clone().acquire()).await;
+    let inner = ok(lock.fixed_lease(SOON).acquire()).await;
+    ok(outer.release()).await;
+    clock.suspend(2 * SOON);
+    observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
+    assert!(!inner.is_lost());
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(inner.lost()).await, Loss::Forced);
 }
 
 /// A session that is used for nothing else stays open for an observation, also if nothing happens to the lock.

@@ -1,6 +1,6 @@
 //! Planning of renewals, and their outcomes.
 
-use super::{Lease, Share, ShareId, State};
+use super::{Lease, ShareId, State};
 use crate::engine::clock::Moment;
 use crate::engine::lease::late::RenewalId;
 use crate::sync::Ordering;
@@ -37,7 +37,7 @@ impl Lease {
             return WatchdogAction::Expire;
         }
         let until = Moment(self.until.load(Ordering::Acquire));
-        match state.renewal(now) {
+        match state.renewal(now, until) {
             Some(length) if state.renew_at <= now => WatchdogAction::Renew(length),
             Some(_) => WatchdogAction::Later(state.renew_at.min(until)),
             None => WatchdogAction::Later(until),
@@ -59,7 +59,8 @@ impl Lease {
     pub(crate) fn take_up(&self, now: Moment) -> Option<Duration> {
         let mut state = self.state();
         let due = state.is_held() && state.renew_at <= now;
-        let length = state.renewal(now).filter(|_| due)?;
+        let until = Moment(self.until.load(Ordering::Acquire));
+        let length = state.renewal(now, until).filter(|_| due)?;
         state.renew_at = Moment::NEVER;
         Some(length)
     }
@@ -146,9 +147,10 @@ impl Lease {
     /// time for several attempts before the lease ends, whatever length was requested. After a redirect there
     /// is almost no pause.
     pub(crate) fn not_renewed(&self, redirected: bool, now: Moment) {
-        let left = Moment(self.until.load(Ordering::Acquire)).left_at(now);
+        let until = Moment(self.until.load(Ordering::Acquire));
+        let left = until.left_at(now);
         let mut state = self.state();
-        let length = state.late.counts(state.longest(now).unwrap_or(left));
+        let length = state.late.counts(state.longest(now, until).unwrap_or(left));
         let pause = if redirected { SOON } else { (length / 24).min(left / 8) };
         state.renew_at = now.after(pause.clamp(SOON, LONGEST_PAUSE));
         drop(state);
@@ -188,9 +190,8 @@ impl Lease {
 impl State {
     /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if
     /// no guard requests renewals and the lease needs no check. (I4)
-    fn renewal(&self, now: Moment) -> Option<Duration> {
-        let watched = |share: &Share| share.term.watched && !share.abandoned;
-        if self.check || self.shares.iter().any(watched) { self.longest(now) } else { None }
+    fn renewal(&self, now: Moment, until: Moment) -> Option<Duration> {
+        if self.check || self.is_watched() { self.longest(now, until) } else { None }
     }
 
     /// Plans the next renewal of a lease that was requested at `sent`.

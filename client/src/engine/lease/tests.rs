@@ -238,6 +238,25 @@ fn a_fixed_lease_that_may_be_lost_is_checked_until_it_ends() {
     assert_eq!(stage.lease.why_lost(), Some(Loss::Forced));
 }
 
+/// The lease may last longer than the fixed one, because of a guard that was released.
+#[test]
+fn a_check_of_a_fixed_lease_past_its_end_asks_for_the_rest_of_the_lease() {
+    let stage = granted(watched(30_000));
+    let inner = stage.lease.reentered(&stage.turn(), at(10_000), fixed(1_000), true);
+    stage.lease.leave(&stage.turn(), stage.share);
+    stage.time_is(20_000);
+    stage.lease.suspect(Loss::Forced, at(20_000));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(19_198)));
+    assert_eq!(stage.lease.take_up(at(20_000)), Some(millis(19_198)));
+    stage.lease.not_renewed(false, at(20_000));
+    let again = stage.lease.action(at(20_000));
+    assert!(matches!(again, WatchdogAction::Later(again) if again > at(20_500)), "{again:?}");
+    // The server refuses a shorter lease.
+    assert_eq!(stage.lease.longest(at(39_197)), Some(millis(10)));
+    stage.lease.abandon(inner.expect("held"));
+    assert_eq!(stage.lease.longest(at(20_000)), None);
+}
+
 #[test]
 fn guards_of_one_owner_get_the_longest_of_their_leases() {
     let stage = granted(watched(3_000));
