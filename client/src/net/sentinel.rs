@@ -1,8 +1,8 @@
 //! A primary that Sentinels monitor: its address, and the detection of a failover.
 //!
 //! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest decision
-//! would name the deposed server. So a decision older than the last known one is not followed. The named
-//! server must also report the role of a primary itself.
+//! would name the deposed server. So the watch task asks all Sentinels, and a decision older than the last known
+//! one is not followed. The named server must also report the role of a primary itself.
 
 use crate::net::address::{At, moved};
 use crate::net::connection::Connection;
@@ -13,7 +13,7 @@ use crate::net::server::Server;
 use crate::net::transport::Transport;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
-use futures_util::StreamExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ConnectionInfo, ErrorKind, RedisError, Value};
 use std::collections::HashMap;
 use std::fmt;
@@ -33,8 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// within this time after the [`Sentinels`] are dropped.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// A primary that a Sentinel named less than this ago is used without asking again.
-const FRESH: Duration = Duration::from_secs(2);
+/// A primary that a Sentinel named less than this ago is used without asking again. Longer than the time between
+/// two answers of a Sentinel to the watch task, even while another Sentinel is silent.
+const FRESH: Duration = Duration::from_secs(3);
 
 /// The channel on which Sentinels announce a new primary.
 const SWITCH: &str = "+switch-master";
@@ -58,9 +59,15 @@ struct State {
     current: Option<Primary>,
     /// Time at which a Sentinel last named the current primary. `None` after a failed attempt to connect.
     said: Option<Instant>,
-    /// Index of the Sentinel that answered last, and the connection to it.
-    open: Option<(usize, Connection)>,
+    /// Connections to Sentinels that have answered, by their index.
+    open: HashMap<usize, Connection>,
     watch: Option<JoinHandle<()>>,
+}
+
+impl State {
+    fn is_fresh(&self) -> bool {
+        self.said.is_some_and(|said| said.elapsed() < FRESH)
+    }
 }
 
 impl fmt::Debug for State {
@@ -150,8 +157,7 @@ impl Sentinels {
     /// connect did not fail.
     fn known(&self) -> Option<(At, Arc<PrimaryEpoch>)> {
         let state = self.state();
-        let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);
-        let current = state.current.as_ref().filter(|_| fresh)?;
+        let current = state.current.as_ref().filter(|_| state.is_fresh())?;
         Some((current.at.clone(), current.primary_epoch.clone()))
     }
 
@@ -178,7 +184,9 @@ impl Sentinels {
     async fn ask_in_time(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
         let found = timeout(PATIENCE, self.ask(index, sentinel)).await;
         let found = found.map_err(|_| Error::Timeout)??;
-        self.first.store(index, Ordering::Relaxed);
+        if self.state().current.as_ref().is_none_or(|current| found.1 >= current.epoch) {
+            self.first.store(index, Ordering::Relaxed);
+        }
         Ok(found)
     }
 
@@ -187,9 +195,9 @@ impl Sentinels {
         both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         // A connection that is closed or hangs is not put back.
-        let open = self.state().open.take_if(|(of, _)| *of == index);
+        let open = self.state().open.remove(&index);
         let mut answered = None;
-        if let Some((_, connection)) = open
+        if let Some(connection) = open
             && let Ok(answers) = connection.send_all(&both).await
         {
             answered = Some((connection, answers));
@@ -203,7 +211,7 @@ impl Sentinels {
                 (connection, answers)
             }
         };
-        self.state().open = Some((index, connection));
+        self.state().open.insert(index, connection);
         let mut answers = answers.into_iter().map(Value::extract_error);
         let mut next = || answers.next().transpose().map(|answer| answer.unwrap_or(Value::Nil));
         let decision = next().map_err(|error| self.refused(error))?;
@@ -226,16 +234,19 @@ impl Sentinels {
     }
 
     /// Records the primary. If it is another server than before, ends the epoch of the previous primary.
-    /// Returns `None` if the decision is older than the last known one.
+    /// Returns `None` if the decision is older than the last known one, or if another Sentinel has just named
+    /// another server for the same decision.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
+        let fresh = state.is_fresh();
         let before = state.said.replace(Instant::now());
         if let Some(current) = &mut state.current {
-            if epoch < current.epoch {
+            let same = current.at == *at;
+            if epoch < current.epoch || (epoch == current.epoch && !same && fresh) {
                 state.said = before;
                 return None;
             }
-            if current.at == *at {
+            if same {
                 current.epoch = epoch;
                 return Some(current.primary_epoch.clone());
             }
@@ -277,12 +288,16 @@ impl Sentinels {
         Err(last)
     }
 
-    /// Asks for the primary. If it is another server than before, calls in flight at the previous primary
-    /// fail.
+    /// Asks all Sentinels for the primary, since one that is cut off from the others still names the deposed
+    /// server. If the primary is another server than before, calls in flight at the previous primary fail.
     async fn refresh(&self) {
-        match self.find().await {
-            Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
-            Err(trouble) => tracing::debug!(%trouble, "no Sentinel answers"),
+        let asks = self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel));
+        let mut answers: FuturesUnordered<_> = asks.collect();
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
+                Err(trouble) => tracing::debug!(%trouble, "a Sentinel does not answer"),
+            }
         }
     }
 
@@ -360,5 +375,8 @@ mod tests {
         assert!(sentinels.primary_is(&at(1), 5).is_none(), "an older decision was followed");
         assert_eq!(sentinels.known().map(|(at, _)| at), Some(at(2)));
         assert!(sentinels.primary_is(&at(1), 7).is_some());
+        assert!(sentinels.primary_is(&at(2), 7).is_none(), "two servers for one decision");
+        sentinels.state().said = None;
+        assert!(sentinels.primary_is(&at(2), 7).is_some(), "no connection to the other one");
     }
 }

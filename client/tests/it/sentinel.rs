@@ -1,11 +1,12 @@
 //! A client that finds the primary through Sentinels.
 
-use super::{LONG, assert_matches, assert_served, ok, wait_for_lease, waits};
+use super::{LONG, MOMENT, SOON, assert_matches, assert_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 async fn client(site: &Site) -> Client {
     let builder = Client::builder().lease(LONG).patience(Duration::from_secs(60));
@@ -41,7 +42,7 @@ pub(super) async fn replicated_locks_are_kept(
     primary.kill9();
     replica.signal(Signal::SIGCONT);
     // The lease would last for minutes, and the next regular renewal would be minutes away.
-    let told = tokio::time::timeout(Duration::from_secs(60), loses.lost()).await;
+    let told = timeout(Duration::from_secs(60), loses.lost()).await;
     told.expect("told of the loss");
     let next = ok(waiter).await.unwrap();
     assert!(next.token() > loses.token(), "{} {}", next.token(), loses.token());
@@ -69,8 +70,31 @@ async fn the_reply_timeout_may_be_as_long_as_any_duration() {
     ok(ok(client.lock("k").acquire()).await.release()).await;
 }
 
+/// The outdated Sentinel is cut off from the others: it answers, and will never learn of their decision.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_waiters_share_one_connection_to_a_sentinel() {
+async fn a_client_leaves_the_server_of_an_outdated_sentinel() {
+    let (deposed, primary) = (Server::start(), Server::start());
+    let outdated = sentinel_of(&deposed).start();
+    let epoch = format_args!("{} 5", site::NAME).to_string();
+    let current = sentinel_of(&primary).config("sentinel config-epoch", epoch).start();
+    let [outdated, current] =
+        [outdated.port(), current.port()].map(|port| format!("127.0.0.1:{port}"));
+    let url = format!("redis-sentinel://{outdated},{current}/?sentinelServiceName={}", site::NAME);
+    let client = ok(Client::connect(url)).await;
+    // The first one may be acquired at the deposed server, and is then lost.
+    let end = Instant::now() + SOON;
+    loop {
+        let guard = ok(client.lock("k").acquire()).await;
+        if primary.connect().run("EXISTS k") == Value::Integer(1) {
+            break ok(guard.release()).await;
+        }
+        assert!(Instant::now() < end, "it stays at the deposed server");
+        let _lost = timeout(MOMENT, guard.lost()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_waiters_share_one_connection_to_each_sentinel() {
     let site = Site::of(2);
     let client = client(&site).await;
     let mut eye = site.primary_server().connect();
@@ -92,7 +116,7 @@ async fn many_waiters_share_one_connection_to_a_sentinel() {
     }
     // In this time, the client queries Sentinels repeatedly.
     observe::let_pass(&mut eye, Duration::from_secs(4));
-    // Expected are one subscription, and queries from just after the client connected.
+    // Expected are one subscription, and a connection for queries to each of the other two.
     let more = connections() - before;
     assert!(more <= 4, "{more} more");
     waiters.abort_all();
