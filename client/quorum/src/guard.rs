@@ -3,7 +3,7 @@
 use crate::Servers;
 use crate::held::Held;
 use futures_util::future::join_all;
-use kvlock::{Error, Guard, Loss, Token};
+use kvlock::{Error, Loss, Token};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 /// still a majority without it. Otherwise the lock is lost, since another client may have held it in
 /// between.
 ///
-/// A guard does not prove that the lock is held: see [`Guard`]. Dropping it releases the lock at all
+/// A guard does not prove that the lock is held: see [`Guard`](kvlock::Guard). Dropping it releases the lock at all
 /// servers in the background.
 ///
 /// # Examples
@@ -148,9 +148,7 @@ impl QuorumGuard {
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
         let patience = self.servers.patience;
-        // A task that waits for a loss borrows this guard, so at this moment no such task shares the parts.
-        let guards = guards.into_iter().filter_map(Arc::into_inner);
-        let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));
+        let releases = guards.into_iter().map(|guard| timeout(patience, guard.release()));
         let (mut released, mut unknown, mut trouble, mut why) = (0, 0, Error::Timeout, None);
         for outcome in join_all(releases).await {
             match outcome.unwrap_or(Err(Error::Timeout)) {

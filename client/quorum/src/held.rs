@@ -22,7 +22,7 @@
 use crate::member::Term;
 use crate::sync::lock;
 use futures_util::future::select_all;
-use kvlock::{Guard, Loss, Token};
+use kvlock::{Guard, Loss, LossWatch, Token};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,8 +39,8 @@ pub(crate) struct Held {
 
 struct Parts {
     phase: Phase,
-    /// Guards by server. Shared with tasks that wait for a loss.
-    guards: Vec<Option<Arc<Guard>>>,
+    /// Guards by server.
+    guards: Vec<Option<Guard>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ enum Phase {
 }
 
 impl Parts {
-    fn alive(&self) -> impl Iterator<Item = &Arc<Guard>> {
+    fn alive(&self) -> impl Iterator<Item = &Guard> {
         self.guards.iter().flatten().filter(|guard| !guard.is_lost())
     }
 }
@@ -64,7 +64,6 @@ impl Held {
         majority: usize,
         guards: Vec<Option<Guard>>,
     ) -> Self {
-        let guards = guards.into_iter().map(|guard| guard.map(Arc::new)).collect();
         let parts = Mutex::new(Parts { phase: Phase::Held, guards });
         Self { key, token, term, majority, parts, changed: Notify::new() }
     }
@@ -109,14 +108,16 @@ impl Held {
             if let Some(why) = self.why_lost() {
                 return why;
             }
-            let guards: Vec<Arc<Guard>> = lock(&self.parts).alive().cloned().collect();
-            if guards.is_empty() {
+            // Not the guards: whoever waits does not keep the parts of a lost lock.
+            let parts: Vec<LossWatch> =
+                lock(&self.parts).alive().map(|part| part.watch()).collect();
+            if parts.is_empty() {
                 changed.await;
                 continue;
             }
-            let lost = guards.iter().map(|guard| Box::pin(guard.lost()));
+            let ended = parts.iter().map(|part| Box::pin(part.ended()));
             tokio::select! {
-                _ = select_all(lost) => {}
+                _ = select_all(ended) => {}
                 () = changed => {}
             }
         }
@@ -153,7 +154,6 @@ impl Held {
         if !self.is_alive() {
             return;
         }
-        let guard = Arc::new(guard);
         let before = {
             let mut parts = lock(&self.parts);
             // The lock may have been released or lost since the question was asked.
@@ -174,7 +174,7 @@ impl Held {
     }
 
     /// Removes and returns all parts, for their release, and the reason if the lock was lost already.
-    pub(crate) fn take(&self) -> (Option<Loss>, Vec<Arc<Guard>>) {
+    pub(crate) fn take(&self) -> (Option<Loss>, Vec<Guard>) {
         let lost = self.why_lost();
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held {

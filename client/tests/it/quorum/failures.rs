@@ -2,12 +2,13 @@
 
 use super::{SOON, Stage, assert_matches, assert_no_majority, clients, ok, soon, wait_for_servers};
 use crate::{Suspended, suspend_during, wait_for_renewals};
-use harness::Server;
 use harness::clock::Clock;
+use harness::{Server, wait};
 use kvlock_quorum::{Client, Error, Quorum};
 use nix::sys::signal::Signal;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Longer than a running server needs for a reply, and shorter than all other timeouts here.
 const SHORT: Duration = Duration::from_millis(500);
@@ -129,8 +130,13 @@ async fn the_loss_of_a_majority_is_reported_before_another_owner_can_acquire() {
     stage.taken_at([3, 4]);
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
+    let mut waiting = Box::pin(guard.lost());
+    assert!(timeout(SHORT, &mut waiting).await.is_err());
     stage.connect(1).run("FLUSHALL");
     soon(guard.lost()).await;
+    // The parts at the other servers are released, whether or not anybody who waits for the loss has noticed it.
+    wait::until_is("only the other holds it", SOON, vec![3, 4], || stage.holders());
+    soon(waiting).await;
     assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
     [3, 4].into_iter().for_each(|server| drop(stage.connect(server).run("DEL k")));
 
