@@ -377,6 +377,9 @@ impl Guard {
         // After this, no renewal starts, not even a check after a failover.
         self.lease.abandon(self.share);
         self.lease.quiet().await;
+        if self.is_lost() {
+            return Err(self.lease.lost_error());
+        }
         // A renewal that arrives late could shorten the lease of the process that adopts the lock.
         if self.lease.late().counts(Duration::MAX) < Duration::MAX {
             return Err(Error::Timeout);

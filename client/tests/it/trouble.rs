@@ -7,7 +7,7 @@ use super::{
 use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
 use harness::proxy::{Moment, Proxy};
 use harness::{Connection, Server, Value, cmd, observe, wait};
-use kvlock::{Client, Error, Token};
+use kvlock::{Client, Error, Loss, Token};
 use nix::sys::signal::Signal;
 use std::task::Poll;
 use std::time::Duration;
@@ -223,6 +223,18 @@ async fn an_unanswered_extension_that_the_server_refuses_loses_nothing() {
         ok(guard.raise_token(token, lease)).await;
     }
     ok(guard.release()).await;
+}
+
+/// A renewal was not answered either, but the loss counts: a repetition of the call is of no use.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_lost_while_the_server_was_silent_is_not_detached() {
+    let stage = Stage::with(Client::builder().lease(Duration::from_secs(2))).await;
+    let guard = ok(stage.client.lock("k").acquire()).await;
+    stage.server.signal(Signal::SIGSTOP);
+    soon(guard.lost()).await;
+    let told = soon(guard.detach()).await;
+    stage.server.signal(Signal::SIGCONT);
+    assert_matches!(told, Err(Error::Lost(Loss::Expired)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
