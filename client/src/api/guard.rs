@@ -37,8 +37,8 @@ use tokio::time::timeout;
 /// Dropping it [releases](Self::release) the lock in the background, without blocking and without
 /// reporting errors; [`Client::settled`](crate::Client::settled) waits for that. While the server
 /// cannot be reached, the release is repeated until the lease has ended. It runs on the runtime on which the
-/// guard is dropped; outside of a runtime, on that of a connection. If that runtime ends before the release
-/// is sent, or no runtime is left, the lock is free when its lease ends.
+/// guard is dropped, which must have timers and I/O enabled; outside of a runtime, on that of a connection. If
+/// that runtime ends before the release is sent, or no runtime is left, the lock is free when its lease ends.
 ///
 /// # Examples
 ///
@@ -83,7 +83,7 @@ impl Guard {
     }
 
     /// Returns the guard of a lock that was detached, after binding and observing it as requested. If that
-    /// fails or the future is dropped, the lock stays as it was.
+    /// fails or the future is dropped, the lock stays as it was, but may already be bound to this client.
     pub(crate) async fn adopted(
         inner: Arc<Context>,
         lease: Arc<Lease>,

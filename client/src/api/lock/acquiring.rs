@@ -148,11 +148,13 @@ impl Lock {
     ///
     /// [`Lost`](Error::Lost) if `owner` no longer holds the lock with `token`; the errors of
     /// [`try_acquire`](Self::try_acquire). After an error the lock is as it was, perhaps with a longer lease,
-    /// and the call can be repeated.
+    /// and the call can be repeated. With [`bound`](Self::bound), the lock may already be bound to this client.
+    /// Then it ends with this client's session, also if another process adopts it without `bound`.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lock stays as it was, perhaps with a longer lease.
+    /// If the future is dropped, the lock stays as it was, perhaps with a longer lease, and perhaps bound, as
+    /// after an error.
     ///
     /// # Examples
     ///
