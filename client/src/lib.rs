@@ -98,7 +98,8 @@
 //! ```
 //!
 //! Dropping never blocks and never panics, even outside a runtime or while the runtime shuts down. If no
-//! runtime is left to send the release, or if the process is killed, a lock is free when its lease ends. Only
+//! runtime is left to send the release, if the runtime on which a guard is dropped has no timers or no I/O, or
+//! if the process is killed, a lock is free when its lease ends. Only
 //! the types of the module `blocking` wait for releases when the last of them is dropped.
 //!
 //! # What happens when …

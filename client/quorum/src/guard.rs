@@ -17,8 +17,8 @@ use tokio::time::timeout;
 ///
 /// While the guard exists, the watchdog of each client renews the lease at its server. Servers that do not
 /// grant the lock are asked again, with a pause of a tenth of the lease, at most one second, between
-/// attempts. With a [fixed lease](crate::QuorumLock::fixed_lease), nothing is renewed and no server is asked
-/// again.
+/// attempts, while the runtime exists on which the lock was acquired. With a
+/// [fixed lease](crate::QuorumLock::fixed_lease), nothing is renewed and no server is asked again.
 ///
 /// If a server has forgotten the lock and grants it again, this grant counts only if the other servers are
 /// still a majority without it. Otherwise the lock is lost, since another client may have held it in

@@ -226,7 +226,8 @@ impl Lock {
     /// Makes the server report at once when the lock is taken away or deleted. Then
     /// [`lost()`](crate::Held::lost) returns within a round trip, with the [reason](crate::Loss). Otherwise
     /// the loss is noticed at the next renewal, which locks with a [fixed lease](Self::fixed_lease) do not
-    /// have.
+    /// have. Of a set of locks only the first is observed, not those of [`and`](Self::and) and
+    /// [`under`](Self::under).
     ///
     /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release, and a
     /// task in this process. So do not use it for locks that are held briefly. An
