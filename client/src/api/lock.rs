@@ -227,7 +227,8 @@ impl Lock {
     /// [`lost()`](crate::Held::lost) returns within a round trip, with the [reason](crate::Loss). Otherwise
     /// the loss is noticed at the next renewal, which locks with a [fixed lease](Self::fixed_lease) do not
     /// have. Of a set of locks only the first is observed, not those of [`and`](Self::and) and
-    /// [`under`](Self::under).
+    /// [`under`](Self::under). When the runtime on which the lock was acquired ends, the observation continues
+    /// on another one on which the client was used before, or else ends.
     ///
     /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release, and a
     /// task in this process. So do not use it for locks that are held briefly. An

@@ -81,13 +81,13 @@ impl Observation {
         self.view.borrow_and_update().clone()
     }
 
-    /// Starts the task unless it runs, on the runtime of the caller.
+    /// Starts the task unless it runs, on the runtime of the caller. The task may continue on this runtime if
+    /// the one that it runs on ends.
     fn keep_running(&self) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        self.observed.keep_running(|| {
-            let (context, observed) = (self.context.clone(), self.observed.clone());
-            runtime.spawn(Running { context, observed }.run())
-        });
+        self.context.watchdog.keep_running();
+        if let Ok(runtime) = Handle::try_current() {
+            start(&self.context, &self.observed, runtime);
+        }
     }
 }
 
@@ -100,9 +100,16 @@ impl Drop for Observation {
 }
 
 impl Drop for Running {
-    /// Removes the entry of an unobserved lock, in case the runtime ends before the task can do so.
+    /// Removes the entry of an unobserved lock, in case the runtime ends before the task can do so. If the lock
+    /// is observed, starts the task on another runtime.
     fn drop(&mut self) {
-        self.context.observers.forget_unused(&self.observed);
+        let Self { context, observed, on } = self;
+        observed.set_running(false);
+        if !context.observers.forget_unused(observed)
+            && let Some(other) = context.watchdog.runtime_after(on)
+        {
+            start(context, observed, other);
+        }
     }
 }
 
@@ -116,11 +123,21 @@ impl std::fmt::Debug for Observation {
 struct Running {
     context: Arc<Context>,
     observed: Arc<Observed>,
+    on: Handle,
+}
+
+/// Starts the task of an observed lock unless it runs.
+fn start(context: &Arc<Context>, observed: &Arc<Observed>, on: Handle) {
+    if !observed.set_running(true) {
+        // No mutex is locked: a runtime that has ended drops the task at once.
+        let (context, observed) = (context.clone(), observed.clone());
+        on.clone().spawn(Running { context, observed, on }.run());
+    }
 }
 
 impl Running {
     async fn run(self) {
-        let Self { context, observed } = &self;
+        let Self { context, observed, .. } = &self;
         loop {
             tokio::select! {
                 biased;
@@ -137,7 +154,7 @@ impl Running {
     }
 
     async fn keep_observing(&self) -> Infallible {
-        let Self { context, observed } = self;
+        let Self { context, observed, .. } = self;
         let mut since = None;
         loop {
             let Err(trouble) = self.observe(&mut since).await;
@@ -174,7 +191,7 @@ impl Running {
         to: &Route,
         trouble: &mut Option<Instant>,
     ) -> Result<Infallible, Error> {
-        let Self { context, observed: this } = self;
+        let Self { context, observed: this, .. } = self;
         let session = context.sessions.at(&to.node)?;
         let id = session.id().await?;
         let mut changes = session.observe(&this.key)?;
@@ -197,7 +214,7 @@ impl Running {
 
     /// Ends the observation after its last observer. A later observer starts it again.
     async fn end(&self) -> Result<(), Error> {
-        let Self { context, observed } = self;
+        let Self { context, observed, .. } = self;
         let Some(node) = context.router.believed(&observed.key) else { return Ok(()) };
         let Some(session) = context.sessions.open_at(&node) else { return Ok(()) };
         let id = session.id().await?;

@@ -74,6 +74,22 @@ fn a_lock_is_renewed_on_a_runtime_that_only_waits_for_its_loss() {
 }
 
 #[test]
+fn an_observer_continues_on_its_runtime_if_that_of_an_earlier_observer_ends() {
+    let server = Server::start();
+    let mut control = server.connect();
+    let (first, second) = (quiet(), Runtime::new().unwrap());
+    let client = first.block_on(Client::connect(server.url())).unwrap();
+    let election = client.election("k");
+    let mut observer = first.block_on(soon(election.observe())).unwrap();
+    let mut changed = Box::pin(async move { observer.changed().await });
+    assert!(second.block_on(async { tokio::time::timeout(MOMENT, &mut changed).await }).is_err());
+    drop(first);
+    control.run("LOCK.ACQUIRE k ann 600000");
+    let leader = second.block_on(soon(changed)).unwrap();
+    assert_eq!(leader.owner, b"ann");
+}
+
+#[test]
 fn each_observer_asks_the_server_even_if_the_runtime_ran_only_for_the_call() {
     let server = Server::start();
     let mut control = server.connect();

@@ -166,6 +166,13 @@ impl Watchdog {
         }
     }
 
+    /// Forgets a runtime that has ended. Returns the one that was used last of those that are left.
+    pub(crate) fn runtime_after(&self, ended: &Handle) -> Option<Handle> {
+        let runtimes = &mut lock(&self.task).runtimes;
+        runtimes.retain(|other| other.id() != ended.id());
+        runtimes.last().cloned()
+    }
+
     fn now(&self) -> Moment {
         Moment::of(&*self.clock)
     }
@@ -392,10 +399,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut task = lock(&self.watchdog.task);
-        task.runs = false;
-        task.runtimes.retain(|other| other.id() != self.on.id());
-        drop(task);
+        lock(&self.watchdog.task).runs = false;
+        let _next = self.watchdog.runtime_after(&self.on);
         if !lock(&self.watchdog.agenda).closed {
             self.watchdog.start();
         }

@@ -15,7 +15,6 @@ use crate::wire::request::Mode;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 
 /// The view of an observer.
 #[derive(Clone, Debug)]
@@ -106,8 +105,8 @@ struct State {
     shared: bool,
     /// Observed leases of this client on the lock. Some may have ended.
     holders: Vec<Weak<Lease>>,
-    /// The task that observes the lock.
-    task: Option<JoinHandle<()>>,
+    /// `true` while the task that observes the lock exists.
+    runs: bool,
 }
 
 /// Leases of this client that contradict a report, and the reason to give if they are lost.
@@ -198,16 +197,13 @@ impl Observed {
         });
     }
 
-    /// Starts the task with `start` unless it runs.
-    pub(crate) fn keep_running(&self, start: impl FnOnce() -> JoinHandle<()>) {
-        let task = &mut lock(&self.state).task;
-        if task.as_ref().is_none_or(JoinHandle::is_finished) {
-            *task = Some(start());
-        }
+    /// Records whether the task exists, and returns whether it existed before.
+    pub(crate) fn set_running(&self, runs: bool) -> bool {
+        std::mem::replace(&mut lock(&self.state).runs, runs)
     }
 
     fn has_ended(&self) -> bool {
-        lock(&self.state).task.as_ref().is_none_or(JoinHandle::is_finished)
+        !lock(&self.state).runs
     }
 
     /// Records that the lock cannot be observed. A known state is kept.
