@@ -31,7 +31,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 });
 
 fn acquire(owner: &[u8], lease: &[u8], options: &[&[u8]]) {
-    match arguments::acquire(owner, lease, options, 1_000) {
+    match arguments::acquire(owner, lease, Options::split(options), 1_000) {
         Ok(read) => {
             assert!(is_owner(read.owner) && read.owner == owner);
             assert!((1..=1_000).contains(&read.lease.0));
@@ -43,20 +43,20 @@ fn acquire(owner: &[u8], lease: &[u8], options: &[&[u8]]) {
 }
 
 fn permits(owner: &[u8], permits: &[u8], lease: &[u8], options: &[&[u8]]) {
-    match arguments::permits(owner, permits, lease, options, TEN_YEARS_MS) {
+    match arguments::permits(owner, permits, lease, Options::split(options), TEN_YEARS_MS) {
         Ok((permits, read)) => {
             assert!((1..=Permits::MAX).contains(&permits) && is_owner(read.owner));
             assert!((1..=TEN_YEARS_MS).contains(&read.lease.0));
         }
         Err(refusal) => says_nothing_of_it(&refusal),
     }
-    if let Ok((permits, _)) = arguments::permits_to_set(permits, options) {
+    if let Ok((permits, _)) = arguments::permits_to_set(permits, Options::split(options)) {
         assert!(permits <= Permits::MAX && options.len() <= 1);
     }
 }
 
 fn latch(count: &[u8], options: &[&[u8]]) {
-    if let Ok((count, lifetime, _)) = arguments::latch(count, options) {
+    if let Ok((count, lifetime, _)) = arguments::latch(count, Options::split(options)) {
         assert!((1..=Latch::COUNT_MAX).contains(&count));
         assert!(lifetime.is_none_or(|lifetime| (1..=TEN_YEARS_MS).contains(&lifetime.0)));
     }
@@ -66,14 +66,13 @@ fn others(word: &[u8], options: &[&[u8]]) {
     if let Ok(Some(timeout)) = arguments::timeout(word) {
         assert!((1..=TEN_YEARS_MS).contains(&timeout.0));
     }
-    if let Ok((lease, at_least)) = arguments::renewal(b"owner", word, options, 1_000) {
+    if let Ok((lease, at_least)) = arguments::renewal(b"owner", word, Options::split(options), 1_000) {
         assert!((1..=1_000).contains(&lease.0));
         believable(at_least);
     }
-    let (_, left) = arguments::want(options);
-    let release = arguments::amount(left);
-    assert!(release.is_err() || left.len() <= 2);
-    if let Ok((waiters, holders)) = arguments::counts(b"WAITERS", b"HOLDERS", options) {
+    let release = arguments::amount(Options::split(options));
+    assert!(release.is_err() || options.len() <= 2);
+    if let Ok((waiters, holders)) = arguments::shown(Options::split(options)) {
         for shown in [waiters, holders].into_iter().flatten() {
             assert!((1..=1_000).contains(&shown));
         }
@@ -81,20 +80,20 @@ fn others(word: &[u8], options: &[&[u8]]) {
     }
 }
 
-/// Parses options that name keys. Each word must be either parsed or left over.
+/// Parses options that name keys. If nothing is left over, each word was parsed.
 fn with_keys(key: &[u8], options: &[&[u8]]) {
     let mut left = Options::split(options);
     if let Ok(store) = left.store() {
         let lifetime = store.and_then(|store| store.lifetime);
         assert!(lifetime.is_none_or(|lifetime| (1..=TEN_YEARS_MS).contains(&lifetime.0)));
         let words = store.map_or(0, |_| 3) + lifetime.map_or(0, |_| 2);
-        assert_eq!(words + left.others().len(), options.len());
+        assert_eq!(left.end().is_ok(), words == options.len());
     }
     let mut left = Options::split(options);
     if let Ok(Some(further)) = left.further(key) {
         let mut keys = [further.with, further.under].concat();
         let words = [further.with, further.under].map(|keys| keys.len() + 2 * usize::from(!keys.is_empty()));
-        assert_eq!(words.iter().sum::<usize>() + left.others().len(), options.len());
+        assert_eq!(left.end().is_ok(), words.iter().sum::<usize>() == options.len());
         keys.push(key);
         let count = keys.len();
         assert!((2..=SET_KEYS_MAX).contains(&count));
@@ -105,7 +104,7 @@ fn with_keys(key: &[u8], options: &[&[u8]]) {
     let mut left = Options::split(options);
     if let (Ok(session), Ok(held)) = (left.argument(b"SESSION"), left.word(b"HELD")) {
         let words = 2 * usize::from(session.is_some()) + usize::from(held);
-        assert_eq!(words + left.others().len(), options.len());
+        assert_eq!(left.end().is_ok(), words == options.len());
     }
 }
 
