@@ -155,12 +155,10 @@ impl Guard {
     /// out of range for this crate or for the server. Temporary refusals of the server are retried for the
     /// [`patience`](crate::Builder::patience) of the client, but no longer than the lease lasts.
     ///
-    /// After an error later renewals request the old lease, as if this had not been called. After a network
-    /// error the shorter of the old and the new lease counts. The reason: a command whose
-    /// connection broke may still arrive, even after later commands. So no later renewal counts for more than
-    /// the shortest unanswered one. The lock is renewed as often as the shorter lease needs. This
-    /// lasts until the lock is released, or, if the connection did not break, until a later renewal
-    /// over the same connection is answered.
+    /// After an error later renewals request the old lease. After a network error the shorter of the two
+    /// leases counts: a command whose connection broke may still arrive, even after later commands. The lock is
+    /// renewed as often as the shorter lease needs. This lasts until the lock is released, or, if the connection
+    /// did not break, until a later renewal over the same connection is answered.
     ///
     /// # Cancel safety
     ///
@@ -192,8 +190,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// As for [`extend`](Self::extend). The server may or may not have raised the token; the guard keeps the
-    /// previous one.
+    /// As for [`extend`](Self::extend). The server may or may not have raised the token. If it has, the guard
+    /// learns this when its owner re-enters the lock or a bound lock is bound again.
     ///
     /// # Examples
     ///
@@ -225,6 +223,7 @@ impl Guard {
         if let Some(token) = token {
             lease.raised(token);
         }
+        inner.watchdog.watch(lease);
         Ok(())
     }
 

@@ -93,7 +93,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
         Err(error) => return Err(error),
     };
     match grant {
-        Some(grant) if grant.token == lease.token() => {
+        Some(grant) if lease.is_ours(grant.token) => {
             lease.bound_to(&turn, &session.belief);
             let counts = inner.settings.replicas.is_none();
             lease.prolonged(&turn, sent, length, counts, inner.now());

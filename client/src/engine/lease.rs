@@ -74,6 +74,8 @@ pub(crate) struct Lease {
     pub(crate) scheduled: AtomicU64,
     /// Value that the token was raised to; 0 if it was not raised.
     raised: AtomicU64,
+    /// The largest token that a renewal was to raise to.
+    asked: AtomicU64,
     /// Session that the lease is bound to, if any. The lease ends with that session.
     binding: Binding,
     state: Mutex<State>,
@@ -93,8 +95,9 @@ struct State {
     shares: Vec<Share>,
     next_share: u32,
     renew_at: Moment,
-    /// `true` if the lease is renewed even if it is fixed, because the lock may be lost.
-    check: bool,
+    /// The lease is renewed even if it is fixed, because the lock may be lost or its lease may be shorter than a
+    /// guard needs: until the answer to a renewal after the one with this number.
+    check: Option<u64>,
     /// `true` if an earlier acquire or release of this owner may still arrive at the server.
     strays: bool,
     /// Renewals that may still be in flight.
@@ -104,8 +107,8 @@ struct State {
     longest_ever: Duration,
     /// `true` if the last renewal, not counting timeouts, reached the server but too few replicas.
     unconfirmed: bool,
-    /// A suspected loss, and the number of the last renewal that was sent before the suspicion.
-    suspicion: Option<(Loss, u64)>,
+    /// A suspected loss, until the check is over.
+    suspicion: Option<Loss>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +226,7 @@ impl Lease {
             shares: Vec::with_capacity(1),
             next_share: 0,
             renew_at: Moment::NEVER,
-            check: false,
+            check: None,
             strays,
             late,
             longest_ever: Duration::ZERO,
@@ -241,6 +244,7 @@ impl Lease {
             until: AtomicU64::new(until.0),
             scheduled: AtomicU64::new(Moment::LONG_AGO.0),
             raised: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             binding: Binding::none(),
             state: Mutex::new(state),
             turn_over: Notify::new(),
@@ -259,9 +263,20 @@ impl Lease {
         self.raised.fetch_max(token.value(), Ordering::AcqRel);
     }
 
+    /// Returns whether a grant with this token is the grant of this lease. The server may have raised the token
+    /// without an answer.
+    pub(crate) fn is_ours(&self, token: Token) -> bool {
+        if token.value() > 0 && token.value() == self.asked.load(Ordering::Acquire) {
+            self.raised(token);
+        }
+        token == self.token()
+    }
+
     /// Builds the command that renews the lease, and raises the token to `token`, if given.
     pub(crate) fn renewal(&self, length: Duration, token: Option<Token>) -> RedisResult<Cmd> {
-        let token = self.raised.load(Ordering::Acquire).max(token.map_or(0, Token::value));
+        let token = token.map_or(0, Token::value);
+        self.asked.fetch_max(token, Ordering::AcqRel);
+        let token = self.raised.load(Ordering::Acquire).max(token);
         self.held_lock.renew(length, Some(token).filter(|token| *token > 0))
     }
 

@@ -40,7 +40,7 @@ pub(crate) async fn reenter(
     let first = LeaseSpec { length: term.length.min(FIRST_LEASE), ..term };
     let mut addition = Addition { inner, lease, turn: Some(turn), via: None };
     let (mut sent, answer) = addition.ask(first).await;
-    let same = |grant: &Grant| grant.token == lease.token();
+    let same = |grant: &Grant| lease.is_ours(grant.token);
     match answer {
         Ok(Some(grant)) if same(&grant) => {}
         // The grant that the guards hold has ended: another owner holds the lock, or the key was changed.

@@ -225,6 +225,23 @@ async fn an_unanswered_extension_that_the_server_refuses_loses_nothing() {
     ok(guard.release()).await;
 }
 
+/// The next guard of the owner shows that the server has raised it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_the_server_raised_without_an_answer_loses_no_lock() {
+    let lease = Duration::from_secs(60);
+    let (stage, proxy) = Stage::behind(Client::builder().lease(lease)).await;
+    let lock = stage.client.lock("k").owner(&stage.client.owner());
+    let mut guard = ok(lock.acquire()).await;
+    let raised = Token::from(guard.token().value() + 1);
+    proxy.reset("LOCK.RENEW", Moment::BeforeTheAnswer);
+    let told = soon(guard.raise_token(raised, lease)).await;
+    assert_matches!(told.unwrap_err(), Error::Connection(_));
+    let again = ok(lock.acquire()).await;
+    assert_eq!([again.token(), guard.token()], [raised; 2]);
+    ok(again.release()).await;
+    ok(guard.release()).await;
+}
+
 /// A renewal was not answered either, but the loss counts: a repetition of the call is of no use.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_lost_while_the_server_was_silent_is_not_detached() {

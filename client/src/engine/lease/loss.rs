@@ -49,22 +49,20 @@ impl Lease {
 
     /// Marks the lease as lost because the server answered that this owner does not hold the lock.
     pub(crate) fn mark_not_held(&self) {
-        let why = self.state().suspicion.map_or(Loss::Forgotten, |(why, _)| why);
+        let why = self.state().suspicion.unwrap_or(Loss::Forgotten);
         self.lose(true, why);
     }
 
     /// Records a suspected loss with its reason, and makes a renewal due. The answer to a renewal that was
     /// sent later shows whether the lock is lost.
     pub(crate) fn suspect(&self, why: Loss, now: Moment) {
-        let mut state = self.state();
-        state.suspicion = Some((why, state.late.last_number()));
-        drop(state);
+        self.state().suspicion = Some(why);
         self.hurry(now);
     }
 
     /// Returns the error for a caller that needs the lock held.
     pub(crate) fn lost_error(&self) -> Error {
-        let why = self.why_lost().or_else(|| self.state().suspicion.map(|(why, _)| why));
+        let why = self.why_lost().or_else(|| self.state().suspicion);
         Error::Lost(why.unwrap_or(Loss::Forgotten))
     }
 

@@ -47,11 +47,7 @@ impl Lease {
     /// Makes a renewal due now, whatever was planned, unless the watchdog has one in flight. A renewal
     /// becomes due for a fixed lease too, as a check.
     pub(crate) fn hurry(&self, now: Moment) {
-        let mut state = self.state();
-        state.check = true;
-        if state.renew_at != Moment::NEVER {
-            state.renew_at = state.renew_at.min(now);
-        }
+        self.state().hurry(now);
     }
 
     /// Starts the renewal that is due, and returns its length. The watchdog sends no other renewal until
@@ -128,13 +124,13 @@ impl Lease {
             return;
         }
         self.believe(&mut state, sent, length);
-        match state.suspicion {
-            // This renewal was sent after the suspicion.
-            Some((_, before)) if renewal.is_after(before) => state.suspicion = None,
+        match state.check {
+            Some(before) if renewal.is_after(before) => {
+                (state.check, state.suspicion) = (None, None);
+            }
             Some(_) => state.renew_at = sent,
             None => {}
         }
-        state.check = state.suspicion.is_some();
     }
 
     /// Records that a renewal was answered or had no effect. From then on it does not limit the lease.
@@ -178,11 +174,16 @@ impl Lease {
     }
 
     /// Records that the server has set the lease of a share to `length` with a command sent at `sent`. Later
-    /// renewals request this length.
+    /// renewals request this length. If another renewal, which did not know of it, may have set a shorter lease
+    /// since, the next one is due at once.
     pub(crate) fn changed(&self, share: ShareId, sent: Moment, length: Duration) {
-        if let Some(share) = self.state().share_mut(share) {
+        let mut state = self.state();
+        if let Some(share) = state.share_mut(share) {
             share.term.length = length;
             share.ends = sent.after(length);
+        }
+        if self.until.load(Ordering::Acquire) < self.safety.until(sent, length).0 {
+            state.hurry(sent);
         }
     }
 }
@@ -191,7 +192,15 @@ impl State {
     /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if
     /// no guard requests renewals and the lease needs no check. (I4)
     fn renewal(&self, now: Moment, until: Moment) -> Option<Duration> {
-        if self.check || self.is_watched() { self.longest(now, until) } else { None }
+        if self.check.is_some() || self.is_watched() { self.longest(now, until) } else { None }
+    }
+
+    /// See [`Lease::hurry`].
+    fn hurry(&mut self, now: Moment) {
+        self.check = Some(self.late.last_number());
+        if self.renew_at != Moment::NEVER {
+            self.renew_at = self.renew_at.min(now);
+        }
     }
 
     /// Plans the next renewal of a lease that was requested at `sent`.

@@ -202,6 +202,29 @@ fn an_unanswered_longer_lease_does_not_delay_or_change_renewals() {
     assert_eq!(stage.lease.action(at(30_500)), WatchdogAction::Renew(millis(60_000)));
 }
 
+/// The renewal of the other guard does not know of the longer lease, and the server may have executed it last.
+#[test]
+fn a_longer_lease_is_requested_again_if_another_renewal_was_sent_after_it() {
+    let stage = granted(fixed(30_000));
+    let lease = &stage.lease;
+    let other = lease.reentered(&stage.turn(), at(10_000), fixed(30_000), true).expect("held");
+    let mut sent = Vec::new();
+    for (share, moment, wanted) in [(stage.share, 10_500, 60_000), (other, 10_600, 5_000)] {
+        let length = lease.changing(share, at(moment), millis(wanted));
+        let renewal = lease.renewing(at(moment), length, 1);
+        sent.push((share, at(moment), millis(wanted), length, renewal));
+    }
+    for (share, moment, wanted, length, renewal) in sent {
+        lease.renewed(renewal, moment, length, at(10_700));
+        lease.changed(share, moment, wanted);
+    }
+    assert!(stage.lease.left() < millis(30_000));
+    assert_eq!(lease.action(at(10_700)), WatchdogAction::Renew(millis(59_800)));
+    let again = lease.renewing(at(10_700), millis(59_800), 1);
+    lease.renewed(again, at(10_700), millis(59_800), at(10_800));
+    assert!(matches!(lease.action(at(10_800)), WatchdogAction::Later(_)));
+}
+
 #[test]
 fn a_lease_is_not_set_shorter_than_other_guards_request() {
     let stage = granted(watched(30_000));
