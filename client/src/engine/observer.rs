@@ -104,11 +104,15 @@ impl Drop for Running {
     /// is observed, starts the task on another runtime.
     fn drop(&mut self) {
         let Self { context, observed, on } = self;
-        observed.set_running(false);
-        if !context.observers.forget_unused(observed)
-            && let Some(other) = context.watchdog.runtime_after(on)
-        {
-            start(context, observed, other);
+        if context.observers.forget_unused(observed) {
+            return;
+        }
+        // While it moves, the task counts as running: its last observer must not remove the entry meanwhile.
+        if let Some(other) = context.watchdog.runtime_after(on) {
+            spawn(context, observed, other);
+        } else {
+            observed.set_running(false);
+            context.observers.forget_unused(observed);
         }
     }
 }
@@ -129,10 +133,14 @@ struct Running {
 /// Starts the task of an observed lock unless it runs.
 fn start(context: &Arc<Context>, observed: &Arc<Observed>, on: Handle) {
     if !observed.set_running(true) {
-        // No mutex is locked: a runtime that has ended drops the task at once.
-        let (context, observed) = (context.clone(), observed.clone());
-        on.clone().spawn(Running { context, observed, on }.run());
+        spawn(context, observed, on);
     }
+}
+
+fn spawn(context: &Arc<Context>, observed: &Arc<Observed>, on: Handle) {
+    // No mutex is locked: a runtime that has ended drops the task at once.
+    let (context, observed) = (context.clone(), observed.clone());
+    on.clone().spawn(Running { context, observed, on }.run());
 }
 
 impl Running {

@@ -47,8 +47,8 @@ pub(crate) struct Sentinels {
     server: ConnectionInfo,
     patience: Duration,
     transport: Transport,
-    /// Index of the Sentinel to ask first: the last one that answered or announced a new primary, or the next
-    /// one after a failed attempt.
+    /// Index of the Sentinel to ask first: the one that answered the last new connection, or the next one after
+    /// a failed attempt.
     first: AtomicUsize,
     state: Mutex<State>,
     switched: Notify,
@@ -178,16 +178,22 @@ impl Sentinels {
     async fn find(&self) -> Result<(At, u64), Error> {
         let asks: Vec<_> =
             self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel)).collect();
-        first_ok(asks).await.unwrap_or(Err(Error::Timeout))
-    }
-
-    async fn ask_in_time(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
-        let found = timeout(PATIENCE, self.ask(index, sentinel)).await;
-        let found = found.map_err(|_| Error::Timeout)??;
-        if self.state().current.as_ref().is_none_or(|current| found.1 >= current.epoch) {
+        let (index, at, epoch) = first_ok(asks).await.unwrap_or(Err(Error::Timeout))?;
+        if self.state().current.as_ref().is_none_or(|current| epoch >= current.epoch) {
             self.first.store(index, Ordering::Relaxed);
         }
-        Ok(found)
+        Ok((at, epoch))
+    }
+
+    /// Also returns the index.
+    async fn ask_in_time(
+        &self,
+        index: usize,
+        sentinel: &Server,
+    ) -> Result<(usize, At, u64), Error> {
+        let found = timeout(PATIENCE, self.ask(index, sentinel)).await;
+        let (at, epoch) = found.map_err(|_| Error::Timeout)??;
+        Ok((index, at, epoch))
     }
 
     async fn ask(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
@@ -270,17 +276,16 @@ impl Sentinels {
         }
     }
 
-    /// Subscribes to [`SWITCH`] at the first Sentinel that accepts a connection. Also returns the index of
-    /// this Sentinel.
-    async fn listen(&self) -> Result<(usize, redis::aio::PubSub), Error> {
+    /// Subscribes to [`SWITCH`] at the first Sentinel that accepts a connection.
+    async fn listen(&self) -> Result<redis::aio::PubSub, Error> {
         let mut last = Error::Timeout;
-        for (index, sentinel) in self.in_turn() {
+        for (_, sentinel) in self.in_turn() {
             match sentinel.listen().await {
                 Ok(mut messages) => {
                     timeout(PATIENCE, messages.subscribe(SWITCH))
                         .await
                         .map_err(|_| Error::Timeout)??;
-                    return Ok((index, messages));
+                    return Ok(messages);
                 }
                 Err(trouble) => last = trouble,
             }
@@ -295,7 +300,7 @@ impl Sentinels {
         let mut answers: FuturesUnordered<_> = asks.collect();
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
+                Ok((_, at, epoch)) => drop(self.primary_is(&at, epoch)),
                 Err(trouble) => tracing::debug!(%trouble, "a Sentinel does not answer"),
             }
         }
@@ -313,7 +318,7 @@ async fn watch(sentinels: Weak<Sentinels>) {
         let messages = me.listen().await;
         me.refresh().await;
         drop(me);
-        let Ok((index, messages)) = messages else {
+        let Ok(messages) = messages else {
             sleep(ROUND).await;
             continue;
         };
@@ -321,10 +326,6 @@ async fn watch(sentinels: Weak<Sentinels>) {
         loop {
             let told = timeout(ROUND, messages.next()).await;
             let Some(me) = sentinels.upgrade() else { return };
-            if matches!(told, Ok(Some(_))) {
-                // The other Sentinels may not know the new primary yet, so this one is asked first.
-                me.first.store(index, Ordering::Relaxed);
-            }
             me.refresh().await;
             if matches!(told, Ok(None)) {
                 break;
