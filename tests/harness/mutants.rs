@@ -10,8 +10,8 @@ use std::fs;
 pub struct Mutants {
     /// Path from the root of the workspace.
     pub file: String,
-    /// Commit whose tests ran. Two with `..` between them: only mutants of the lines that changed from the first to
-    /// the second, whose tests ran.
+    /// Commit whose tests ran. If it is two commits with `..` between them, the tests of the second ran, and only
+    /// mutants of the lines that had changed since the first were tested.
     pub commit: String,
     noticed: usize,
     /// The changes that no test noticed.

@@ -108,7 +108,7 @@ impl Held {
             if let Some(why) = self.why_lost() {
                 return why;
             }
-            // Not the guards: whoever waits does not keep the parts of a lost lock.
+            // Watches, not guards: a pending `lost()` must not keep the guards of a lost lock alive.
             let parts: Vec<LossWatch> =
                 lock(&self.parts).alive().map(|part| part.watch()).collect();
             if parts.is_empty() {

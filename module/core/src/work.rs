@@ -114,8 +114,8 @@ const SHARE_OF_THE_REST: u64 = 4;
 /// Largest number of entries that are freed in one piece.
 const FREED: usize = 16;
 
-/// With this many grants to take back, no more are collected from ended sessions. Their sessions can have a million,
-/// and are as good a place for them.
+/// With this many grants to take back, no more are collected from ended sessions. The rest stays in the outboxes of the
+/// sessions: moving a million grants in one turn would stop the server.
 const UNSENT_MAX: usize = 16;
 
 impl<P> Table<P> {

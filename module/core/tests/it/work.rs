@@ -105,6 +105,9 @@ fn grants_of_an_ended_session_are_taken_back_little_by_little() {
         assert!(matches!(table.look(&at(name, FREE), Cause::Outside), Change::HandOff(_)));
     }
     assert_eq!(table.close_session(session), None);
+    // While writes are paused, the rest waits.
+    while table.next_work(NOW, false).is_some() {}
+    assert!((16..50).contains(&table.unsent().count()));
     let (mut taken_back, mut most) = (0, 0);
     while let Some(piece) = table.next_work(NOW, true) {
         taken_back += usize::from(matches!(piece, Work::TakeBack(_)));
