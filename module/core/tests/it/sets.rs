@@ -3,14 +3,14 @@
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, AcquireReply, Caller, Dismissal, HandOff, Holding, Join, KeyRef, Member, Observed,
-    Results, ServedSet, Situation, Table, Token, UnixMillis, UnsentGrant, Via, WaitReply, WaiterId,
-    Want,
+    Acquire, AcquireReply, Caller, Cause, Dismissal, HandOff, Holding, Join, KeyRef, Member,
+    Observed, Results, ServedSet, Situation, Table, Token, UnixMillis, UnsentGrant, Via, WaitReply,
+    WaiterId, Want,
 };
 use kvlock_core_reference::sets::{ALL, Op, Set, World, do_late, exhaust};
 use kvlock_core_reference::{check, counted};
 
-use super::common::{FREE, LEASE, NOW, at, open, table};
+use super::common::{FREE, LEASE, NOW, at, later, open, table};
 
 #[test]
 fn waits_for_sets_follow_the_contract() {
@@ -329,4 +329,20 @@ fn a_lock_that_its_owner_held_before_stays_if_the_set_is_taken_back() {
     let unsent = std::iter::from_fn(|| table.next_unsent());
     let names: Vec<_> = unsent.map(|unsent| unsent.key.name.to_vec()).collect();
     assert_eq!(names, [b"a"]);
+}
+
+/// No event reports that a command of the module has deleted such a key.
+#[test]
+fn a_lock_of_a_set_that_became_a_key_of_another_kind_is_looked_at_after_a_second() {
+    for (seen, is_checked) in
+        [(Observed::NotALock { until: None }, true), (held(b"carol", 1), false)]
+    {
+        let mut table = table();
+        let (waiter, _) = queue(&mut table, None, 7);
+        let served = table.serve_set(waiter, &members(seen, FREE));
+        assert!(matches!(served, ServedSet::HeldUp));
+        let looks = std::iter::from_fn(|| table.next_look(later(1_000)));
+        let looks: Vec<_> = looks.map(|(key, cause)| (key.name.to_vec(), cause)).collect();
+        assert_eq!(looks.contains(&(b"a".to_vec(), Cause::Check)), is_checked, "{looks:?}");
+    }
 }
