@@ -266,7 +266,7 @@ impl Lease {
     /// Returns whether a grant with this token is the grant of this lease. The server may have raised the token
     /// without an answer.
     pub(crate) fn is_ours(&self, token: Token) -> bool {
-        if token.value() > 0 && token.value() == self.asked.load(Ordering::Acquire) {
+        if token.value() == self.asked.load(Ordering::Acquire) {
             self.raised(token);
         }
         token == self.token()

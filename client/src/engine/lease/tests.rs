@@ -563,6 +563,16 @@ fn a_lease_is_bound_until_its_session_ends_or_is_forgotten() {
 }
 
 #[test]
+fn a_grant_with_the_token_of_an_unanswered_renewal_is_that_of_the_lease() {
+    let stage = granted(watched(30_000));
+    let is_ours = |token: u64| stage.lease.is_ours(Token::from(token));
+    assert_eq!([is_ours(0), is_ours(1), is_ours(2), is_ours(9)], [false, true, false, false]);
+    stage.lease.renewal(millis(1_000), Some(Token::from(9))).expect("a valid lease");
+    assert_eq!([is_ours(1), is_ours(8), stage.lease.token().value() == 1], [true, false, true]);
+    assert_eq!([is_ours(9), is_ours(1)], [true, false]);
+}
+
+#[test]
 fn a_token_is_sent_with_later_renewals_once_the_server_has_raised_it() {
     let stage = granted(watched(30_000));
     let lease = &stage.lease;
