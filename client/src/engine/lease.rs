@@ -519,8 +519,10 @@ impl State {
     fn longest(&self, now: Moment, until: Moment) -> Option<Duration> {
         let guards = self.shares.iter().filter(|share| !share.abandoned);
         let longest = guards.map(|share| share.wants(now)).max()?;
-        let rest = if self.is_watched() { None } else { Some(until.left_at(now).max(LEASE_MIN)) };
-        Some(longest.max(rest.unwrap_or_default()))
+        if self.is_watched() {
+            return Some(longest);
+        }
+        Some(longest.max(until.left_at(now)).max(LEASE_MIN))
     }
 
     /// Returns whether any guard requests renewals.

@@ -176,8 +176,11 @@ impl Sentinels {
     /// Asks the Sentinels, beginning with `first`, until one names the primary. A silent one delays the next
     /// only by its head start.
     async fn find(&self) -> Result<(At, u64), Error> {
-        let asks: Vec<_> =
-            self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel)).collect();
+        let ask = |(index, sentinel)| async move {
+            let (at, epoch) = self.ask_in_time(index, sentinel).await?;
+            Ok((index, at, epoch))
+        };
+        let asks: Vec<_> = self.in_turn().map(ask).collect();
         let (index, at, epoch) = first_ok(asks).await.unwrap_or(Err(Error::Timeout))?;
         if self.state().current.as_ref().is_none_or(|current| epoch >= current.epoch) {
             self.first.store(index, Ordering::Relaxed);
@@ -185,15 +188,8 @@ impl Sentinels {
         Ok((at, epoch))
     }
 
-    /// Also returns the index.
-    async fn ask_in_time(
-        &self,
-        index: usize,
-        sentinel: &Server,
-    ) -> Result<(usize, At, u64), Error> {
-        let found = timeout(PATIENCE, self.ask(index, sentinel)).await;
-        let (at, epoch) = found.map_err(|_| Error::Timeout)??;
-        Ok((index, at, epoch))
+    async fn ask_in_time(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
+        timeout(PATIENCE, self.ask(index, sentinel)).await.map_err(|_| Error::Timeout)?
     }
 
     async fn ask(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
@@ -300,7 +296,7 @@ impl Sentinels {
         let mut answers: FuturesUnordered<_> = asks.collect();
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok((_, at, epoch)) => drop(self.primary_is(&at, epoch)),
+                Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
                 Err(trouble) => tracing::debug!(%trouble, "a Sentinel does not answer"),
             }
         }
