@@ -1,7 +1,7 @@
 //! A client that two runtimes use, when one of them ends or stops; and a blocking client.
 
 use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
-use harness::{Server, Value, cmd, wait};
+use harness::{Connection, Server, Value, cmd, wait};
 use kvlock::{Client, Error, Loss, blocking};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -14,11 +14,16 @@ fn quiet() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// A server, and two runtimes for one client. Nothing drives the first one between calls.
+fn set() -> (Server, Connection, Runtime, Runtime) {
+    let server = Server::start();
+    let control = server.connect();
+    (server, control, quiet(), Runtime::new().unwrap())
+}
+
 #[test]
 fn a_guard_whose_runtime_ended_is_not_renewed_by_another_runtime() {
-    let server = Server::start();
-    let mut control = server.connect();
-    let (first, second) = (quiet(), Runtime::new().unwrap());
+    let (server, mut control, first, second) = set();
     let client = first.block_on(async {
         let client = Client::builder().lease(LEASE).connect(server.url()).await.unwrap();
         drop(client.lock("k").acquire().await.unwrap());
@@ -37,9 +42,7 @@ fn a_guard_whose_runtime_ended_is_not_renewed_by_another_runtime() {
 
 #[test]
 fn a_guard_on_another_runtime_than_the_watchdog_is_renewed_and_notified() {
-    let server = Server::start();
-    let mut control = server.connect();
-    let (first, second) = (quiet(), Runtime::new().unwrap());
+    let (server, mut control, first, second) = set();
     let client = first.block_on(async {
         let client = Client::builder().lease(LEASE).connect(server.url()).await.unwrap();
         client.lock("other").acquire().await.unwrap().release().await.unwrap();
@@ -56,9 +59,7 @@ fn a_guard_on_another_runtime_than_the_watchdog_is_renewed_and_notified() {
 
 #[test]
 fn a_lock_is_renewed_on_a_runtime_that_only_waits_for_its_loss() {
-    let server = Server::start();
-    let mut control = server.connect();
-    let (first, second) = (quiet(), Runtime::new().unwrap());
+    let (server, mut control, first, second) = set();
     let guard = first.block_on(async {
         let client = Client::builder().lease(LEASE).connect(server.url()).await.unwrap();
         client.lock("k").acquire().await.unwrap()
@@ -75,9 +76,7 @@ fn a_lock_is_renewed_on_a_runtime_that_only_waits_for_its_loss() {
 
 #[test]
 fn an_observer_continues_on_its_runtime_if_that_of_an_earlier_observer_ends() {
-    let server = Server::start();
-    let mut control = server.connect();
-    let (first, second) = (quiet(), Runtime::new().unwrap());
+    let (server, mut control, first, second) = set();
     let client = first.block_on(Client::connect(server.url())).unwrap();
     let election = client.election("k");
     let mut observer = first.block_on(soon(election.observe())).unwrap();
