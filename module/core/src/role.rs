@@ -27,12 +27,11 @@ impl<P> Table<P> {
     /// Begins a quarantine, because the server starts to grant and may not know all earlier grants.
     /// A current quarantine starts again. If the length of quarantines is zero, none begins.
     pub fn begin_quarantine(&mut self, now: Now) {
-        let length = self.quarantine.length;
-        self.quarantine.since = None;
-        if length.0 > 0 {
-            self.quarantine.since = Some(now.mono);
+        if self.quarantine.length.0 > 0 {
             count(&mut self.counters.quarantines);
         }
+        self.quarantine.since = Some(now.mono);
+        self.end_quarantine(now);
     }
 
     /// Ends the quarantine because the server stops granting.

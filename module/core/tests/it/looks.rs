@@ -127,3 +127,15 @@ fn waiters_in_a_quarantine_are_looked_at_when_it_ends() {
     table.end_quarantine(later(100));
     assert!(table.next_look(later(100)).is_some());
 }
+
+#[test]
+fn a_quarantine_without_length_that_replaces_another_ends_it() {
+    let mut table = table();
+    table.set_quarantine(Millis(100));
+    table.begin_quarantine(NOW);
+    let free = Situation { seen: Observed::Free { stored: None }, ..held(b"k") };
+    table.enqueue(&free, &join(b"a", Want::Exclusive), 0);
+    table.set_quarantine(Millis(0));
+    table.begin_quarantine(later(40));
+    assert!(table.next_look(later(40)).is_some());
+}
