@@ -150,17 +150,19 @@ impl<P> Table<P> {
         if self.quarantine.is_on(at.now) {
             return joined;
         }
-        while let Some(queue) = self.queues.find(at.key)
-            && self.answer_ready_at_head(at, queue)
-            && let Some((head, Want::Shared)) = self.front(queue)
-        {
+        loop {
+            self.pass_over(at.key);
+            let Some(queue) = self.queues.find(at.key) else { break };
+            if !self.answer_ready_at_head(at, queue) {
+                break;
+            }
+            let Some((head, Want::Shared)) = self.front(queue) else { break };
             if joined.len() == RUN_MAX {
                 self.look_no_later_than(at.key, at.now.unix(), cause);
                 return joined;
             }
             let Some(waiter) = self.take_out(head) else { break };
             joined.push(self.hand_off(at.now, waiter, token, cause, ONE_HOLD));
-            self.pass_over(at.key);
             count(&mut self.counters.granted_shared);
         }
         if let Some(queue) = self.queues.find(at.key) {

@@ -316,6 +316,22 @@ fn no_waiter_is_owed_a_grant_in_a_quarantine_or_while_the_lock_is_left_free() {
     assert!(!table.owes_a_grant(&free));
 }
 
+/// The waits of a session that has ended are removed a few at a time, and the last one is still in line.
+#[test]
+fn a_downgrade_passes_over_a_waiter_whose_session_has_ended() {
+    let mut table = table();
+    let (session, token) = (open(&mut table, 1), take(&mut table, b"k", b"first"));
+    let seen = at(b"k", held(b"first", 1, token));
+    let join = |owner| Join { owner, want: Want::Shared, lease: LEASE, timeout: None };
+    table.enqueue(&seen, &join(b"gone"), Via::Session(session));
+    table.enqueue(&seen, &join(b"next"), 7);
+    assert_eq!(table.close_session(session), None);
+    assert_eq!(table.waiters_of(seen.key), 2);
+    let (_, change) = table.release(&seen, b"first", Want::Exclusive, Release::All);
+    let Change::Share(sharers) = change else { panic!("{change:?}") };
+    assert_eq!(sharers.joined.iter().map(|joined| joined.client).collect::<Vec<_>>(), [Some(7)]);
+}
+
 /// The wait was passed over, so that the permit was free.
 #[test]
 fn an_owner_that_takes_permits_does_not_wait_for_them_any_more() {
