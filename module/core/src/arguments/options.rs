@@ -74,13 +74,13 @@ impl<'a, A: AsRef<[u8]> + Copy> Options<'a, A> {
 
     /// Takes an option off, at most once. Returns its arguments.
     fn take(&mut self, name: &[u8]) -> Read<Option<&'a [A]>> {
-        let is_named = |option: &mut &[A]| option.first().is_some_and(|first| is(first, name));
-        let mut found = self.0.extract_if(.., is_named);
-        let option = found.next();
-        if found.next().is_some() {
+        let is_named = |option: &&[A]| option.first().is_some_and(|first| is(first, name));
+        let Some(at) = self.0.iter().position(is_named) else { return Ok(None) };
+        let option = self.0.remove(at);
+        if self.0.iter().any(is_named) {
             return Err(Refusal::Syntax);
         }
-        Ok(option.and_then(<[A]>::split_first).map(|(_, arguments)| arguments))
+        Ok(option.split_first().map(|(_, arguments)| arguments))
     }
 
     /// Takes an option without arguments off, at most once. Returns whether it was given.
