@@ -74,6 +74,12 @@ mod tests {
             token: Token::from(1),
         };
         assert!(held.keys().eq([&b"first"[..], b"second"]));
+        let (alone, shared) = (Mode::Alone, Mode::Shared);
+        let modes = [(&b"first"[..], alone), (b"second", alone), (b"shared", shared)];
+        assert!(held.modes().eq(modes));
+        let exclusive = held.release_exclusive().get_packed_command().escape_ascii().to_string();
+        let named = ["first", "second", "shared"].map(|name| exclusive.contains(name));
+        assert_eq!(named, [true, true, false], "{exclusive}");
         let acquire = held.acquire(Duration::from_secs(1), None).unwrap();
         let renew = held.renew(Duration::from_secs(1), None).unwrap();
         for command in [acquire, renew, held.release(GiveBack::All)] {

@@ -42,6 +42,7 @@ fn an_unanswered_longer_lease_does_not_delay_or_change_renewals() {
     assert_eq!(stage.lease.action(at(11_000)), WatchdogAction::Renew(millis(3_000)));
     stage.lease.renewed(renewal, at(10_500), length, at(11_000));
     stage.lease.changed(stage.share, at(10_500), length);
+    assert!(matches!(stage.lease.action(at(11_000)), WatchdogAction::Later(_)));
     assert_eq!(stage.lease.action(at(30_500)), WatchdogAction::Renew(millis(60_000)));
 }
 
@@ -60,9 +61,9 @@ fn a_longer_lease_is_requested_again_if_another_renewal_was_sent_after_it() {
     for (share, moment, wanted, length, renewal) in sent {
         lease.renewed(renewal, moment, length, at(10_700));
         lease.changed(share, moment, wanted);
+        assert_eq!(lease.action(at(10_700)), WatchdogAction::Renew(millis(59_800)));
     }
     assert!(stage.lease.left() < millis(30_000));
-    assert_eq!(lease.action(at(10_700)), WatchdogAction::Renew(millis(59_800)));
     let again = lease.renewing(at(10_700), millis(59_800), 1);
     lease.renewed(again, at(10_700), millis(59_800), at(10_800));
     assert!(matches!(lease.action(at(10_800)), WatchdogAction::Later(_)));
