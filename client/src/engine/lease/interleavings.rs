@@ -1,7 +1,7 @@
 //! Tests that run guards, the watchdog, re-entries and the clock on threads that are interleaved at random.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
+//! RUSTFLAGS="--cfg kvlock_shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p kvlock --lib interleavings
 //! ```
 
 use super::{Beginning, Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
