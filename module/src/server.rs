@@ -186,6 +186,9 @@ impl Server {
         // The next cron arms the timer, which serves the waiters.
         self.table.end_quarantine(self.now());
         if self.table.limits.draining {
+            while let Some(opened) = self.table.next_opened() {
+                self.answer_all(opened.into_iter().collect(), &Reply::Number(0));
+            }
             let blocked = self.table.dismiss_all();
             self.answer_all(blocked, &DRAINING);
             self.table.wake_readers();

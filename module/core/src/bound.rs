@@ -11,8 +11,8 @@
 //!
 //! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is
 //! read from the key before a release. A binding may outlive its grant if another client changes
-//! the key, or if the lease ends. So a binding is checked when the lease should end, and dropped if
-//! the grant no longer exists.
+//! the key, or if the lease ends. So a binding is checked when the lease should end, and at least once a
+//! minute, and dropped if the grant no longer exists.
 
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
@@ -36,6 +36,10 @@ use crate::types::{Millis, Now, UnixMillis, sooner};
 /// Shortest time until a regular check of a binding. The check only frees memory, so it is not
 /// urgent.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
+
+/// Longest time until a regular check of a binding. A grant can end long before its lease: by a shorter
+/// renewal, a forced release, or a deleted key. Until the check its binding counts for the limit.
+const LOOKED_AT_WITHIN: Millis = Millis(60_000);
 
 /// Time for which no binding is released or checked, if the server refuses all writes.
 const REFUSED: Millis = Millis(100);
@@ -117,7 +121,7 @@ impl<P> Table<P> {
         let place = (bindings.hashes.hash_one((key, owner)), bindings.last_number);
         let Some(open) = self.sessions.get_mut(session) else { return };
         open.bound.insert(place);
-        let look = now.mono.plus(lease.max(LOOKED_AT_AFTER));
+        let look = now.mono.plus(lease.clamp(LOOKED_AT_AFTER, LOOKED_AT_WITHIN));
         let names = key.name.len().saturating_add(owner.len());
         let _charge = open.account.charge(Quota::Bound, BYTES.saturating_add(names));
         let (key, owner) = (key.to_lock_key(), owner.into());
@@ -376,7 +380,7 @@ impl<P> Table<P> {
 
     /// Records that the bound grant still exists and ends at `until`.
     pub fn stays_bound(&mut self, bound: &DueBinding, until: UnixMillis, now: Now) {
-        let lease = until.since(now.unix()).max(LOOKED_AT_AFTER);
+        let lease = until.since(now.unix()).clamp(LOOKED_AT_AFTER, LOOKED_AT_WITHIN);
         self.bindings.look_at(bound.place, now.mono.plus(lease));
     }
 

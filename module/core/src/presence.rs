@@ -209,9 +209,10 @@ impl<P> Table<P> {
     }
 
     /// Removes one waiter if the module is being drained. Returns `None` if there is none,
-    /// otherwise the client to answer, if any.
+    /// otherwise the client to answer, if any. Waiters of latches that have opened are answered first,
+    /// by [`Self::next_opened`].
     pub fn drain_one(&mut self) -> Option<Option<P>> {
-        if !self.limits.draining {
+        if !self.limits.draining || self.has_opened() {
             return None;
         }
         let id = self.queues.first()?;

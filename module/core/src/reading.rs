@@ -76,6 +76,7 @@ impl<P> Table<P> {
             count(&mut self.counters.readers_replaced);
         }
         self.sessions.prune(id, PRUNED);
+        self.sessions.rearm_bell(id);
         self.sessions.connect(id, connection);
         self.come_back(id);
         self.restart_ttl(id, now);
@@ -121,6 +122,7 @@ impl<P> Table<P> {
             self.delivered(key.borrow(), granted.id, &owner, granted.token);
         }
         self.sessions.rearm_bell(reading.session);
+        self.sessions.ring_for_the_rest(reading.session);
         self.was_answered(reading.session, now);
     }
 

@@ -23,11 +23,11 @@ use crate::types::{Millis, MonoMillis};
 pub(crate) enum Bell {
     /// The session has no bell.
     Absent,
-    /// No message is due: all outcomes have been sent to a reader.
+    /// No message is due. The next outcome makes one due.
     Quiet,
     /// A message is due; the session is on the list of bells to ring.
     Due,
-    /// The message was published, and the session has not been read since.
+    /// The message was published, and no call has read the session since.
     Rung,
 }
 

@@ -169,15 +169,19 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// Records that the session was read. Its bell may ring again, and is due at once if unread
-    /// outcomes are left.
+    /// Records that the session is read, so that its bell may ring again.
     pub(crate) fn rearm_bell(&mut self, id: SessionId) {
-        let Some(session) = self.all.get_mut(&id) else { return };
-        if session.bell == Bell::Rung {
+        if let Some(session) = self.all.get_mut(&id)
+            && session.bell == Bell::Rung
+        {
             session.bell = Bell::Quiet;
-            if session.unread().is_some() {
-                self.ring(id);
-            }
+        }
+    }
+
+    /// Makes the bell due if the reply to a call has left outcomes.
+    pub(crate) fn ring_for_the_rest(&mut self, id: SessionId) {
+        if self.all.get(&id).is_some_and(|session| session.unread().is_some()) {
+            self.ring(id);
         }
     }
 

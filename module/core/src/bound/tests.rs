@@ -16,6 +16,29 @@ fn bound() -> (Table<u32>, SessionId, Place) {
     (table, session, place)
 }
 
+/// The lock may have been lost in the meantime, without the module noticing.
+#[test]
+fn a_binding_is_looked_at_within_a_minute_however_long_the_lease_is() {
+    let (mut table, session, _) = bound();
+    let day = Millis(86_400_000);
+    table.bind((KEY, b"ann"), (Token::NONE, day), session, NOW);
+    let minute = |n: u64| {
+        let mono = MonoMillis(NOW.mono.0 + n * 60_000);
+        Now { unix_us: NOW.unix_us + n * 60_000_000, mono }
+    };
+    for n in 1..3 {
+        let before = minute(n);
+        let before = Now { mono: MonoMillis(before.mono.0 - 1), ..before };
+        assert_eq!(table.next_binding(before), None);
+        let due = table.next_binding(minute(n)).expect("it is due");
+        assert!(!due.is_orphan);
+        table.stays_bound(&due, UnixMillis(NOW.unix_us / 1_000).plus(day), minute(n));
+    }
+    let due = table.next_binding(minute(3)).expect("it is due");
+    table.not_bound(&due);
+    assert_eq!(table.bound(), 0);
+}
+
 #[test]
 fn the_check_finds_a_binding_that_is_not_looked_at() {
     let (mut table, ..) = bound();

@@ -69,6 +69,18 @@ fn a_bell_rings_once_until_the_session_is_read() {
     assert_eq!(rings(&mut table), [4]);
 }
 
+/// For example, a call that waits for outcomes, and whose client disconnects.
+#[test]
+fn a_bell_rings_again_after_a_call_without_a_reply() {
+    let (mut table, session) = with_bell();
+    post(&mut table, session);
+    assert_eq!(rings(&mut table), [1]);
+    assert!(table.begin_reading(session, Some(1), 0, NOW).is_ok());
+    assert_eq!(rings(&mut table), []);
+    post(&mut table, session);
+    assert_eq!(rings(&mut table), [2]);
+}
+
 #[test]
 fn a_bell_rings_once_for_outcomes_of_one_turn() {
     let (mut table, session) = with_bell();

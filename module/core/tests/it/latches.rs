@@ -2,7 +2,8 @@
 //! replies, write the same and release the same waiters.
 
 use kvlock_core::{
-    CountDownReply, Join, Latch, LatchAt, LatchChange, Limits, Millis, MonoMillis, Now, Table, Want,
+    CountDownReply, Join, Latch, LatchAt, LatchChange, Limits, Millis, MonoMillis, Now, Table,
+    Want, Work,
 };
 use kvlock_core_reference::latches::World;
 use kvlock_core_reference::latches::world::KEY;
@@ -69,4 +70,25 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     assert_eq!((table.waiters(), table.has_opened()), (0, false));
     assert_eq!(table.next_due(now), None);
     assert_eq!(table.check(), Ok(()));
+}
+
+#[test]
+fn waiters_of_an_open_latch_are_not_drained() {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let now = Now { unix_us: 1_000_000, mono: MonoMillis(1_000) };
+    let at =
+        LatchAt { key: KEY, seen: Latch::Counting { left: 1, counted: false, until: None }, now };
+    for number in 0..20_u32 {
+        let name = number.to_be_bytes();
+        let join = Join { owner: &name, want: Want::LatchOpen, lease: Millis(0), timeout: None };
+        table.enqueue(&at, &join, number);
+    }
+    assert_eq!(table.count_down(&at), (CountDownReply::Left(0), LatchChange::Open));
+    table.limits.draining = true;
+    let mut answered = Vec::new();
+    while let Some(work) = table.next_work(now, true) {
+        assert!(matches!(work, Work::Opened(_)), "{work:?}");
+        answered.push(work);
+    }
+    assert_eq!(answered.len(), 20);
 }
