@@ -4,6 +4,9 @@
 //! that is over. If an answer is lost, the same command is sent again. It stores the result, or it finds
 //! that the owner no longer holds the lock. Then the stored value shows whether the first command has stored
 //! the result.
+//!
+//! A wait is granted a short lease, an offer, and a large result may need longer to arrive. So the full lease is
+//! requested just before the result, without waiting for the answer.
 
 use crate::engine::context::Context;
 use crate::engine::hold::{gave_back, give_back_in};
@@ -13,7 +16,9 @@ use crate::engine::limit::{Limit, Trouble};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack, ToStore};
+use futures_util::future::join;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Releases a lock that has one guard, and stores a result with the same command. After an error, releases the
 /// guard's hold without the result. If the error leaves the outcome unknown, the result may have been stored.
@@ -24,10 +29,11 @@ pub(crate) async fn give_back_storing(
     result: ToStore<'_>,
 ) -> Result<(), Error> {
     let turn = lease.turn().await;
+    let full = lease.longest(inner.now()).unwrap_or_default();
     // A renewal that arrives after the release would report the lock as lost.
     lease.abandon(share);
     lease.quiet().await;
-    let stored = store(inner, lease, result).await;
+    let stored = store(inner, lease, full, result).await;
     if stored.is_ok() {
         gave_back(inner, lease, &turn, share);
     } else if let Err(trouble) = give_back_in(inner, lease, &turn, share, HeldLock::release).await {
@@ -38,15 +44,27 @@ pub(crate) async fn give_back_storing(
 }
 
 /// Stores the result and releases the lock. Temporary errors are retried for the client's patience, while the
-/// lease lasts.
-async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<(), Error> {
+/// lease lasts, which is `full` after a renewal.
+async fn store(
+    inner: &Context,
+    lease: &Lease,
+    full: Duration,
+    result: ToStore<'_>,
+) -> Result<(), Error> {
     let held_lock = &lease.held_lock;
+    let call = |request| inner.router.call(&held_lock.key, request, inner.settings.reply_timeout);
+    let renewal = if lease.left() < full / 2 { Some(held_lock.renew(full, None)?) } else { None };
     let request = request::with_store(held_lock.release(GiveBack::DownTo(0)), result)?;
-    let mut trouble = Trouble::new(Limit::within(lease.left()));
+    let left = if renewal.is_some() { full } else { lease.left() };
+    let mut trouble = Trouble::new(Limit::within(left));
     let mut in_doubt = false;
     loop {
-        let answer = inner.router.call(&held_lock.key, &request, inner.settings.reply_timeout);
-        match answer.await.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
+        let answer = match &renewal {
+            // If the lock is lost, the answer to the release says so too.
+            Some(renewal) => join(call(renewal), call(&request)).await.1,
+            None => call(&request).await,
+        };
+        match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) | Err(Error::NotALock) => {
                 if in_doubt && is_stored(inner, result).await {

@@ -331,3 +331,25 @@ async fn a_result_can_be_json() {
     assert_matches!(wrong.map(|_| ()), Err(Error::Invalid(_)));
     forget(&mut stage);
 }
+
+/// The lock is granted for two seconds, as an offer. The result needs longer to arrive, so the full lease is set
+/// before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_result_of_short_work_is_stored_over_a_slow_network() {
+    let builder = Client::builder().reply_timeout(Duration::from_secs(20));
+    let (mut stage, proxy) = Stage::behind(builder).await;
+    let once = stage.client.once("report").ttl(Duration::from_secs(60));
+    // The proxy passes at most 64 KiB at once.
+    let each = Duration::from_millis(50);
+    let result = vec![b'r'; 64 * 65_536];
+    let made = ok(once.get_or(async |_: &Guard| {
+        proxy.delay(each, each);
+        result.clone()
+    }))
+    .await;
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+    assert!(made.not_stored().is_none(), "{:?}", made.not_stored());
+    assert_eq!(stage.control.run("STRLEN report").integer(), 64 * 65_536);
+    assert!(stage.is_free(LOCK));
+    forget(&mut stage);
+}
