@@ -78,7 +78,8 @@ impl Lock {
     /// // At most once a minute in the whole fleet.
     /// let lock = client.lock("report").fixed_lease(Duration::from_secs(60));
     /// if let Some(guard) = lock.try_acquire().await? {
-    ///     guard.lost().await; // let it end
+    ///     // the work
+    ///     guard.detach().await?; // the lock stays held until its lease ends
     /// }
     /// # Ok(()) }
     /// ```

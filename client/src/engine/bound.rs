@@ -8,7 +8,8 @@
 //! locks has a task that binds them again when the session is over or their slots have moved.
 //!
 //! - **B1** A bound lease counts as held no longer than its session lasts. This limit applies from before the
-//!   request to bind is sent. Until the server has answered, the previous session limits the lease too.
+//!   request to bind is sent. Until the server has answered, the previous session limits the lease too. If the
+//!   server refuses to bind the lease, this session does not limit it.
 //! - **B2** When the session is over, the locks are bound to another one. Until then, if the server
 //!   has forgotten the session, a lock counts as held as long as its lease lasts. Otherwise a lock
 //!   is lost if it is not bound again before the time of B1 ends.
@@ -69,8 +70,6 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     if lease.is_lost() || !lease.is_alive() {
         return Err(lease.lost_error());
     }
-    session.bind(lease)?;
-    session.keep_bound(|session| rebind_leases(session, inner));
     let held_lock = &lease.held_lock;
     let sent = inner.now();
     let length = lease.longest(sent).unwrap_or_default();
@@ -81,6 +80,10 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let mut request = held_lock.acquire(length, holds)?;
     request.arg("SESSION").arg(&*id).arg("BOUND").arg("HELD");
     let live = to.node.commands().live_by(inner.router.overdue()).await?;
+    // If an earlier request may have bound the lease to this session, a refusal does not say that it is not bound.
+    let first = !lease.is_bound_to(&session.belief);
+    session.bind(lease)?;
+    session.keep_bound(|session| rebind_leases(session, inner));
     let answer = session.ask(&live, &request, to.asking).await;
     let grant = match answer {
         Ok(value) => reply::granted(held_lock.mode, value)?,
@@ -90,7 +93,12 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
             lease.lose(false, Loss::Forgotten);
             return Err(lease.lost_error());
         }
-        Err(error) => return Err(error),
+        Err(error) => {
+            if first && !error.leaves_outcome_unknown() {
+                lease.not_bound_to(&turn, &session.belief);
+            }
+            return Err(error);
+        }
     };
     match grant {
         Some(grant) if lease.is_ours(grant.token) => {

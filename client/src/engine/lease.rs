@@ -374,12 +374,17 @@ impl Lease {
         self.binding.set(belief);
     }
 
+    /// Records that the server has refused to bind the lease to this session.
+    pub(crate) fn not_bound_to(&self, _turn: &Turn, belief: &Arc<Belief>) {
+        self.binding.remove(belief);
+    }
+
     pub(crate) fn is_bound_to(&self, belief: &Arc<Belief>) -> bool {
         self.binding.is_to(belief)
     }
 
-    /// Returns whether the lease was ever bound, or requested to be bound. The server may still
-    /// have the binding.
+    /// Returns whether the lease was ever bound, or may have been. The server may still have the
+    /// binding.
     pub(crate) fn was_bound(&self) -> bool {
         self.binding.is_any()
     }

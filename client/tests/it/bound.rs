@@ -235,3 +235,23 @@ async fn bound_locks_outlast_the_retry_limit_of_waits_in_the_same_session() {
     assert_eq!((guard.why_lost(), stage.bound_to("k")), (None, session));
     ok(guard.release()).await;
 }
+
+/// The owner has a guard that is not bound. A second acquire is to bind the lock, and the server refuses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_binding_leaves_the_lock_unbound() {
+    let mut stage = Stage::with(ttl(3_000)).await;
+    let other = stage.other().await;
+    let _full = ok(other.lock("other").bound().acquire()).await;
+    stage.control.run("CONFIG SET kvlock.max-bound 1");
+    let me = stage.client.owner();
+    let outer = ok(stage.client.lock("k").owner(&me).acquire()).await;
+    let refused = stage.client.lock("k").owner(&me).bound().acquire().await;
+    assert_matches!(refused, Err(Error::QueueFull));
+    // The session lasts for seconds, and the lease for minutes.
+    let left = outer.lease_left();
+    assert!(left > Duration::from_secs(60), "{left:?}");
+    // The hold of the refused acquire is released in the background.
+    stage.client.settled().await;
+    ok(outer.detach()).await;
+    stage.control.run("LOCK.FORCERELEASE k");
+}

@@ -125,7 +125,7 @@ async fn a_dropped_wait_for_several_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_under_parents_shares_the_parents() {
+async fn a_lock_under_parentstheirs_the_parents() {
     let mut stage = Stage::set().await;
     let (client, other) = (&stage.client, stage.other().await);
     let file = |client: &Client, name: &str| client.lock(name).under(["src", "repo", "src"]);
@@ -184,6 +184,15 @@ async fn an_owner_does_not_wait_for_a_set_that_it_holds() {
     for guard in [set, again, beside] {
         ok(guard.release()).await;
     }
+    // Each lock of a shared set counts, whichever has the largest token.
+    let other = stage.other().await;
+    let theirs = ok(other.lock("b").shared().acquire()).await;
+    let shared = ok(lock("a").and(["b"]).shared().acquire()).await;
+    for name in ["a", "b"] {
+        assert_eq!(lock(name).hold_count(&me).await.unwrap(), 1, "{name}");
+    }
+    ok(shared.release()).await;
+    ok(theirs.release()).await;
     // Sets that were lost do not count, even while their guards exist.
     let mut lost = Vec::new();
     for name in ["s", "t", "u", "v", "w"] {

@@ -142,7 +142,8 @@ impl Lock {
     }
 
     /// Takes over a lock that another process, or this one, has [detached](crate::Guard::detach). The
-    /// returned guard renews and releases it.
+    /// returned guard renews and releases it. Only one process may take over a lock: if several do, each of
+    /// them believes that it holds the lock.
     ///
     /// # Errors
     ///

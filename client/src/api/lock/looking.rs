@@ -132,9 +132,10 @@ impl Lock {
             return Ok(info.holds);
         }
         // The server does not report the holds of each owner that shares the lock, but all of these
-        // owners have the same token.
+        // owners have the same token. The token of a set may be larger: it is the largest of its locks.
         let shares = |lease: &&Arc<Lease>| {
-            lease.held_lock.mode == Mode::Shared && info.token == Some(lease.token())
+            lease.held_lock.mode == Mode::Shared
+                && info.token.is_some_and(|token| token <= lease.token())
         };
         let holds = leases.iter().filter(shares).map(|lease| lease.holds()).sum::<usize>();
         Ok(u64::try_from(holds).unwrap_or(u64::MAX))

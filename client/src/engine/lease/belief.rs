@@ -34,7 +34,7 @@ impl Belief {
 /// binding to the last one.
 #[derive(Debug)]
 pub(crate) struct Binding {
-    /// 1 after the first request to bind the lease. Read without the mutex.
+    /// 1 after the first request to bind the lease, unless the server refused it. Read without the mutex.
     any: AtomicU64,
     to: Mutex<Vec<Arc<Belief>>>,
 }
@@ -44,7 +44,7 @@ impl Binding {
         Self { any: AtomicU64::new(0), to: Mutex::new(Vec::new()) }
     }
 
-    /// Returns whether the lease was ever bound, or requested to be bound. The session may have ended.
+    /// Returns whether the lease was ever bound, or may have been. The session may have ended.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Acquire) != 0
     }
@@ -60,6 +60,15 @@ impl Binding {
     /// Records that the server has bound the lease to this session only.
     pub(crate) fn set(&self, belief: &Arc<Belief>) {
         lock(&self.to).retain(|other| Arc::ptr_eq(other, belief));
+    }
+
+    /// Records that the server has not bound the lease to this session.
+    pub(crate) fn remove(&self, belief: &Arc<Belief>) {
+        let mut to = lock(&self.to);
+        to.retain(|other| !Arc::ptr_eq(other, belief));
+        if to.is_empty() {
+            self.any.store(0, Ordering::Release);
+        }
     }
 
     pub(crate) fn is_to(&self, belief: &Arc<Belief>) -> bool {
@@ -99,5 +108,21 @@ mod tests {
         binding.add(&second);
         assert_eq!(lock(&binding.to).len(), 1);
         assert!(binding.is_to(&second));
+    }
+
+    #[test]
+    fn a_refused_binding_limits_nothing() {
+        let binding = Binding::none();
+        let [first, second] = [(), ()].map(|()| Arc::new(Belief::none()));
+        binding.add(&first);
+        binding.add(&second);
+        first.extend(Moment(7));
+        assert_eq!(binding.until(), Moment::LONG_AGO);
+        binding.remove(&second);
+        assert!(binding.is_any());
+        assert_eq!(binding.until(), Moment(7));
+        binding.remove(&first);
+        assert!(!binding.is_any());
+        assert_eq!(binding.until(), Moment::NEVER);
     }
 }
