@@ -240,13 +240,10 @@ impl Session {
         true
     }
 
-    /// Closes the session if it is open and `so` allows it. Waits for the server's answer, up to the reply
+    /// Closes the session if `so` allows it, when it has opened. Waits for the server's answer, up to the reply
     /// timeout.
     async fn close_if(self: Arc<Self>, so: fn(&mut Uses) -> bool) {
-        let id = match &*self.phase.borrow() {
-            Phase::Open(id) => id.clone(),
-            Phase::Opening | Phase::Over(_) => return,
-        };
+        let Ok(id) = self.id().await else { return };
         if self.end_if(closed(), so) {
             let close = request::close_session(&id);
             // If the request does not arrive, the server ends the session after its ttl.

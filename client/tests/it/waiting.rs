@@ -221,3 +221,23 @@ async fn waiters_keep_no_connection_that_was_replaced() {
         assert_served(waiter).await;
     }
 }
+
+/// The session of a dropped wait is still opening when the client shuts down.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_closes_a_session_that_is_still_opening() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    let lock = stage.client.lock("k");
+    stage.taken("k");
+    // From now on, the client knows that the lock is contended, and waits without an attempt.
+    assert!(ok(lock.try_acquire()).await.is_none());
+    let way = Duration::from_millis(200);
+    proxy.delay(way, way);
+    let waited = tokio::time::timeout(way, lock.acquire()).await;
+    assert!(waited.is_err(), "{waited:?}");
+    assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions"), 0);
+    assert!(soon(stage.client.clone().shutdown(SOON)).await);
+    observe::let_pass(&mut stage.control, 10 * way);
+    assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions"), 0);
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+    stage.control.run("LOCK.FORCERELEASE k");
+}
