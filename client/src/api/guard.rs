@@ -3,7 +3,7 @@
 use crate::api::held::Held;
 use crate::engine::bound;
 use crate::engine::context::Context;
-use crate::engine::hold::{give_back, give_back_in, renew};
+use crate::engine::hold::{give_back, give_back_in, renew, set_rest};
 use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
 use crate::engine::observer::{Observation, observe_held};
@@ -296,8 +296,9 @@ impl Guard {
     ///
     /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client. The
     /// bound lock is released. The errors of [`extend`](Self::extend), or of
-    /// [`release`](Self::release) if this is one. After an error of `extend` other than
-    /// [`Lost`](Error::Lost), the lock is free after `time`, or when the lease that it had before
+    /// [`release`](Self::release) if this is one. [`Lost`](Error::Lost) means that the lock was lost before
+    /// this call or is lost at the server: `time` may be over before the answer arrives. After an error of
+    /// `extend` other than `Lost`, the lock is free after `time`, or when the lease that it had before
     /// this call ends.
     ///
     /// # Cancel safety
@@ -328,11 +329,7 @@ impl Guard {
         self.lease.abandon(self.share);
         // Waits for renewals in flight: one that arrives later would set the longer lease again.
         self.lease.quiet().await;
-        let mut outcome = self.extend(time).await;
-        if matches!(outcome, Err(Error::Connection(_))) {
-            // A renewal sets the length of the lease and adds nothing, so it can be repeated.
-            outcome = self.extend(time).await;
-        }
+        let outcome = set_rest(&self.inner, &self.lease, self.share, time).await;
         if !matches!(outcome, Err(Error::Lost(_))) {
             self.leave(&turn);
         }

@@ -6,11 +6,12 @@ use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::RenewalId;
 use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
 use crate::engine::limit::{Limit, Trouble};
-use crate::engine::settings::FIRST_LEASE;
+use crate::engine::settings::{FIRST_LEASE, check_lease};
 use crate::engine::telemetry;
 use crate::engine::undo;
 use crate::net::deadline::{after, left};
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack};
 use redis::{Cmd, RedisResult};
@@ -103,6 +104,62 @@ pub(crate) async fn proclaim(
         Ok((length, request::with_value(lease.renewal(length, None)?, Some(value))))
     };
     renew(inner, lease, true, with_value).await.map(drop)
+}
+
+/// Sets the rest of a lease whose only guard is ending, so nobody relies on the lease. The caller has the turn,
+/// and no renewal is in flight. If the lease lasts at first, only the server's answer shows a loss: the rest may
+/// be over before the answer arrives.
+///
+/// Temporary errors without an effect at the server are retried, as [`renew`] does.
+pub(crate) async fn set_rest(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    share: ShareId,
+    rest: Duration,
+) -> Result<(), Error> {
+    check_lease(rest)?;
+    if lease.is_lost() {
+        return Err(lease.lost_error());
+    }
+    // If the caller's future is dropped, the release is repeated until a lease of this length has ended.
+    let rest = lease.changing(share, inner.now(), rest);
+    let request = lease.renewal(rest, None)?;
+    let (mut trouble, mut in_doubt) = (Trouble::new(Limit::within(lease.left())), None);
+    loop {
+        let sent = inner.now();
+        match send_rest(inner, lease, &request).await {
+            Ok(Some(_)) => return Ok(()),
+            // Probably the first command was executed, and the rest that it set is over.
+            Ok(None) if in_doubt.is_some_and(|sent: Moment| inner.now() >= sent.after(rest)) => {
+                return Ok(());
+            }
+            Ok(None) => lease.mark_not_held(),
+            Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
+            // A renewal sets the length of the lease and adds nothing, so it can be repeated.
+            Err(Error::Connection(_)) if in_doubt.is_none() => {
+                in_doubt = Some(sent);
+                continue;
+            }
+            Err(error) if error.leaves_outcome_unknown() => return Err(error),
+            Err(error) => {
+                inner.wait_to_retry(&mut trouble, error).await?;
+                continue;
+            }
+        }
+        return Err(lease.lost_error());
+    }
+}
+
+/// Sends one renewal that the record of the lease does not count.
+async fn send_rest(
+    inner: &Context,
+    lease: &Lease,
+    request: &Cmd,
+) -> Result<Option<Duration>, Error> {
+    let end = after(inner.settings.reply_timeout);
+    let route = inner.renewals.route_of(&lease.held_lock.key);
+    let to = timeout(left(end), route).await.map_err(|_| Error::Timeout)??;
+    inner.renewals.send_one(to, request, left(end), |_, _| {}).await
 }
 
 /// Removes one guard's share from a lease, and sends the release that [`Lease::leave`] returns, if any.

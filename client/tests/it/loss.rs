@@ -4,6 +4,7 @@ use super::{
     LONG, SOON, Stage, Suspended, assert_matches, calls, ok, soon, suspend_during, wait_for_more,
 };
 use harness::observe;
+use harness::proxy::Moment;
 use kvlock::{Client, Error, Loss};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -61,6 +62,51 @@ async fn an_abandoned_lock_stays_held_until_its_lease_ends() {
     let lost = stage.client.lock("k").acquire().await.unwrap();
     stage.control.run("LOCK.FORCERELEASE k");
     assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
+}
+
+/// With a slow network the lock is free at the server before the answer arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_stays_held_for_less_than_a_round_trip_is_not_lost() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    let client = stage.client.clone();
+    let delay = Duration::from_millis(60);
+    let locks =
+        [client.lock("k"), client.lock("k").shared(), client.lock("k").and(["l"]).under(["above"])];
+    for lock in locks {
+        for time in [delay / 3, delay * 3 / 2, delay * 5 / 2] {
+            let guard = ok(lock.acquire()).await;
+            proxy.delay(delay, delay);
+            ok(guard.release_in(time)).await;
+            proxy.delay(Duration::ZERO, Duration::ZERO);
+            stage.assert_nothing_is_left();
+        }
+        // The connection breaks, and the lock is free before the second renewal arrives.
+        let guard = ok(lock.acquire()).await;
+        proxy.reset("LOCK.RENEW", Moment::BeforeTheAnswer);
+        proxy.delay(delay, delay);
+        ok(guard.release_in(delay / 3)).await;
+        proxy.delay(Duration::ZERO, Duration::ZERO);
+        assert!(proxy.has_reset());
+        // A lock that is taken away is lost.
+        let guard = ok(lock.acquire()).await;
+        stage.control.run("LOCK.FORCERELEASE k");
+        assert!(guard.release_in(delay).await.unwrap_err().is_lost());
+        soon(client.settled()).await;
+    }
+}
+
+/// The server refuses writes for longer than the lock is to stay held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_for_a_moment_does_not_lose_a_lock_that_stays_held_for_a_while() {
+    let mut stage = Stage::set().await;
+    let guard = ok(stage.client.lock("k").acquire()).await;
+    stage.control.run("CONFIG SET min-replicas-to-write 1");
+    let time = Duration::from_millis(200);
+    let release = tokio::spawn(guard.release_in(time));
+    observe::let_pass(&mut stage.control, 3 * time);
+    assert!(!release.is_finished());
+    stage.control.run("CONFIG SET min-replicas-to-write 0");
+    ok(release).await.unwrap();
 }
 
 /// The client rarely repeats a `LOCK.OBSERVE` that the server refuses.
