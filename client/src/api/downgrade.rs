@@ -46,7 +46,7 @@ impl Guard {
             Some(slot) => Some(slot.gate().await),
             None => None,
         };
-        let turn = self.lease().turn().await;
+        let turn = self.lease().turn_after_releases(self.share).await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }

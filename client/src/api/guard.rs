@@ -319,9 +319,12 @@ impl Guard {
     /// # async fn report() {}
     /// ```
     pub async fn release_in(mut self, time: Duration) -> Result<(), Error> {
+        if time < LEASE_MIN {
+            return self.release().await;
+        }
         // While this task has the turn, the owner gets and releases no other guard of this lock.
-        let turn = self.lease.turn().await;
-        if time < LEASE_MIN || self.holds() > 1 {
+        let turn = self.lease.turn_after_releases(self.share).await;
+        if self.holds() > 1 {
             drop(turn);
             return self.release().await;
         }
@@ -365,7 +368,7 @@ impl Guard {
     /// # fn hand_over(_: String, _: kvlock::Token) {}
     /// ```
     pub async fn detach(mut self) -> Result<Duration, Error> {
-        let turn = self.lease.turn().await;
+        let turn = self.lease.turn_after_releases(self.share).await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }

@@ -40,6 +40,7 @@ use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::UnansweredRenewals;
 use crate::engine::settings::LEASE_MIN;
 use crate::engine::telemetry::Stopwatch;
+use crate::net::deadline::{after, left};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::loss::Loss;
 use crate::wire::reply::{Grant, Token};
@@ -48,7 +49,7 @@ use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 /// Lease that a guard requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,6 +440,22 @@ impl Lease {
         }
     }
 
+    /// Takes the turn for the guard of `share`, after the releases of other guards that were dropped: their holds
+    /// are about to end. Waits no longer than the lease lasts so far: the runtime of a release may have ended.
+    pub(crate) async fn turn_after_releases(self: &Arc<Self>, share: ShareId) -> Turn {
+        let end = after(self.left());
+        loop {
+            let mut ended = std::pin::pin!(self.end_notify.notified());
+            ended.as_mut().enable();
+            let turn = self.turn().await;
+            if !self.state().is_giving_back(share) || left(end).is_zero() || self.is_lost() {
+                return turn;
+            }
+            drop(turn);
+            let _over = timeout_at(end, ended).await;
+        }
+    }
+
     /// Takes the turn if it is free.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
@@ -528,6 +545,11 @@ impl State {
             return Some(longest);
         }
         Some(longest.max(until.left_at(now)).max(LEASE_MIN))
+    }
+
+    /// Returns whether a guard other than that of `share` was dropped, and its release was not sent yet.
+    fn is_giving_back(&self, share: ShareId) -> bool {
+        self.shares.iter().any(|other| other.id != share && other.abandoned)
     }
 
     /// Returns whether any guard requests renewals.

@@ -1,9 +1,9 @@
 //! Shared locks, permits and latches, and the commands as methods of connections.
 
-use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
+use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, ok, soon, visit, wait_for_more};
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{
-    AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Error,
+    AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Client, Error,
     ReleaseOptions,
 };
 use std::time::Duration;
@@ -51,6 +51,40 @@ async fn a_downgrade_keeps_lease_and_owner_and_a_failed_one_leaves_no_hold() {
     stage.control.run("LOCK.FORCERELEASE k");
     assert_matches!(soon(two.downgrade()).await, Err(Error::Lost(_)));
     soon(client.settled()).await;
+}
+
+/// On one thread, the release of the dropped guard is sent only when the caller waits.
+#[tokio::test]
+async fn a_dropped_guard_is_no_further_guard_of_the_owner() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    let client = stage.client.clone();
+    let lock = client.lock("k").owner(&client.owner());
+    // The connections are open before messages are delayed.
+    visit(&lock.clone().lease(Duration::from_secs(60))).await;
+    let delay = Duration::from_millis(50);
+    proxy.delay(delay, delay);
+    for outer_first in [true, false] {
+        let both = async || {
+            let (one, two) = (ok(lock.acquire()).await, ok(lock.acquire()).await);
+            let (kept, dropped) = if outer_first { (one, two) } else { (two, one) };
+            drop(dropped);
+            assert_eq!(kept.holds(), 2);
+            kept
+        };
+        ok(both().await.release_in(LONG)).await;
+        assert!(stage.control.run("PTTL k").integer() > 60_000);
+        stage.control.run("LOCK.FORCERELEASE k");
+
+        let left = ok(both().await.detach()).await;
+        assert!(left > Duration::ZERO);
+        assert!(!stage.is_free("k"));
+        stage.control.run("LOCK.FORCERELEASE k");
+
+        let reader = ok(both().await.downgrade()).await;
+        assert_eq!(reader.holds(), 1);
+        ok(reader.release()).await;
+        assert!(stage.is_free("k"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
