@@ -155,8 +155,9 @@ impl Guard {
     /// out of range for this crate or for the server. Temporary refusals of the server are retried for the
     /// [`patience`](crate::Builder::patience) of the client, but no longer than the lease lasts.
     ///
-    /// After an error later renewals request the old lease. After a network error the shorter of the two
-    /// leases counts: a command whose connection broke may still arrive, even after later commands. The lock is
+    /// After an error later renewals request the old lease, and after a refusal the lock is held as long as
+    /// before. After a network error, or [`NotReplicated`](Error::NotReplicated), the shorter of the two leases
+    /// counts: a command whose connection broke may still arrive, even after later commands. The lock is
     /// renewed as often as the shorter lease needs. This lasts until the lock is released, or, if the connection
     /// did not break, until a later renewal over the same connection is answered.
     ///

@@ -74,7 +74,7 @@ async fn renew_once(
     let answer = inner.renewals.send_one(to, &request, left(end), sending).await;
     match renewal.renewal {
         Some(renewal) => lease.answered(renewal, sent, length, answer, inner.now())?,
-        None => drop(answer?),
+        None => drop(answer.map_err(|failed| failed.error)?),
     }
     if lease.is_lost() { Err(lease.lost_error()) } else { Ok(sent) }
 }
@@ -159,7 +159,8 @@ async fn send_rest(
     let end = after(inner.settings.reply_timeout);
     let route = inner.renewals.route_of(&lease.held_lock.key);
     let to = timeout(left(end), route).await.map_err(|_| Error::Timeout)??;
-    inner.renewals.send_one(to, request, left(end), |_, _| {}).await
+    let answer = inner.renewals.send_one(to, request, left(end), |_, _| {}).await;
+    answer.map_err(|failed| failed.error)
 }
 
 /// Removes one guard's share from a lease, and sends the release that [`Lease::leave`] returns, if any.

@@ -67,8 +67,9 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     safety: SafetyMargin,
     held: Stopwatch,
-    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. The `binding` may end
-    /// the time earlier. Read without the mutex.
+    /// End of the time in which the holder may use the lock, a [`Moment`]; 0 when lost. It is the earliest of
+    /// `granted` and the ends that renewals in flight may set. The `binding` may end the time earlier. Read
+    /// without the mutex.
     until: AtomicU64,
     /// Time at which the watchdog's agenda lists this lease, a [`Moment`]. Guarded by the mutex of the
     /// agenda.
@@ -95,6 +96,8 @@ struct State {
     turn: Option<Duration>,
     shares: Vec<Share>,
     next_share: u32,
+    /// `until` if the server executes no renewal that is in flight.
+    granted: Moment,
     renew_at: Moment,
     /// The lease is renewed even if it is fixed, because the lock may be lost or its lease may be shorter than a
     /// guard needs: until the answer to a renewal after the one with this number.
@@ -219,6 +222,8 @@ impl Lease {
         term: LeaseSpec,
     ) -> (Arc<Self>, ShareId) {
         let Beginning { since, runs, late, strays } = beginning;
+        // This record gets no answers to renewals that were sent before.
+        let late = late.handed_over();
         let runs = late.counts(runs.min(term.length));
         let until = policy.safety.until(since, runs);
         let mut state = State {
@@ -226,6 +231,7 @@ impl Lease {
             turn: None,
             shares: Vec::with_capacity(1),
             next_share: 0,
+            granted: until,
             renew_at: Moment::NEVER,
             check: None,
             strays,
@@ -333,15 +339,22 @@ impl Lease {
 
     /// Records that a command sent at `sent` was answered, and made the lease at least `length` long.
     fn believe(&self, state: &mut State, sent: Moment, length: Duration) {
-        let until = self.safety.until(sent, state.late.counts(length));
-        self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
+        let until = self.safety.until(sent, state.late.outlasts(length));
+        state.granted = state.granted.max(until);
+        self.update_until(state);
         state.plan_renewal(sent, length);
     }
 
-    /// Limits `until` to the end of a lease of this length.
-    fn believe_less(&self, sent: Moment, length: Duration) {
-        let until = self.safety.until(sent, length);
-        self.until.store(self.until.load(Ordering::Acquire).min(until.0), Ordering::Release);
+    /// Returns the earliest end of the lease, in whatever order the server executes the renewals in flight. (I1)
+    fn believed(&self, state: &State) -> Moment {
+        let ends = state.late.in_flight().map(|(after, length)| self.safety.until(after, length));
+        ends.fold(state.granted, Moment::min)
+    }
+
+    fn update_until(&self, state: &State) {
+        if !state.phase.is_lost() {
+            self.until.store(self.believed(state).0, Ordering::Release);
+        }
     }
 
     /// Returns whether the guard of `share` exists.

@@ -35,6 +35,22 @@ pub(crate) struct Replicas {
     pub(crate) all: bool,
 }
 
+/// Error of a renewal.
+#[derive(Debug)]
+pub(crate) struct NotRenewed {
+    pub(crate) error: Error,
+    /// `false` if the server has not executed the renewal, and will not. An error without an unknown outcome may be
+    /// that of the `WAIT` after a renewal that was executed.
+    pub(crate) may_be_executed: bool,
+}
+
+impl From<Error> for NotRenewed {
+    fn from(error: Error) -> Self {
+        let may_be_executed = error.leaves_outcome_unknown();
+        Self { error, may_be_executed }
+    }
+}
+
 /// Sends renewals to the servers, and waits for the replicas if they are required.
 #[derive(Debug)]
 pub(crate) struct Renewals {
@@ -79,7 +95,7 @@ impl Renewals {
         live: &Live,
         mut renewals: Pipeline,
         patience: Duration,
-    ) -> Result<Vec<Result<Value, Error>>, Error> {
+    ) -> Result<Vec<Result<Value, NotRenewed>>, Error> {
         let Some(Replicas { at_least, timeout, all }) = self.replicas else {
             return Ok(each(live.call_all(&renewals, patience).await?));
         };
@@ -123,8 +139,10 @@ impl Renewals {
         };
         let verdict: Result<(), Error> = verdict.await;
         let counted = answers.into_iter().map(|answer| match &verdict {
-            Err(short) if is_lease(&answer) => Err(short.clone()),
-            Ok(()) | Err(_) => Ok(answer.extract_error()?),
+            Err(short) if is_lease(&answer) => {
+                Err(NotRenewed { error: short.clone(), may_be_executed: true })
+            }
+            Ok(()) | Err(_) => checked(answer),
         });
         Ok(counted.collect())
     }
@@ -140,12 +158,12 @@ impl Renewals {
         renewal: &Cmd,
         patience: Duration,
         mut sending: impl FnMut(u64, bool),
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Option<Duration>, NotRenewed> {
         let mut sent_on = false;
         loop {
             sending(to.live.number, sent_on);
             match self.send_that_way(&to, renewal, patience).await {
-                Err(trouble) if self.router.follow_redirect(&mut to.route, &trouble) => {
+                Err(failed) if self.router.follow_redirect(&mut to.route, &failed.error) => {
                     to = self.connect(to.route).await?;
                     sent_on = true;
                 }
@@ -159,7 +177,7 @@ impl Renewals {
         to: &RenewalRoute,
         renewal: &Cmd,
         patience: Duration,
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Option<Duration>, NotRenewed> {
         let mut renewals = Pipeline::with_capacity(3);
         if to.route.asking {
             renewals.cmd("ASKING");
@@ -170,7 +188,7 @@ impl Renewals {
             to.live.doubt();
         }
         let answer = answers?.pop().unwrap_or(Ok(Value::Okay))?;
-        Ok(reply::read(answer)?)
+        Ok(reply::read(answer).map_err(Error::from)?)
     }
 
     /// Sends a renewal along the route that a redirect has given.
@@ -180,13 +198,17 @@ impl Renewals {
         renewal: &Cmd,
         patience: Duration,
         sending: impl FnMut(u64, bool),
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Option<Duration>, NotRenewed> {
         self.send_one(self.connect(route).await?, renewal, patience, sending).await
     }
 }
 
-fn each(answers: Vec<Value>) -> Vec<Result<Value, Error>> {
-    answers.into_iter().map(|answer| Ok(answer.extract_error()?)).collect()
+fn each(answers: Vec<Value>) -> Vec<Result<Value, NotRenewed>> {
+    answers.into_iter().map(checked).collect()
+}
+
+fn checked(answer: Value) -> Result<Value, NotRenewed> {
+    Ok(answer.extract_error().map_err(Error::from)?)
 }
 
 /// Reads the answer to `WAIT`: the number of replicas that acknowledge.

@@ -83,6 +83,20 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     assert!(!guard.is_lost());
 }
 
+/// The server sets the shorter lease. It refuses only to wait for the replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shorter_lease_counts_even_if_its_confirmation_is_refused() {
+    let (mut stage, _replica) = set(Duration::from_secs(60), AMPLE).await;
+    let mut guard = ok(stage.client.lock("k").acquire()).await;
+    let short = Duration::from_secs(10);
+    stage.control.run("ACL SETUSER default -wait");
+    let told = soon(guard.extend(short)).await;
+    assert!(matches!(told, Err(Error::Denied(_))), "{told:?}");
+    assert!(guard.lease_left() < short, "{guard:?}");
+    stage.control.run("ACL SETUSER default +wait");
+    ok(guard.release()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reentry_that_no_replica_confirms_does_not_extend_the_validity() {
     let (server, clock) = (Server::start(), Suspended::new());

@@ -200,6 +200,31 @@ async fn validity_never_exceeds_what_a_late_shorter_renewal_leaves() {
     ok(guard.release()).await;
 }
 
+/// The server refuses the shorter lease for longer than it would last.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shorter_lease_that_is_refused_for_a_moment_loses_nothing() {
+    let patience = Duration::from_secs(3);
+    let mut stage = Stage::with(Client::builder().patience(patience)).await;
+    let mut guard = ok(stage.client.lock("k").acquire()).await;
+    let short = Duration::from_millis(500);
+    stage.control.run("CONFIG SET min-replicas-to-write 1");
+    let told = soon(guard.extend(short)).await.unwrap_err();
+    assert_eq!(told.code(), Some("NOREPLICAS"));
+    assert_eq!(guard.why_lost(), None);
+    assert!(guard.lease_left() > LEASE / 2, "{guard:?}");
+    let extension = tokio::spawn(async move {
+        let told = guard.extend(short).await;
+        (guard, told)
+    });
+    observe::let_pass(&mut stage.control, 2 * short);
+    assert!(!extension.is_finished());
+    stage.control.run("CONFIG SET min-replicas-to-write 0");
+    let (guard, told) = ok(extension).await;
+    told.unwrap();
+    assert!(guard.lease_left() < short, "{guard:?}");
+    ok(guard.release()).await;
+}
+
 /// The client does not learn that the server refuses the value. Its later renewals are not refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unanswered_extension_that_the_server_refuses_loses_nothing() {

@@ -182,19 +182,21 @@ impl Claim {
         let (late, mut renewal) = (&mut self.late, None);
         let sending = |via, redirected| {
             if let Some(refused) = renewal.filter(|_| redirected) {
-                let _nothing_counts = late.answered(refused);
+                late.refused(refused);
             }
-            renewal = Some(late.sending(via, length));
+            renewal = Some(late.sending(via, sent, length));
         };
         let patience = inner.settings.reply_timeout;
         let runs = inner.renewals.send_one(to, &request, patience, sending).await;
         if let Some(renewal) = renewal {
             match &runs {
-                Err(trouble) if trouble.leaves_outcome_unknown() => self.late.give_up(renewal),
-                Ok(_) | Err(_) => drop(self.late.answered(renewal)),
+                Ok(_) => drop(self.late.executed(renewal)),
+                Err(failed) if failed.may_be_executed => drop(self.late.give_up(renewal)),
+                Err(_) => self.late.refused(renewal),
             }
         }
-        Ok(runs?.map(|runs| (sent, runs.min(length))))
+        let runs = runs.map_err(|failed| failed.error)?;
+        Ok(runs.map(|runs| (sent, runs.min(length))))
     }
 
     /// Creates a lease from a grant. The watchdog then watches it.

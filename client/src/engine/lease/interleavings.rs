@@ -166,8 +166,19 @@ impl World {
 
     /// Sends a renewal, whose answer is lost unless it `arrives`. Any number may be in flight.
     fn renew(&self, length: Duration, arrives: bool) {
+        self.renew_over(1, length, arrives);
+    }
+
+    /// Sends a renewal that the server refuses.
+    fn be_refused(&self, via: u64, length: Duration) {
+        let renewal = self.lease.renewing(self.now(), length, via);
+        self.ask(|_, _| {});
+        self.lease.refused(renewal);
+    }
+
+    fn renew_over(&self, via: u64, length: Duration, arrives: bool) {
         let sent = self.now();
-        let renewal = self.lease.renewing(sent, length, 1);
+        let renewal = self.lease.renewing(sent, length, via);
         let held = self.ask(|server, now| {
             if server.holds > 0 {
                 server.ends = now + length.as_millis() as u64;
@@ -275,6 +286,46 @@ fn overlapping_renewals_of_different_lengths_keep_validity_right() {
                     })
                 })
                 .into_iter()
+                .collect();
+            for _ in 0..8 {
+                world.look();
+                thread::yield_now();
+            }
+            for task in tasks {
+                task.join().unwrap();
+            }
+            world.release(share);
+        },
+        ITERATIONS,
+    );
+}
+
+/// A refusal gives back what was believed, but not what another renewal may have shortened. Each task has a
+/// connection.
+#[test]
+fn refused_renewals_beside_others_keep_validity_right() {
+    shuttle::check_random(
+        || {
+            let (world, share) = World::new();
+            let tasks: Vec<_> = (0..3)
+                .map(|via| {
+                    let world = world.clone();
+                    thread::spawn(move || {
+                        for _ in 0..3 {
+                            let lengths = [200, 500, 1_000];
+                            let length = lengths[thread_rng().gen_range(0..lengths.len())];
+                            let length = Duration::from_millis(length);
+                            if thread_rng().gen_bool(0.4) {
+                                world.be_refused(via, length);
+                            } else {
+                                world.renew_over(via, length, thread_rng().gen_bool(0.7));
+                            }
+                            world.look();
+                            world.clock.pass(thread_rng().gen_range(1..200));
+                            world.look();
+                        }
+                    })
+                })
                 .collect();
             for _ in 0..8 {
                 world.look();

@@ -4,6 +4,7 @@
 //! ones that were sent over other connections. The lease is then only as long as the unanswered renewal sets.
 //! While that is possible, no later renewal counts for a longer lease.
 
+use crate::engine::clock::Moment;
 use std::time::Duration;
 
 /// Number of connections for which given-up renewals are tracked separately. Renewals over older connections
@@ -34,9 +35,11 @@ pub(crate) struct UnansweredRenewals {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     renewal: RenewalId,
+    /// If the server executes this renewal last, it does so after this moment: when this renewal was sent, or a
+    /// later one whose answer has arrived.
+    after: Moment,
     length: Duration,
-    /// Length of the shortest renewal in flight at the same time. The server may have executed that one
-    /// later, whichever answer arrives first.
+    /// Length of the shortest other renewal, no longer in flight, that the server may have executed after this one.
     beside: Duration,
 }
 
@@ -52,34 +55,60 @@ struct GivenUp {
 
 impl UnansweredRenewals {
     /// Records a renewal that is about to be sent over the connection `via`.
-    pub(crate) fn sending(&mut self, via: u64, length: Duration) -> RenewalId {
+    pub(crate) fn sending(&mut self, via: u64, sent: Moment, length: Duration) -> RenewalId {
         self.last_number += 1;
         let renewal = RenewalId { number: self.last_number, via };
-        let mut beside = Duration::MAX;
-        for other in &mut self.in_flight {
-            beside = beside.min(other.length);
-            other.beside = other.beside.min(length);
-        }
-        self.in_flight.push(InFlight { renewal, length, beside });
+        let elsewhere = self.given_up.iter().filter(|of| of.via != via);
+        let beside = elsewhere.map(|of| of.shortest).fold(Duration::MAX, Duration::min);
+        self.in_flight.push(InFlight { renewal, after: sent, length, beside });
         renewal
     }
 
-    /// Records the answer to a renewal. Forgets renewals over the same connection that were given up before
-    /// this one was sent. Returns the longest lease that may be counted, which renewals in flight at the same
-    /// time limit.
-    pub(crate) fn answered(&mut self, renewal: RenewalId) -> Duration {
-        let place = self.in_flight.iter().position(|other| other.renewal == renewal);
-        let most = place.map_or(Duration::MAX, |place| self.in_flight.swap_remove(place).beside);
-        self.given_up.retain(|of| of.via != renewal.via || of.before >= renewal.number);
-        most
+    /// Records that the server has set a lease of at most `length` with a renewal.
+    pub(crate) fn shorten(&mut self, renewal: RenewalId, length: Duration) {
+        if let Some(one) = self.in_flight.iter_mut().find(|other| other.renewal == renewal) {
+            one.length = one.length.min(length);
+        }
     }
 
-    /// Stops waiting for the answer to a renewal. No effect if the renewal is not in flight.
-    pub(crate) fn give_up(&mut self, renewal: RenewalId) {
-        let place = self.in_flight.iter().position(|other| other.renewal == renewal);
-        let Some(place) = place else { return };
-        let mut shortest = self.in_flight.swap_remove(place).length;
-        let via = renewal.via;
+    /// Records that the server has executed a renewal. Returns the longest lease that may be counted for it:
+    /// the server may have executed another one later, whichever answer arrives first.
+    pub(crate) fn executed(&mut self, renewal: RenewalId) -> Duration {
+        let done = self.end(renewal);
+        if let Some(InFlight { after, length, .. }) = done {
+            for other in &mut self.in_flight {
+                other.after = other.after.max(after);
+                other.beside = other.beside.min(length);
+            }
+        }
+        self.forget_before(renewal);
+        done.map_or(Duration::MAX, |done| done.beside)
+    }
+
+    /// Records that a renewal was answered, and that the server has not executed it.
+    pub(crate) fn refused(&mut self, renewal: RenewalId) {
+        self.end(renewal);
+        self.forget_before(renewal);
+    }
+
+    /// Forgets renewals over the same connection that were given up before this one was sent.
+    fn forget_before(&mut self, answered: RenewalId) {
+        self.given_up.retain(|of| of.via != answered.via || of.before >= answered.number);
+    }
+
+    fn end(&mut self, renewal: RenewalId) -> Option<InFlight> {
+        let place = self.in_flight.iter().position(|other| other.renewal == renewal)?;
+        Some(self.in_flight.swap_remove(place))
+    }
+
+    /// Stops waiting for the answer to a renewal. Returns its length, and a moment after which the server
+    /// executes it if it executes it last; `None` if the renewal is not in flight.
+    pub(crate) fn give_up(&mut self, renewal: RenewalId) -> Option<(Moment, Duration)> {
+        let InFlight { after, length, .. } = self.end(renewal)?;
+        for other in &mut self.in_flight {
+            other.beside = other.beside.min(length);
+        }
+        let (via, mut shortest) = (renewal.via, length);
         let before = self.last_number;
         if let Some(place) = self.given_up.iter().position(|of| of.via == via) {
             shortest = shortest.min(self.given_up.remove(place).shortest);
@@ -89,6 +118,7 @@ impl UnansweredRenewals {
             let oldest = self.given_up.remove(0);
             self.others = shorter(self.others, Some(oldest.shortest));
         }
+        Some((after, length))
     }
 
     /// Returns the unanswered renewals for another record of the same owner. That record gets no answers to
@@ -112,9 +142,19 @@ impl UnansweredRenewals {
 
     /// Returns the part of a lease that counts while other renewals are unanswered.
     pub(crate) fn counts(&self, length: Duration) -> Duration {
-        let in_flight = self.in_flight.iter().map(|other| other.length);
+        self.in_flight().map(|(_, length)| length).fold(self.outlasts(length), Duration::min)
+    }
+
+    /// Returns the part of a lease that counts whenever the server executes renewals that were given up.
+    pub(crate) fn outlasts(&self, length: Duration) -> Duration {
         let given_up = self.given_up.iter().map(|of| of.shortest);
-        in_flight.chain(given_up).chain(self.others).fold(length, Duration::min)
+        given_up.chain(self.others).fold(length, Duration::min)
+    }
+
+    /// Returns the length of each renewal in flight, and a moment after which the server executes it if it
+    /// executes it last.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (Moment, Duration)> {
+        self.in_flight.iter().map(|other| (other.after, other.length))
     }
 }
 
@@ -139,31 +179,31 @@ mod tests {
     #[test]
     fn a_request_in_flight_counts_until_its_own_reply() {
         let mut late = UnansweredRenewals::default();
-        let first = late.sending(1, SHORT);
-        let second = late.sending(1, LONG);
-        late.answered(second);
+        let first = late.sending(1, Moment(0), SHORT);
+        let second = late.sending(1, Moment(0), LONG);
+        late.executed(second);
         assert_eq!(late.counts(LONG), SHORT, "the first may reach the connection later");
         assert!(!late.is_quiet());
-        assert_eq!(late.answered(first), LONG);
+        assert_eq!(late.executed(first), LONG);
         assert_eq!((late.counts(LONG), late.is_quiet()), (LONG, true));
-        let [long, short] = [LONG, SHORT].map(|length| late.sending(1, length));
-        late.answered(short);
-        assert_eq!(late.answered(long), SHORT, "the shorter one may have been carried out last");
+        let [long, short] = [LONG, SHORT].map(|length| late.sending(1, Moment(0), length));
+        late.executed(short);
+        assert_eq!(late.executed(long), SHORT, "the shorter one may have been carried out last");
     }
 
     #[test]
     fn an_abandoned_request_is_over_after_a_later_reply_on_its_connection() {
         let mut late = UnansweredRenewals::default();
-        let lost = late.sending(1, SHORT);
-        let beside = late.sending(1, LONG);
+        let lost = late.sending(1, Moment(0), SHORT);
+        let beside = late.sending(1, Moment(0), LONG);
         late.give_up(lost);
-        late.answered(beside);
+        late.executed(beside);
         assert_eq!(late.counts(LONG), SHORT, "it was sent before that was given up");
-        let elsewhere = late.sending(2, LONG);
-        late.answered(elsewhere);
+        let elsewhere = late.sending(2, Moment(0), LONG);
+        late.executed(elsewhere);
         assert_eq!(late.counts(LONG), SHORT);
-        let after = late.sending(1, LONG);
-        late.answered(after);
+        let after = late.sending(1, Moment(0), LONG);
+        late.executed(after);
         assert_eq!(late.counts(LONG), LONG);
     }
 
@@ -172,15 +212,15 @@ mod tests {
         let mut late = UnansweredRenewals::default();
         assert_eq!(late.last_number(), 0);
         for (via, length) in [(1, LONG), (2, SHORT), (1, LONG), (3, LONG)] {
-            let renewal = late.sending(via, length);
+            let renewal = late.sending(via, Moment(0), length);
             late.give_up(renewal);
         }
         assert_eq!(late.last_number(), 4);
-        let after = late.sending(1, LONG);
-        late.answered(after);
+        let after = late.sending(1, Moment(0), LONG);
+        late.executed(after);
         assert_eq!(late.counts(LONG), SHORT, "the short one is over another connection");
-        let after = late.sending(2, LONG);
-        late.answered(after);
+        let after = late.sending(2, Moment(0), LONG);
+        late.executed(after);
         assert_eq!(late.counts(LONG), LONG, "three connections are not too many");
     }
 
@@ -188,17 +228,17 @@ mod tests {
     fn renewals_over_forgotten_connections_count_forever() {
         let mut late = UnansweredRenewals::default();
         for (via, length) in [(1, SHORT), (2, LONG), (3, LONG), (4, LONG)] {
-            let renewal = late.sending(via, length);
+            let renewal = late.sending(via, Moment(0), length);
             assert!(renewal.is_after(via - 1) && !renewal.is_after(via));
             late.give_up(renewal);
         }
-        let after = late.sending(1, LONG);
-        late.answered(after);
+        let after = late.sending(1, Moment(0), LONG);
+        late.executed(after);
         assert_eq!(late.counts(LONG), SHORT);
         let mut handed_over = late.clone();
-        let in_flight = handed_over.sending(5, SHORT / 2);
+        let in_flight = handed_over.sending(5, Moment(0), SHORT / 2);
         let mut handed_over = handed_over.handed_over();
-        handed_over.answered(in_flight);
+        handed_over.executed(in_flight);
         assert_eq!(handed_over.counts(LONG), SHORT / 2);
     }
 }

@@ -3,6 +3,7 @@
 use super::{Lease, ShareId, State};
 use crate::engine::clock::Moment;
 use crate::engine::lease::late::RenewalId;
+use crate::net::replicas::NotRenewed;
 use crate::sync::Ordering;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
@@ -65,9 +66,9 @@ impl Lease {
     /// lost. So from now on the lease counts for no more than this renewal sets. (I1)
     pub(crate) fn renewing(&self, sent: Moment, length: Duration, via: u64) -> RenewalId {
         let mut state = self.state();
-        let renewal = state.late.sending(via, length);
+        let renewal = state.late.sending(via, sent, length);
         state.turn = state.turn.map(|beside| beside.min(length));
-        self.believe_less(sent, length);
+        self.update_until(&state);
         renewal
     }
 
@@ -78,26 +79,21 @@ impl Lease {
         renewal: RenewalId,
         sent: Moment,
         length: Duration,
-        answer: Result<Option<Duration>, Error>,
+        answer: Result<Option<Duration>, NotRenewed>,
         now: Moment,
     ) -> Result<(), Error> {
         match answer {
-            Ok(Some(runs)) => {
-                if runs < length {
-                    self.believe_less(sent, runs);
-                }
-                self.renewed(renewal, sent, runs.min(length), now);
-            }
+            Ok(Some(runs)) => self.renewed(renewal, sent, runs.min(length), now),
             Ok(None) => self.mark_not_held(),
-            Err(Error::NotALock) => self.lose(true, Loss::Deleted),
-            Err(trouble) => {
-                self.failed(&trouble);
-                if trouble.leaves_outcome_unknown() {
+            Err(NotRenewed { error: Error::NotALock, .. }) => self.lose(true, Loss::Deleted),
+            Err(NotRenewed { error, may_be_executed }) => {
+                self.failed(&error);
+                if may_be_executed {
                     self.give_up(renewal);
                 } else {
                     self.refused(renewal);
                 }
-                return Err(trouble);
+                return Err(error);
             }
         }
         // The renewals of a lost lock end here too. Otherwise they would stay in flight.
@@ -107,22 +103,33 @@ impl Lease {
 
     /// Stops waiting for the answer to a renewal.
     pub(crate) fn give_up(&self, renewal: RenewalId) {
-        self.state().late.give_up(renewal);
+        let mut state = self.state();
+        if let Some((after, length)) = state.late.give_up(renewal) {
+            state.granted = state.granted.min(self.safety.until(after, length));
+        }
+        drop(state);
         self.answered.notify_waiters();
     }
 
     /// Records that the server has executed a renewal that was sent at `sent`. No effect if the lease had
     /// ended by `now`.
     pub(crate) fn renewed(&self, renewal: RenewalId, sent: Moment, length: Duration, now: Moment) {
+        let mut state = self.state();
+        state.late.shorten(renewal, length);
+        self.update_until(&state);
+        drop(state);
         if self.expire(now) {
             return;
         }
         let mut state = self.state();
-        let length = length.min(state.late.answered(renewal));
+        let believed = self.believed(&state);
+        let length = length.min(state.late.executed(renewal));
         state.unconfirmed = false;
         if !state.is_held() {
             return;
         }
+        // What was believed is still true. What was granted before may not be: this renewal may have shortened it.
+        state.granted = believed;
         self.believe(&mut state, sent, length);
         match state.check {
             Some(before) if renewal.is_after(before) => {
@@ -133,9 +140,13 @@ impl Lease {
         }
     }
 
-    /// Records that a renewal was answered or had no effect. From then on it does not limit the lease.
+    /// Records that a renewal had no effect. From then on it does not limit the lease: what was believed before
+    /// it was sent is believed again. No effect for a renewal that was executed or given up.
     pub(crate) fn refused(&self, renewal: RenewalId) {
-        let _nothing_counts = self.state().late.answered(renewal);
+        let mut state = self.state();
+        state.late.refused(renewal);
+        self.update_until(&state);
+        drop(state);
         self.answered.notify_waiters();
     }
 

@@ -10,7 +10,7 @@ use crate::engine::lease::{Lease, WatchdogAction};
 use crate::engine::telemetry;
 use crate::net::deadline::{after, left};
 use crate::net::node::Node;
-use crate::net::replicas::{HANGS, Renewals};
+use crate::net::replicas::{HANGS, NotRenewed, Renewals};
 use crate::net::router::Route;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::wire::error::Error;
@@ -323,8 +323,9 @@ impl Watchdog {
         let now = self.now();
         let mut elsewhere = Vec::new();
         for (renewal, answer) in renewals.iter_mut().zip(answers) {
-            let answer = answer.and_then(|value| Ok(reply::read(value)?));
-            let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
+            let answer = answer.and_then(|value| Ok(reply::read(value).map_err(Error::from)?));
+            let failed = answer.as_ref().err();
+            let next = failed.and_then(|failed| router.learn(node, &failed.error));
             match next {
                 Some(route) if route.asking => {
                     renewal.refused();
@@ -347,7 +348,7 @@ impl Watchdog {
         let (lease, length) = (renewal.lease.clone(), renewal.length);
         let patience = self.patience.min(lease.left() / 2);
         let answer = async {
-            let request = lease.renewal(length, None)?;
+            let request = lease.renewal(length, None).map_err(Error::from)?;
             let sending = |via, redirected| {
                 if redirected {
                     renewal.refused();
@@ -364,7 +365,7 @@ impl Watchdog {
         &self,
         node: &Node,
         batch: &mut [Renewal],
-    ) -> Result<Vec<Result<Value, Error>>, Error> {
+    ) -> Result<Vec<Result<Value, NotRenewed>>, Error> {
         let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
         // Time for a second try over another connection must be left.
         let patience = self.patience.min(shortest.unwrap_or_default() / 2);
@@ -440,13 +441,13 @@ impl Renewal {
         }
     }
 
-    fn take_in(&mut self, answer: Result<Option<Duration>, Error>, now: Moment) {
+    fn take_in(&mut self, answer: Result<Option<Duration>, NotRenewed>, now: Moment) {
         if matches!(answer, Ok(Some(_))) {
             telemetry::renewed(&self.lease.held_lock);
         }
         let outcome = match self.sent {
             Some((sent, renewal)) => self.lease.answered(renewal, sent, self.length, answer, now),
-            None => answer.map(drop),
+            None => answer.map(drop).map_err(|failed| failed.error),
         };
         match outcome {
             Ok(()) => self.answered = true,

@@ -2,6 +2,8 @@
 
 use super::{at, fixed, granted, millis, watched};
 use crate::engine::lease::WatchdogAction;
+use crate::net::replicas::NotRenewed;
+use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 
@@ -90,6 +92,68 @@ fn a_change_that_the_server_refuses_is_forgotten() {
     stage.lease.refused(renewal);
     assert_eq!(stage.lease.left(), millis(29_198));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
+}
+
+#[test]
+fn a_shorter_lease_that_the_server_refuses_does_not_shorten_the_lease() {
+    for overlaps in [false, true] {
+        let stage = granted(watched(30_000));
+        let other = overlaps.then(|| stage.lease.renewing(at(11_000), millis(30_000), 1));
+        let length = stage.lease.changing(stage.share, at(12_000), millis(1_000));
+        let short = stage.lease.renewing(at(12_000), length, 1);
+        assert_eq!(stage.lease.left(), millis(2_000 + 1_000 - 10 - 2 - 250), "it may be set");
+        if let Some(other) = other {
+            stage.lease.renewed(other, at(11_000), millis(30_000), at(12_100));
+            assert_eq!(stage.lease.left(), millis(2_000 + 1_000 - 10 - 2 - 250));
+        }
+        stage.lease.refused(short);
+        let since = if overlaps { 1_000 } else { 0 };
+        assert_eq!(stage.lease.left(), millis(since + 29_198));
+        stage.time_is(20_000);
+        assert!(!stage.lease.is_lost());
+        assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
+    }
+}
+
+/// The server has answered the renewal that follows the shorter one, so it may have executed the shorter one.
+#[test]
+fn a_refusal_does_not_give_back_what_an_earlier_renewal_may_have_shortened() {
+    let stage = granted(watched(30_000));
+    let short = stage.lease.renewing(at(11_000), millis(1_000), 1);
+    stage.lease.give_up(short);
+    for via in [1, 2] {
+        let refused = stage.lease.renewing(at(11_100), millis(30_000), via);
+        stage.lease.refused(refused);
+        assert_eq!(stage.lease.left(), millis(1_000 + 1_000 - 10 - 2 - 250));
+    }
+}
+
+/// The server may have executed the shorter one last, although it is forgotten before the longer one is answered.
+#[test]
+fn a_renewal_counts_no_longer_than_one_given_up_over_another_connection() {
+    for sent_first in [false, true] {
+        let stage = granted(watched(30_000));
+        let send = || stage.lease.renewing(at(11_000), millis(30_000), 1);
+        let before = sent_first.then(send);
+        let short = stage.lease.renewing(at(11_000), millis(1_000), 2);
+        stage.lease.give_up(short);
+        let long = before.unwrap_or_else(send);
+        let refused = stage.lease.renewing(at(11_200), millis(30_000), 2);
+        stage.lease.refused(refused);
+        stage.lease.renewed(long, at(11_000), millis(30_000), at(11_300));
+        assert_eq!(stage.lease.left(), millis(1_000 + 1_000 - 10 - 2 - 250), "{sent_first}");
+    }
+}
+
+/// The error is that of the command that waits for replicas.
+#[test]
+fn a_shorter_lease_that_may_be_set_despite_an_error_counts() {
+    let stage = granted(watched(30_000));
+    let short = stage.lease.renewing(at(11_000), millis(1_000), 1);
+    let failed = NotRenewed { error: Error::QueueFull, may_be_executed: true };
+    let told = stage.lease.answered(short, at(11_000), millis(1_000), Err(failed), at(11_000));
+    assert!(told.is_err());
+    assert_eq!(stage.lease.left(), millis(1_000 + 1_000 - 10 - 2 - 250));
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn the_error_of_a_renewal_is_returned() {
     let lease = granted(watched(PERIOD)).lease;
     for error in [Error::Timeout, not_replicated(), Error::QueueFull] {
         let renewal = lease.renewing(at(12_000), millis(PERIOD), 1);
-        let answer = Err(error.clone());
+        let answer = Err(error.clone().into());
         let result = lease.answered(renewal, at(12_000), millis(PERIOD), answer, at(12_000));
         assert_eq!(result.map_err(|error| error.to_string()), Err(error.to_string()));
         assert!(!lease.is_lost());
@@ -64,7 +64,7 @@ fn only_a_renewal_that_may_still_be_executed_limits_later_ones() {
     for (error, counts) in [(Error::Timeout, 2_000), (Error::QueueFull, PERIOD)] {
         let lease = granted(watched(PERIOD)).lease;
         let short = lease.renewing(at(11_000), millis(2_000), 1);
-        let answer = Err(error);
+        let answer = Err(error.into());
         let _error = lease.answered(short, at(11_000), millis(2_000), answer, at(11_000));
         // Over another connection, which may be faster.
         let next = lease.renewing(at(11_000), millis(PERIOD), 2);
