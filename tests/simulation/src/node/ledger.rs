@@ -303,6 +303,12 @@ impl Ledger {
         self.bound.insert((place.1, token));
     }
 
+    /// Records that an owner no longer holds a lock. It may acquire it again, not bound and, if others share the
+    /// lock, with the same token.
+    pub(super) fn unbind(&mut self, place: Place) {
+        self.bonds.remove(&place);
+    }
+
     /// Records that an owner acquired or renewed a lock. If the lock's session has ended, the lock is no
     /// longer bound to it.
     pub(super) fn relied_on(&mut self, place: Place, now: Now) {

@@ -92,8 +92,12 @@ impl Node {
             self.check_grant(sim, place, of.contains(&place), is.shared);
         }
         let left = was.holders.into_iter().filter(|owner| !is.holders.contains(owner));
-        left.filter(|owner| !of.contains(&(key, *owner)))
-            .for_each(|owner| self.check_taken(sim, (key, owner), was.token));
+        for place in left.map(|owner| (key, owner)) {
+            self.ledger.unbind(place);
+            if !of.contains(&place) {
+                self.check_taken(sim, place, was.token);
+            }
+        }
     }
 
     /// Checks a grant to an owner that waited or, with `asked`, has just sent its request.
