@@ -53,8 +53,8 @@
 //! holds the lock while [`is_lost()`](Held::is_lost) returns false. Two clients never believe at the same
 //! time that they hold the same exclusive lock. The conditions: clocks run at rates that differ by less than
 //! 1 %, the server's wall clock is not set forward, the server loses no data, no client deletes the key
-//! or forces the release, and a [detached](Guard::detach) lock is taken over by only one process. The guarantee holds when replies are late, connections break, or a machine is
-//! suspended. A lease is
+//! or forces the release, and only one process takes over a [detached](Guard::detach) lock. The guarantee
+//! holds when replies are late, connections break, or a machine is suspended. A lease is
 //! counted from a moment no later than its start at the server, on a [clock](Clock) that counts
 //! suspend.
 //!

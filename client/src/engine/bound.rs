@@ -82,6 +82,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let live = to.node.commands().live_by(inner.router.overdue()).await?;
     // If an earlier request may have bound the lease to this session, a refusal does not say that it is not bound.
     let first = !lease.is_bound_to(&session.belief);
+    let was_bound = lease.was_bound();
     session.bind(lease)?;
     session.keep_bound(|session| rebind_leases(session, inner));
     let answer = session.ask(&live, &request, to.asking).await;
@@ -95,7 +96,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
         }
         Err(error) => {
             if first && !error.leaves_outcome_unknown() {
-                lease.not_bound_to(&turn, &session.belief);
+                lease.not_bound_to(&turn, &session.belief, was_bound);
             }
             return Err(error);
         }

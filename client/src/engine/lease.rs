@@ -388,9 +388,10 @@ impl Lease {
         self.binding.set(belief);
     }
 
-    /// Records that the server has refused to bind the lease to this session.
-    pub(crate) fn not_bound_to(&self, _turn: &Turn, belief: &Arc<Belief>) {
-        self.binding.remove(belief);
+    /// Records that the server has refused to bind the lease to this session. `was_bound` is what
+    /// [`was_bound`](Self::was_bound) returned before the request.
+    pub(crate) fn not_bound_to(&self, _turn: &Turn, belief: &Arc<Belief>, was_bound: bool) {
+        self.binding.remove(belief, was_bound);
     }
 
     pub(crate) fn is_bound_to(&self, belief: &Arc<Belief>) -> bool {

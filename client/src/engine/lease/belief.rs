@@ -62,13 +62,12 @@ impl Binding {
         lock(&self.to).retain(|other| Arc::ptr_eq(other, belief));
     }
 
-    /// Records that the server has not bound the lease to this session.
-    pub(crate) fn remove(&self, belief: &Arc<Belief>) {
+    /// Records that the server has not bound the lease to this session, after a request before which
+    /// [`is_any`](Self::is_any) was `any`.
+    pub(crate) fn remove(&self, belief: &Arc<Belief>, any: bool) {
         let mut to = lock(&self.to);
         to.retain(|other| !Arc::ptr_eq(other, belief));
-        if to.is_empty() {
-            self.any.store(0, Ordering::Release);
-        }
+        self.any.store(any.into(), Ordering::Release);
     }
 
     pub(crate) fn is_to(&self, belief: &Arc<Belief>) -> bool {
@@ -118,11 +117,18 @@ mod tests {
         binding.add(&second);
         first.extend(Moment(7));
         assert_eq!(binding.until(), Moment::LONG_AGO);
-        binding.remove(&second);
+        binding.remove(&second, true);
         assert!(binding.is_any());
         assert_eq!(binding.until(), Moment(7));
-        binding.remove(&first);
+        binding.remove(&first, false);
         assert!(!binding.is_any());
+        assert_eq!(binding.until(), Moment::NEVER);
+        // A lease that was bound before stays one, although the server has forgotten the session.
+        first.forgotten();
+        binding.add(&first);
+        binding.add(&second);
+        binding.remove(&second, true);
+        assert!(binding.is_any());
         assert_eq!(binding.until(), Moment::NEVER);
     }
 }

@@ -129,6 +129,17 @@ impl World {
         lost
     }
 
+    /// Looks several times while these tasks run, and waits for their ends.
+    fn look_beside(&self, tasks: Vec<JoinHandle<()>>) {
+        for _ in 0..8 {
+            self.look();
+            thread::yield_now();
+        }
+        for task in tasks {
+            task.join().unwrap();
+        }
+    }
+
     /// Runs one round of the watchdog. Returns `false` if the lease was already lost or released.
     fn tend(&self, arrives: bool) -> bool {
         let now = self.now();
@@ -287,13 +298,7 @@ fn overlapping_renewals_of_different_lengths_keep_validity_right() {
                 })
                 .into_iter()
                 .collect();
-            for _ in 0..8 {
-                world.look();
-                thread::yield_now();
-            }
-            for task in tasks {
-                task.join().unwrap();
-            }
+            world.look_beside(tasks);
             world.release(share);
         },
         ITERATIONS,
@@ -327,13 +332,7 @@ fn refused_renewals_beside_others_keep_validity_right() {
                     })
                 })
                 .collect();
-            for _ in 0..8 {
-                world.look();
-                thread::yield_now();
-            }
-            for task in tasks {
-                task.join().unwrap();
-            }
+            world.look_beside(tasks);
             world.release(share);
         },
         ITERATIONS,
