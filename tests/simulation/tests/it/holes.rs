@@ -3,7 +3,6 @@
 //! add bugs to the module and the crate; the simulation finds some of them.
 
 #![allow(
-    missing_docs,
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,

@@ -1,8 +1,6 @@
 //! With the safeguards for a failure, no bad state is reachable. Without one of them, the known violation is
 //! found.
 
-#![allow(missing_docs, reason = "these are tests")]
-
 use kvlock_model::worlds::{Row, SMALL};
 
 fn are_right(wanted: impl Fn(&&Row) -> bool) {
