@@ -9,9 +9,9 @@
 //!              │◄────────────── holders may believe ──────────────►│  lost
 //! ```
 //!
-//! This file does not wait for the network, and only [`Lease::quiet`] sets a timer. Callers report when a
-//! command was sent, and its answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In
-//! whatever order the server executes them, `until` never exceeds what the server grants.
+//! Nothing here waits for the network, except the [`watchdog`]. Callers report when a command was sent, and its
+//! answer. Renewals may overlap: each has a [`RenewalId`](late::RenewalId). In whatever order the server executes
+//! them, `until` never exceeds what the server grants.
 //!
 //! - **I1** `until` is never later than the end of the lease on the server. This includes the end that an
 //!   unanswered command sets if it is executed later.
@@ -30,34 +30,28 @@ pub(crate) mod held_lock;
 pub(crate) mod late;
 mod loss;
 mod renewal;
+mod shares;
+mod turn;
 pub(crate) mod watchdog;
 
 pub(crate) use renewal::WatchdogAction;
+pub(crate) use shares::{LeaseSpec, ShareId};
+pub(crate) use turn::{ReleaseAction, Turn};
 
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::lease::belief::{Belief, Binding};
 use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::late::UnansweredRenewals;
-use crate::engine::settings::LEASE_MIN;
+use crate::engine::lease::shares::Shares;
 use crate::engine::telemetry::Stopwatch;
-use crate::net::deadline::{after, left};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::wire::loss::Loss;
 use crate::wire::reply::{Grant, Token};
-use crate::wire::request::GiveBack;
 use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{timeout, timeout_at};
-
-/// Lease that a guard requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeaseSpec {
-    pub(crate) length: Duration,
-    /// `true` if the watchdog renews the lease while the guard lives.
-    pub(crate) watched: bool,
-}
+use tokio::time::timeout;
 
 /// The record of what one owner holds: a lock, locks that were acquired together, or permits.
 #[derive(Debug)]
@@ -94,8 +88,7 @@ struct State {
     /// `None` while nobody has the [`Turn`]. Otherwise the length of the shortest renewal that was in flight
     /// since somebody took it. The server may execute that renewal after the command of the turn.
     turn: Option<Duration>,
-    shares: Vec<Share>,
-    next_share: u32,
+    shares: Shares,
     /// `until` if the server executes no renewal that is in flight.
     granted: Moment,
     renew_at: Moment,
@@ -106,9 +99,6 @@ struct State {
     strays: bool,
     /// Renewals that may still be in flight.
     late: UnansweredRenewals,
-    /// The longest lease that any guard has requested. The server's lease ends at most this long after the
-    /// command that set it.
-    longest_ever: Duration,
     /// `true` if the last renewal, not counting timeouts, reached the server but too few replicas.
     unconfirmed: bool,
     /// A suspected loss, until the check is over.
@@ -129,54 +119,6 @@ enum Phase {
 impl Phase {
     fn is_lost(self) -> bool {
         matches!(self, Self::Lost { .. })
-    }
-}
-
-/// The hold of one guard.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    id: ShareId,
-    term: LeaseSpec,
-    /// End of a fixed lease.
-    ends: Moment,
-    /// `true` if the guard was dropped or is ending. Then it needs no renewals.
-    abandoned: bool,
-}
-
-impl Share {
-    fn wants(&self, now: Moment) -> Duration {
-        match self.term {
-            LeaseSpec { length, watched: true } => length,
-            LeaseSpec { watched: false, .. } => self.ends.left_at(now),
-        }
-    }
-}
-
-/// Identifies the hold of one guard in a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShareId(u32);
-
-/// Command to send when a guard is released or dropped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ReleaseAction {
-    /// None: the server has reported that the lock is lost.
-    Silent,
-    /// A release of some or all holds.
-    Release {
-        give_back: GiveBack,
-        /// `true` if an earlier acquire or release of this owner may arrive after this release.
-        strays: bool,
-    },
-}
-
-/// Exclusive right to change the number of holds.
-#[derive(Debug)]
-pub(crate) struct Turn(Arc<Lease>);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.state().turn = None;
-        self.0.turn_over.notify_one();
     }
 }
 
@@ -229,18 +171,16 @@ impl Lease {
         let mut state = State {
             phase: Phase::Held,
             turn: None,
-            shares: Vec::with_capacity(1),
-            next_share: 0,
+            shares: Shares::default(),
             granted: until,
             renew_at: Moment::NEVER,
             check: None,
             strays,
             late,
-            longest_ever: Duration::ZERO,
             unconfirmed: false,
             suspicion: None,
         };
-        let share = state.share(since, term);
+        let share = state.shares.add(since, term);
         state.plan_renewal(since, runs);
         let lease = Self {
             held_lock,
@@ -307,36 +247,6 @@ impl Lease {
         }
     }
 
-    /// Adds a hold that was requested at `sent`. The lease at the server is the longer of the previous and
-    /// the requested one. `None` if the lock is lost. If `counts` is `false`, replicas must confirm the hold
-    /// first: `until` does not change, and a renewal is due at once.
-    pub(crate) fn reentered(
-        &self,
-        _turn: &Turn,
-        sent: Moment,
-        term: LeaseSpec,
-        counts: bool,
-    ) -> Option<ShareId> {
-        let mut state = self.state();
-        if !state.is_held() {
-            return None;
-        }
-        let share = state.share(sent, term);
-        if counts {
-            self.believe_in_turn(&mut state, sent, term.length);
-        } else {
-            state.renew_at = sent;
-        }
-        Some(share)
-    }
-
-    /// [`believe`](Self::believe) for a command of the turn. Renewals were sent meanwhile without a turn, and the
-    /// server may have executed one of them last.
-    fn believe_in_turn(&self, state: &mut State, sent: Moment, length: Duration) {
-        let beside = state.turn.unwrap_or_default();
-        self.believe(state, sent, length.min(beside));
-    }
-
     /// Records that a command sent at `sent` was answered, and made the lease at least `length` long.
     fn believe(&self, state: &mut State, sent: Moment, length: Duration) {
         let until = self.safety.until(sent, state.late.outlasts(length));
@@ -359,13 +269,12 @@ impl Lease {
 
     /// Returns whether the guard of `share` exists.
     pub(crate) fn has(&self, share: ShareId) -> bool {
-        let state = self.state();
-        state.shares.iter().any(|other| other.id == share && !other.abandoned)
+        self.state().shares.has(share)
     }
 
     /// Returns whether any guard exists.
     pub(crate) fn has_guards(&self) -> bool {
-        self.state().shares.iter().any(|share| !share.abandoned)
+        self.state().shares.has_any()
     }
 
     /// Returns the time for which the holder may still rely on the lease.
@@ -410,28 +319,6 @@ impl Lease {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// Records that an acquire repeated at `sent` was granted, with a lease of at least `length`. If `counts`
-    /// is `false`, replicas have to confirm the grant first: `until` does not change, and a renewal is due at
-    /// once.
-    pub(crate) fn prolonged(
-        &self,
-        _turn: &Turn,
-        sent: Moment,
-        length: Duration,
-        counts: bool,
-        now: Moment,
-    ) {
-        if self.expire(now) {
-            return;
-        }
-        let mut state = self.state();
-        if !counts {
-            state.renew_at = sent;
-        } else if state.is_held() {
-            self.believe_in_turn(&mut state, sent, length);
-        }
-    }
-
     /// Returns the number of holds: one for each guard, and for each dropped guard whose release has not been
     /// sent yet.
     pub(crate) fn holds(&self) -> usize {
@@ -439,46 +326,7 @@ impl Lease {
     }
 
     pub(crate) fn term(&self, share: ShareId) -> Option<LeaseSpec> {
-        let state = self.state();
-        state.shares.iter().find(|other| other.id == share).map(|share| share.term)
-    }
-
-    /// Waits until the turn is free, and takes it.
-    pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
-        loop {
-            let over = self.turn_over.notified();
-            if let Some(turn) = self.try_turn() {
-                return turn;
-            }
-            over.await;
-        }
-    }
-
-    /// Takes the turn for the guard of `share`, after the releases of other guards that were dropped: their holds
-    /// are about to end. Waits no longer than the lease lasts so far: the runtime of a release may have ended.
-    pub(crate) async fn turn_after_releases(self: &Arc<Self>, share: ShareId) -> Turn {
-        let end = after(self.left());
-        loop {
-            let mut ended = std::pin::pin!(self.end_notify.notified());
-            ended.as_mut().enable();
-            let turn = self.turn().await;
-            if !self.state().is_giving_back(share) || left(end).is_zero() || self.is_lost() {
-                return turn;
-            }
-            drop(turn);
-            let _over = timeout_at(end, ended).await;
-        }
-    }
-
-    /// Takes the turn if it is free.
-    pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
-        let mut state = self.state();
-        if state.turn.is_some() {
-            return None;
-        }
-        state.turn = Some(state.late.counts(Duration::MAX));
-        drop(state);
-        Some(Turn(self.clone()))
+        self.state().shares.term(share)
     }
 
     /// Returns whether any share is left, even if the lease is lost.
@@ -488,51 +336,19 @@ impl Lease {
 
     /// Records that the guard of this share was dropped or is ending: it needs no renewals.
     pub(crate) fn abandon(&self, share: ShareId) {
-        let mut state = self.state();
-        if let Some(share) = state.share_mut(share) {
-            share.abandoned = true;
-        }
-        drop(state);
+        self.state().shares.abandon(share);
         self.end_notify.notify_waiters();
-    }
-
-    /// Records that an abandoned command may have been executed, or may be executed later.
-    pub(crate) fn strayed(&self) {
-        self.state().strays = true;
-    }
-
-    /// Removes the guard's share, and returns what to send. A release is of all holds, or names the number of
-    /// holds to leave. So sending it twice changes nothing, unless a hold was added in between.
-    pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
-        let mut state = self.state();
-        let was_held = state.is_held();
-        state.shares.retain(|other| other.id != share);
-        let left = u32::try_from(state.shares.len()).unwrap_or(u32::MAX);
-        let told = matches!(state.phase, Phase::Lost { told: true, .. });
-        let ends = was_held && left == 0;
-        let strays = state.strays;
-        drop(state);
-        self.end_notify.notify_waiters();
-        if ends {
-            self.held.ended();
-        }
-        // If one lock of a set was lost, the owner may still hold the others.
-        if told && self.held_lock.further.is_none() {
-            return ReleaseAction::Silent;
-        }
-        let give_back = if left == 0 { GiveBack::All } else { GiveBack::DownTo(left) };
-        ReleaseAction::Release { give_back, strays }
     }
 
     /// Returns the longest lease that any guard has requested so far.
     pub(crate) fn longest_ever(&self) -> Duration {
-        self.state().longest_ever
+        self.state().shares.longest_ever()
     }
 
     /// Returns the longest lease that any current guard requests, from `now` on.
     pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
         let state = self.state();
-        state.longest(now, Moment(self.until.load(Ordering::Acquire)))
+        state.shares.longest(now, Moment(self.until.load(Ordering::Acquire)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -548,40 +364,6 @@ impl State {
     /// Returns whether the lease is neither lost nor released. A lease without shares is released.
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.shares.is_empty()
-    }
-
-    /// Returns the longest lease that any guard requests, from `now` on. If all are fixed, it is at least the
-    /// rest of the lease that ends at `until`, which may be longer because of a guard that was released.
-    fn longest(&self, now: Moment, until: Moment) -> Option<Duration> {
-        let guards = self.shares.iter().filter(|share| !share.abandoned);
-        let longest = guards.map(|share| share.wants(now)).max()?;
-        if self.is_watched() {
-            return Some(longest);
-        }
-        Some(longest.max(until.left_at(now)).max(LEASE_MIN))
-    }
-
-    /// Returns whether a guard other than that of `share` was dropped, and its release was not sent yet.
-    fn is_giving_back(&self, share: ShareId) -> bool {
-        self.shares.iter().any(|other| other.id != share && other.abandoned)
-    }
-
-    /// Returns whether any guard requests renewals.
-    fn is_watched(&self) -> bool {
-        self.shares.iter().any(|share| share.term.watched && !share.abandoned)
-    }
-
-    fn share(&mut self, sent: Moment, term: LeaseSpec) -> ShareId {
-        let id = ShareId(self.next_share);
-        self.next_share = self.next_share.wrapping_add(1);
-        let ends = sent.after(term.length);
-        self.shares.push(Share { id, term, ends, abandoned: false });
-        self.longest_ever = self.longest_ever.max(term.length);
-        id
-    }
-
-    fn share_mut(&mut self, id: ShareId) -> Option<&mut Share> {
-        self.shares.iter_mut().find(|share| share.id == id)
     }
 }
 

@@ -157,7 +157,7 @@ impl Lease {
         let until = Moment(self.until.load(Ordering::Acquire));
         let left = until.left_at(now);
         let mut state = self.state();
-        let length = state.late.counts(state.longest(now, until).unwrap_or(left));
+        let length = state.late.counts(state.shares.longest(now, until).unwrap_or(left));
         let pause = if redirected { SOON } else { (length / 24).min(left / 8) };
         state.renew_at = now.after(pause.clamp(SOON, LONGEST_PAUSE));
         drop(state);
@@ -177,9 +177,7 @@ impl Lease {
     /// refuses does no harm. If the new length is shorter, the next renewal is due sooner.
     pub(crate) fn changing(&self, share: ShareId, sent: Moment, length: Duration) -> Duration {
         let mut state = self.state();
-        state.longest_ever = state.longest_ever.max(length);
-        let others = state.shares.iter().filter(|other| other.id != share && !other.abandoned);
-        let longest = others.map(|other| other.wants(sent)).fold(length, Duration::max);
+        let longest = state.shares.changing(share, sent, length);
         state.renew_at = state.renew_at.min(state.a_third_after(sent, longest));
         longest
     }
@@ -189,10 +187,7 @@ impl Lease {
     /// since, the next one is due at once.
     pub(crate) fn changed(&self, share: ShareId, sent: Moment, length: Duration) {
         let mut state = self.state();
-        if let Some(share) = state.share_mut(share) {
-            share.term.length = length;
-            share.ends = sent.after(length);
-        }
+        state.shares.changed(share, sent, length);
         if self.until.load(Ordering::Acquire) < self.safety.until(sent, length).0 {
             state.hurry(sent);
         }
@@ -203,7 +198,11 @@ impl State {
     /// Returns the length of a renewal that gives each guard at least the lease that it requests; `None` if
     /// no guard requests renewals and the lease needs no check. (I4)
     fn renewal(&self, now: Moment, until: Moment) -> Option<Duration> {
-        if self.check.is_some() || self.is_watched() { self.longest(now, until) } else { None }
+        if self.check.is_some() || self.shares.is_watched() {
+            self.shares.longest(now, until)
+        } else {
+            None
+        }
     }
 
     /// See [`Lease::hurry`].

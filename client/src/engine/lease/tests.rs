@@ -8,7 +8,7 @@ use super::*;
 use crate::engine::lease::alive::Leases;
 use crate::engine::lease::watchdog::{Agenda, CHUNK};
 use crate::wire::reply::Token;
-use crate::wire::request::Mode;
+use crate::wire::request::{GiveBack, Mode};
 use std::sync::atomic::AtomicU64 as Count;
 
 #[derive(Debug, Default)]
