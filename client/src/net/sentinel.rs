@@ -2,7 +2,8 @@
 //!
 //! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest decision
 //! would name the deposed server. So the watch task asks all Sentinels, and a decision older than the last known
-//! one is not followed. The named server must also report the role of a primary itself.
+//! one is not followed, unless all Sentinels have forgotten that one: they were set up anew. The named server
+//! must also report the role of a primary itself.
 
 use crate::net::address::{At, moved};
 use crate::net::connection::Connection;
@@ -37,6 +38,10 @@ const ROUND: Duration = Duration::from_secs(1);
 /// two answers of a Sentinel to the watch task, even while another Sentinel is silent.
 const FRESH: Duration = Duration::from_secs(3);
 
+/// The last known decision is given up if no Sentinel has named it for this long, and then all Sentinels name
+/// other servers, by older decisions.
+const FORGOTTEN: Duration = Duration::from_secs(10);
+
 /// The channel on which Sentinels announce a new primary.
 const SWITCH: &str = "+switch-master";
 
@@ -57,8 +62,8 @@ pub(crate) struct Sentinels {
 #[derive(Default)]
 struct State {
     current: Option<Primary>,
-    /// Time at which a Sentinel last named the current primary. `None` after a failed attempt to connect.
-    said: Option<Instant>,
+    /// `true` if an attempt to connect has failed since a Sentinel last named the current primary.
+    failed: bool,
     /// Connections to Sentinels that have answered, by their index.
     open: HashMap<usize, Connection>,
     watch: Option<JoinHandle<()>>,
@@ -66,7 +71,7 @@ struct State {
 
 impl State {
     fn is_fresh(&self) -> bool {
-        self.said.is_some_and(|said| said.elapsed() < FRESH)
+        !self.failed && self.current.as_ref().is_some_and(|current| current.named.elapsed() < FRESH)
     }
 }
 
@@ -79,7 +84,10 @@ impl fmt::Debug for State {
 #[derive(Debug)]
 struct Primary {
     at: At,
+    /// The number of the decision.
     epoch: u64,
+    /// Time at which a Sentinel last named this primary by this decision.
+    named: Instant,
     primary_epoch: Arc<PrimaryEpoch>,
 }
 
@@ -122,7 +130,7 @@ impl Sentinels {
             if outcome.is_ok() {
                 break;
             }
-            self.state().said = None;
+            self.state().failed = true;
             let next = self.first.load(Ordering::Relaxed) + 1;
             self.first
                 .store(next.checked_rem(self.sentinels.len()).unwrap_or(0), Ordering::Relaxed);
@@ -236,30 +244,47 @@ impl Sentinels {
     }
 
     /// Records the primary. If it is another server than before, ends the epoch of the previous primary.
-    /// Returns `None` if the decision is older than the last known one, or if another Sentinel has just named
+    /// Returns `None` if another server is known from a later decision, or if another Sentinel has just named
     /// another server for the same decision.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
         let fresh = state.is_fresh();
-        let before = state.said.replace(Instant::now());
+        let named = Instant::now();
         if let Some(current) = &mut state.current {
             let same = current.at == *at;
+            if same && epoch < current.epoch {
+                return Some(current.primary_epoch.clone());
+            }
             if epoch < current.epoch || (epoch == current.epoch && !same && fresh) {
-                state.said = before;
                 return None;
             }
             if same {
-                current.epoch = epoch;
-                return Some(current.primary_epoch.clone());
+                (current.epoch, current.named) = (epoch, named);
+                let primary_epoch = current.primary_epoch.clone();
+                state.failed = false;
+                return Some(primary_epoch);
             }
             tracing::warn!(from = ?current.at, to = ?at, "the primary is another server now");
             current.primary_epoch.end();
             self.switched.notify_waiters();
         }
         let primary_epoch = Arc::new(PrimaryEpoch::default());
-        state.current =
-            Some(Primary { at: at.clone(), epoch, primary_epoch: primary_epoch.clone() });
+        let current =
+            Primary { at: at.clone(), epoch, named, primary_epoch: primary_epoch.clone() };
+        state.current = Some(current);
+        state.failed = false;
         Some(primary_epoch)
+    }
+
+    /// Records that all Sentinels have named other servers, by older decisions. If this lasts, they were set up
+    /// anew, and number their decisions from the beginning again.
+    fn all_name_others(&self) {
+        if let Some(current) = &mut self.state().current
+            && current.named.elapsed() > FORGOTTEN
+        {
+            tracing::warn!("the Sentinels were set up anew");
+            current.epoch = 0;
+        }
     }
 
     /// Starts the watch task, unless it is running. Starts it again after the end of its runtime.
@@ -294,11 +319,16 @@ impl Sentinels {
     async fn refresh(&self) {
         let asks = self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel));
         let mut answers: FuturesUnordered<_> = asks.collect();
+        let mut name_others = 0;
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
+                Ok((at, epoch)) if self.primary_is(&at, epoch).is_none() => name_others += 1,
+                Ok(_) => {}
                 Err(trouble) => tracing::debug!(%trouble, "a Sentinel does not answer"),
             }
+        }
+        if name_others == self.sentinels.len() {
+            self.all_name_others();
         }
     }
 
@@ -373,7 +403,28 @@ mod tests {
         assert_eq!(sentinels.known().map(|(at, _)| at), Some(at(2)));
         assert!(sentinels.primary_is(&at(1), 7).is_some());
         assert!(sentinels.primary_is(&at(2), 7).is_none(), "two servers for one decision");
-        sentinels.state().said = None;
+        sentinels.state().failed = true;
         assert!(sentinels.primary_is(&at(2), 7).is_some(), "no connection to the other one");
+        assert!(
+            sentinels.primary_is(&at(2), 6).is_some(),
+            "the decision does not matter for the same server"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_that_all_sentinels_have_forgotten_is_given_up() {
+        let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
+        let transport = Transport::default();
+        let sentinels =
+            Sentinels::new(&[server()], "m".to_owned(), server(), PATIENCE, &transport).unwrap();
+        let at = |port| ("127.0.0.1".to_owned(), port);
+        assert!(sentinels.primary_is(&at(1), 5).is_some());
+        sentinels.all_name_others();
+        assert!(sentinels.primary_is(&at(2), 4).is_none(), "at once");
+        tokio::time::advance(FORGOTTEN + Duration::from_millis(1)).await;
+        assert!(sentinels.primary_is(&at(2), 4).is_none(), "one Sentinel of several");
+        sentinels.all_name_others();
+        assert!(sentinels.primary_is(&at(2), 4).is_some(), "all of them");
+        assert!(sentinels.primary_is(&at(1), 3).is_none(), "older than the new one");
     }
 }

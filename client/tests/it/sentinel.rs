@@ -93,6 +93,30 @@ async fn a_client_leaves_the_server_of_an_outdated_sentinel() {
     }
 }
 
+/// Sentinels that were set up anew begin to number their decisions again.
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_were_set_up_anew_are_followed() {
+    let (first, second) = (Server::start(), Server::start());
+    let before =
+        sentinel_of(&first).config("sentinel config-epoch", format_args!("{} 5", site::NAME));
+    let before = before.start();
+    let at = before.port();
+    let url = format!("redis-sentinel://127.0.0.1:{at}/?sentinelServiceName={}", site::NAME);
+    let client = ok(Client::connect(url)).await;
+    ok(ok(client.lock("k").acquire()).await.release()).await;
+    before.kill9();
+    // The same primary: a new connection to it is possible at once.
+    let anew = sentinel_of(&first).port(at).start();
+    first.connect().run("CLIENT KILL TYPE normal SKIPME yes");
+    ok(ok(client.lock("k").acquire()).await.release()).await;
+    anew.kill9();
+    let _anew = sentinel_of(&second).port(at).start();
+    first.kill9();
+    let guard = ok(client.lock("k").acquire()).await;
+    assert_eq!(second.connect().run("EXISTS k"), Value::Integer(1));
+    ok(guard.release()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_waiters_share_one_connection_to_each_sentinel() {
     let site = Site::of(2);
