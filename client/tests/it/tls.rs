@@ -1,10 +1,10 @@
 //! TLS with real certificates, and the ACL user from `docs/operations.md`.
 
-use super::{assert_matches, ok, soon, visit, wait_for_renewals};
+use super::{LONG, assert_matches, ok, soon, visit, wait_for_renewals};
 use crate::dials::close_while_idle;
 use crate::story::{ALONE, ELECTION, SHARED, Story};
 use harness::cluster::Cluster;
-use harness::{Kind, Options, Server, cmd, observe, port};
+use harness::{Kind, Options, Server, cmd, observe, port, site, wait};
 use kvlock::{Address, Client, Error};
 use redis::{ClientTlsConfig, TlsCertificates};
 use std::fs;
@@ -148,5 +148,48 @@ async fn all_nodes_of_a_cluster_use_tls() {
         let mut eye = node.connect();
         eye.run("AUTH secret");
         assert!(observe::info_number(&mut eye, "kvlock_granted") > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_by_sentinels_that_use_tls_is_followed() {
+    let (own, files) = (identity("127.0.0.1"), TempDir::with_prefix("kvlock-tls-").unwrap());
+    let [first, second, at] = [port::free(), port::free(), port::free()];
+    let with_tls = |options: Options, port: u16| {
+        let options = options.config("tls-port", port).config("tls-replication", "yes");
+        talks_to(options, &own, &own, &files)
+    };
+    let primary = with_tls(Server::options(), first).start();
+    let follows = format_args!("127.0.0.1 {first}").to_string();
+    let replica = with_tls(Server::options().config("replicaof", follows), second).start();
+    let monitors = format_args!("{} 127.0.0.1 {first} 1", site::NAME).to_string();
+    let sentinel = Server::options().sentinel().config("sentinel monitor", monitors);
+    let sentinel = with_tls(sentinel, at).start();
+    observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+
+    let login = |port| {
+        let address = format!("rediss://127.0.0.1:{port}/");
+        login(&address, &own, &own).get_connection_info().clone()
+    };
+    let address = Address::behind_sentinels([login(at)], site::NAME, login(first)).unwrap();
+    let client = ok(Client::connect(address)).await;
+    let guard = ok(client.lock("k").acquire()).await;
+    observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+    let mut asks = sentinel.connect();
+    wait::until("it knows the replica, and fails over", LONG, || {
+        let answer = asks.call(cmd!["SENTINEL", "FAILOVER", site::NAME]);
+        if answer.is_error() { Err(answer.to_string()) } else { Ok(()) }
+    });
+    let named = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", site::NAME);
+    wait::until_is("the replica is the primary", LONG, second.to_string(), || {
+        asks.run(&named)[1].text()
+    });
+    // The lock is renewed there at once, and the next one is acquired there.
+    wait_for_renewals(&mut replica.connect(), 1);
+    let other = ok(client.lock("other").acquire()).await;
+    assert_eq!(replica.connect().run("ROLE")[0].text(), "master");
+    assert!(!guard.is_lost());
+    for guard in [guard, other] {
+        ok(guard.release()).await;
     }
 }
