@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Make one per process and clone it: clones share the connections and the watchdog. Both run on the tokio
 /// runtime on which they are first needed, which must have timers and I/O enabled. When that runtime ends,
 /// they continue on another one on which the client acquired, renewed or released a lock, or waited for a
-/// loss. While it exists, something must drive it: a current-thread runtime runs only during its `block_on`.
+/// loss; so does the background work of dropped guards and acquires. While it exists, something must drive it: a current-thread runtime runs only during its `block_on`.
 /// Otherwise no lock is renewed, and calls on other runtimes fail or wait without end.
 ///
 /// # Examples
@@ -323,7 +323,7 @@ impl Client {
     /// Waits until the background work of dropped guards and acquires is done: releases and cancelled
     /// waits.
     ///
-    /// Call it before the runtime ends. Otherwise a lock whose release was not sent is free only
+    /// Call it before the last runtime ends. Otherwise a lock whose release was not sent is free only
     /// when its lease ends. While the server cannot be reached, this takes about half a minute, or
     /// as long as the longest lease if that is more. While the server serves the client's session but not the
     /// cancellation of a wait, it takes as long as the session lasts. So put a timeout around it.

@@ -37,8 +37,9 @@ use tokio::time::timeout;
 /// Dropping it [releases](Self::release) the lock in the background, without blocking and without
 /// reporting errors; [`Client::settled`](crate::Client::settled) waits for that. While the server
 /// cannot be reached, the release is repeated until the lease has ended. It runs on the runtime on which the
-/// guard is dropped, which must have timers and I/O enabled; outside of a runtime, on that of a connection. If
-/// that runtime ends before the release is sent, or no runtime is left, the lock is free when its lease ends.
+/// guard is dropped, which must have timers and I/O enabled. Outside of a runtime, or if that one ends before the
+/// release is answered, it runs on another one on which the client was used. If there is none, the lock is free
+/// when its lease ends.
 ///
 /// # Examples
 ///
@@ -435,22 +436,33 @@ impl Drop for Guard {
         if self.on_drop == OnDrop::Nothing {
             return;
         }
-        // If the runtime ends before the release is sent, nothing renews the lease, and it ends.
+        // If no runtime is left before the release is sent, nothing renews the lease, and it ends.
         self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
         if self.on_drop == OnDrop::Leave {
             // A task that binds the lock to another session may have the turn.
-            self.inner.spawn(async move {
-                let turn = lease.turn().await;
-                leave(&inner, &lease, &turn, share);
+            self.inner.spawn(move || {
+                let (inner, lease) = (inner.clone(), lease.clone());
+                async move {
+                    let turn = lease.turn().await;
+                    leave(&inner, &lease, &turn, share);
+                }
             });
             return;
         }
         let span = telemetry::release_span(&lease.held_lock);
-        self.inner.spawn(async move {
-            let work = pin!(give_back(&inner, &lease, share));
-            if let Err(trouble) = telemetry::inside(&span, work).await {
-                telemetry::not_released(&lease.held_lock, &trouble);
+        let mut again = false;
+        self.inner.spawn(move || {
+            let (inner, lease, span) = (inner.clone(), lease.clone(), span.clone());
+            if std::mem::replace(&mut again, true) {
+                // The release of the first call may still arrive.
+                lease.strayed();
+            }
+            async move {
+                let work = pin!(give_back(&inner, &lease, share));
+                if let Err(trouble) = telemetry::inside(&span, work).await {
+                    telemetry::not_released(&lease.held_lock, &trouble);
+                }
             }
         });
     }

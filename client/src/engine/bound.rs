@@ -28,7 +28,7 @@ use crate::wire::reply;
 use crate::wire::request::Mode;
 use futures_util::stream::{self, StreamExt};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -84,7 +84,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let first = !lease.is_bound_to(&session.belief);
     let was_bound = lease.was_bound();
     session.bind(lease)?;
-    session.keep_bound(|session| rebind_leases(session, inner));
+    keep_bound(inner, &session);
     let answer = session.ask(&live, &request, to.asking).await;
     let grant = match answer {
         Ok(value) => reply::granted(held_lock.mode, value)?,
@@ -130,26 +130,28 @@ async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
     }
 }
 
+/// Starts the task that binds the leases of a session again, unless it runs.
+fn keep_bound(inner: &Arc<Context>, session: &Arc<Session>) {
+    let (context, at) = (Arc::downgrade(inner), session.clone());
+    let pause = inner.settings.session_ttl / LOOKS;
+    let rebind = move || rebind_leases(at.clone(), context.clone(), pause);
+    session.keeper.start(&inner.runtimes, rebind);
+}
+
 /// Binds leases of a session again: a lease when its slot has moved, and all leases when the session is over.
-fn rebind_leases(
-    session: Arc<Session>,
-    inner: &Arc<Context>,
-) -> impl Future<Output = ()> + Send + 'static {
-    let (inner, pause) = (Arc::downgrade(inner), inner.settings.session_ttl / LOOKS);
-    async move {
-        let mut moved = Moved::default();
-        while timeout(pause, session.over()).await.is_err() {
-            let Some(inner) = inner.upgrade() else { return };
-            moved.bind_again(&inner, &session.node, session.leases());
-        }
+async fn rebind_leases(session: Arc<Session>, inner: Weak<Context>, pause: Duration) {
+    let mut moved = Moved::default();
+    while timeout(pause, session.over()).await.is_err() {
         let Some(inner) = inner.upgrade() else { return };
-        // (B2) In a cluster the locks may be at other servers.
-        let bind_anew = stream::iter(session.leases()).for_each_concurrent(AT_ONCE, |lease| {
-            let inner = &inner;
-            async move { bind_again(inner, &lease).await }
-        });
-        bind_anew.await;
+        moved.bind_again(&inner, &session.node, session.leases());
     }
+    let Some(inner) = inner.upgrade() else { return };
+    // (B2) In a cluster the locks may be at other servers.
+    let bind_anew = stream::iter(session.leases()).for_each_concurrent(AT_ONCE, |lease| {
+        let inner = &inner;
+        async move { bind_again(inner, &lease).await }
+    });
+    bind_anew.await;
 }
 
 /// Tasks that bind leases of a session at another node, by number of the lease. (B3)

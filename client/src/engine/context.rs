@@ -12,6 +12,7 @@ use crate::net::address::Address;
 use crate::net::node::Node;
 use crate::net::replicas::Renewals;
 use crate::net::router::Router;
+use crate::net::runtimes::Runtimes;
 use crate::wire::error::Error;
 use futures_util::future::join_all;
 use redis::{Cmd, ParsingError, Value};
@@ -19,13 +20,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 /// State that all clones, guards and tasks of a client share.
 pub(crate) struct Context {
     pub(crate) router: Arc<Router>,
+    pub(crate) runtimes: Arc<Runtimes>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) sessions: Sessions,
@@ -68,15 +69,22 @@ impl Context {
         let (place, database) = (address.to_string(), address.database());
         let own_renewals = settings.replicas.is_some();
         let (reply_timeout, transport) = (settings.reply_timeout, &settings.transport);
-        let router = Arc::new(Router::new(address, reply_timeout, transport, own_renewals)?);
+        let runtimes = Runtimes::new();
+        let router = Router::new(address, reply_timeout, transport, own_renewals, &runtimes)?;
+        let router = Arc::new(router);
         let renewals = Arc::new(Renewals::new(router.clone(), settings.replicas));
-        let watchdog =
-            Watchdog::new(renewals.clone(), policy.clock.clone(), settings.reply_timeout);
+        let watchdog = Watchdog::new(
+            renewals.clone(),
+            policy.clock.clone(),
+            settings.reply_timeout,
+            runtimes.clone(),
+        );
         let background = TaskTracker::new();
         // A closed tracker still accepts tasks, and its `wait` returns when none is left.
         background.close();
         Ok(Self {
             router: router.clone(),
+            runtimes,
             renewals,
             sessions: Sessions::new(router.clone(), &settings, policy.clone()),
             observers: Observers::default(),
@@ -105,13 +113,18 @@ impl Context {
         format!("{}:{}", self.name, self.fresh_number()).into()
     }
 
-    /// Runs `work` in the background, on the runtime of the caller, or else on the runtime of a connection.
-    /// Without either runtime, does nothing, and held locks end with their leases. Neither blocks nor panics.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = Handle::try_current().ok().or_else(|| self.router.runtime()) {
-            // A runtime that is shutting down drops the task.
-            self.background.spawn_on(work, &runtime);
-        }
+    /// Runs `work` in the background, as [`Runtimes::spawn`] does: perhaps in part, and then again. Without a
+    /// runtime, does nothing, and held locks end with their leases. Neither blocks nor panics.
+    pub(crate) fn spawn<F>(&self, mut work: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let counted = self.background.token();
+        self.runtimes.spawn(move || {
+            // It counts until this closure is dropped.
+            let _counted = &counted;
+            work()
+        });
     }
 
     /// Returns when the next attempt is due, or returns the error; see [`Trouble::wait_to_retry`].

@@ -215,8 +215,9 @@ pub(crate) async fn give_back_in(
 /// arrive after it.
 fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Duration) {
     let (context, key) = (inner.clone(), lease.held_lock.key.clone());
-    inner.spawn(async move {
-        undo::free(&context, &key, &[release], None, true, lasts, None).await;
+    inner.spawn(move || {
+        let (context, key, release) = (context.clone(), key.clone(), release.clone());
+        async move { undo::free(&context, &key, &[release], None, true, lasts, None).await }
     });
 }
 

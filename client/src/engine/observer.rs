@@ -16,7 +16,6 @@ use crate::wire::request;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -81,12 +80,17 @@ impl Observation {
         self.view.borrow_and_update().clone()
     }
 
-    /// Starts the task unless it runs, on the runtime of the caller. The task may continue on this runtime if
-    /// the one that it runs on ends.
+    /// Starts the task unless it runs. The task may continue on the runtime of the caller if the one that it
+    /// runs on ends.
     fn keep_running(&self) {
         self.context.watchdog.keep_running();
-        if let Ok(runtime) = Handle::try_current() {
-            start(&self.context, &self.observed, runtime);
+        if !self.observed.set_running(true) {
+            let task = Task { context: self.context.clone(), observed: self.observed.clone() };
+            let task = Arc::new(task);
+            self.context.runtimes.spawn(move || {
+                let task = task.clone();
+                async move { task.run().await }
+            });
         }
     }
 }
@@ -99,24 +103,6 @@ impl Drop for Observation {
     }
 }
 
-impl Drop for Running {
-    /// Removes the entry of an unobserved lock, in case the runtime ends before the task can do so. If the lock
-    /// is observed, starts the task on another runtime.
-    fn drop(&mut self) {
-        let Self { context, observed, on } = self;
-        if context.observers.forget_unused(observed) {
-            return;
-        }
-        // While it moves, the task counts as running: its last observer must not remove the entry meanwhile.
-        if let Some(other) = context.watchdog.runtime_after(on) {
-            spawn(context, observed, other);
-        } else {
-            observed.set_running(false);
-            context.observers.forget_unused(observed);
-        }
-    }
-}
-
 impl std::fmt::Debug for Observation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Observation").field("view", &self.view.borrow()).finish_non_exhaustive()
@@ -124,28 +110,22 @@ impl std::fmt::Debug for Observation {
 }
 
 /// The task of an observed lock.
-struct Running {
+struct Task {
     context: Arc<Context>,
     observed: Arc<Observed>,
-    on: Handle,
 }
 
-/// Starts the task of an observed lock unless it runs.
-fn start(context: &Arc<Context>, observed: &Arc<Observed>, on: Handle) {
-    if !observed.set_running(true) {
-        spawn(context, observed, on);
+impl Drop for Task {
+    /// Removes the entry of a lock that nobody observes any more, in case that no runtime was left to do so.
+    fn drop(&mut self) {
+        self.observed.set_running(false);
+        self.context.observers.forget_unused(&self.observed);
     }
 }
 
-fn spawn(context: &Arc<Context>, observed: &Arc<Observed>, on: Handle) {
-    // No mutex is locked: a runtime that has ended drops the task at once.
-    let (context, observed) = (context.clone(), observed.clone());
-    on.clone().spawn(Running { context, observed, on }.run());
-}
-
-impl Running {
-    async fn run(self) {
-        let Self { context, observed, .. } = &self;
+impl Task {
+    async fn run(&self) {
+        let Self { context, observed } = self;
         loop {
             tokio::select! {
                 biased;
@@ -162,7 +142,7 @@ impl Running {
     }
 
     async fn keep_observing(&self) -> Infallible {
-        let Self { context, observed, .. } = self;
+        let Self { context, observed } = self;
         let mut since = None;
         loop {
             let Err(trouble) = self.observe(&mut since).await;
@@ -199,7 +179,7 @@ impl Running {
         to: &Route,
         trouble: &mut Option<Instant>,
     ) -> Result<Infallible, Error> {
-        let Self { context, observed: this, .. } = self;
+        let Self { context, observed: this } = self;
         let session = context.sessions.at(&to.node)?;
         let id = session.id().await?;
         let mut changes = session.observe(&this.key)?;
@@ -222,7 +202,7 @@ impl Running {
 
     /// Ends the observation after its last observer. A later observer starts it again.
     async fn end(&self) -> Result<(), Error> {
-        let Self { context, observed, .. } = self;
+        let Self { context, observed } = self;
         let Some(node) = context.router.believed(&observed.key) else { return Ok(()) };
         let Some(session) = context.sessions.open_at(&node) else { return Ok(()) };
         let id = session.id().await?;

@@ -109,13 +109,18 @@ impl Drop for Addition<'_> {
         let left = u32::try_from(self.lease.holds()).unwrap_or(u32::MAX);
         let release = held_lock.release(GiveBack::DownTo(left));
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
-        self.inner.spawn(async move {
-            if undo::follow(&inner, &release, &via).await != Followed::Done {
-                // The hold may remain, or be added later. This makes the last guard repeat its release of all
-                // holds.
-                lease.strayed();
+        self.inner.spawn(move || {
+            // Dropped with this closure.
+            let _turn = &turn;
+            let (inner, lease) = (inner.clone(), lease.clone());
+            let (release, via) = (release.clone(), via.clone());
+            async move {
+                if undo::follow(&inner, &release, &via).await != Followed::Done {
+                    // The hold may remain, or be added later. This makes the last guard repeat its release of
+                    // all holds.
+                    lease.strayed();
+                }
             }
-            drop(turn);
         });
     }
 }

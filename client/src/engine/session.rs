@@ -40,6 +40,7 @@ use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::net::node::Node;
 use crate::net::router::Router;
+use crate::net::runtimes::Single;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::observed::ObservedState;
@@ -54,7 +55,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// State that all sessions of a client share.
@@ -77,6 +77,8 @@ pub(crate) struct Session {
     pub(crate) belief: Arc<Belief>,
     phase: watch::Sender<Phase>,
     uses: Mutex<Uses>,
+    /// The task that binds the leases again when their slots move or the session ends.
+    pub(crate) keeper: Single,
     shared: Arc<Shared>,
 }
 
@@ -97,8 +99,6 @@ struct Uses {
     /// The last state of each observed lock, by its name.
     observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
     bound: Leases,
-    /// Task that binds the leases again when their slots move or the session ends.
-    keeper: Option<JoinHandle<()>>,
 }
 
 /// The last state that an observer was sent; `None` before the first. An error ends the observation.
@@ -111,10 +111,9 @@ impl Session {
             waits: HashMap::new(),
             observed: HashMap::new(),
             bound: Leases::default(),
-            keeper: None,
         };
         let (phase, belief) = (watch::Sender::new(Phase::Opening), Arc::new(Belief::none()));
-        Self { node, belief, phase, uses: Mutex::new(uses), shared }
+        Self { node, belief, phase, uses: Mutex::new(uses), keeper: Single::default(), shared }
     }
 
     /// Waits until the session is open, and returns its id.
@@ -179,17 +178,6 @@ impl Session {
             }
             lease.bind(&self.belief);
         })
-    }
-
-    /// Unless it is running, starts the task that binds the session's leases again, on the caller's runtime.
-    pub(crate) fn keep_bound<T>(self: &Arc<Self>, keeper: impl FnOnce(Arc<Self>) -> T)
-    where
-        T: Future<Output = ()> + Send + 'static,
-    {
-        let running = &mut self.uses().keeper;
-        if running.as_ref().is_none_or(JoinHandle::is_finished) {
-            *running = Some(tokio::spawn(keeper(self.clone())));
-        }
     }
 
     /// Returns the leases that are bound to this session.

@@ -3,6 +3,7 @@
 use crate::net::connection::Connection;
 use crate::net::live::PrimaryEpoch;
 use crate::net::node::Node;
+use crate::net::runtimes::Runtimes;
 use crate::net::transport::Transport;
 use crate::wire::error::Error;
 use redis::{ConnectionInfo, RedisError};
@@ -10,7 +11,6 @@ use std::convert::Infallible;
 use std::future::Ready;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 
 macro_rules! absent {
     ($($of:ident { $($method:ident($($argument:ty),*) -> $answer:ty;)* })*) => { $(
@@ -40,7 +40,6 @@ absent! {
         look_soon() -> ();
         keep_looking() -> Ready<Infallible>;
         switched() -> Ready<()>;
-        runtime() -> Option<Handle>;
     }
 }
 
@@ -51,6 +50,7 @@ impl Sentinels {
         _: ConnectionInfo,
         _: Duration,
         _: &Transport,
+        _: &Arc<Runtimes>,
     ) -> Result<Self, Error> {
         Err(without("sentinel"))
     }

@@ -156,11 +156,6 @@ impl Cluster {
         Ok(owners)
     }
 
-    /// Returns the runtime of the last attempt to connect to some node.
-    pub(crate) fn runtime(&self) -> Option<Handle> {
-        self.state().nodes.values().find_map(|node| node.commands().runtime())
-    }
-
     /// Returns the node that a `MOVED` or an `ASK` names, and whether the command needs `ASKING` there.
     pub(crate) fn redirected(
         self: &Arc<Self>,

@@ -5,6 +5,7 @@ use crate::net::address::Place;
 use crate::net::connection::Connection;
 use crate::net::live::{Live, PrimaryEpoch};
 use crate::net::pace::Pace;
+use crate::net::runtimes::Runtimes;
 use crate::net::sentinel::Sentinels;
 use crate::net::server::Server;
 use crate::net::transport::Transport;
@@ -29,13 +30,14 @@ impl Connector {
         place: Place,
         patience: Duration,
         transport: &Transport,
+        runtimes: &Arc<Runtimes>,
     ) -> Result<Self, Error> {
         Ok(match place {
             Place::Server(info) => {
                 Self::Standalone(Box::new(Server::new(info, patience, transport)?))
             }
             Place::Sentinels { sentinels, name, server } => Self::Sentinels(Arc::new(
-                Sentinels::new(&sentinels, name, server, patience, transport)?,
+                Sentinels::new(&sentinels, name, server, patience, transport, runtimes)?,
             )),
             // Each node of a cluster has a connector of its own.
             Place::Cluster(_) => {

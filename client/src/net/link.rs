@@ -53,7 +53,6 @@ impl State {
 #[derive(Clone, Debug)]
 struct Dial {
     outcome: watch::Receiver<Option<Result<Arc<Live>, Error>>>,
-    runtime: Handle,
 }
 
 impl Dial {
@@ -68,7 +67,7 @@ impl Dial {
                 Arc::new(live)
             })));
         });
-        Ok(Self { outcome, runtime })
+        Ok(Self { outcome })
     }
 
     fn live(&self) -> Option<Arc<Live>> {
@@ -131,11 +130,6 @@ impl Link {
     pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         let end = after(patience);
         self.live_by(end).await?.ask(cmd, false, left(end)).await
-    }
-
-    /// Returns the runtime of the last attempt to connect.
-    pub(crate) fn runtime(&self) -> Option<Handle> {
-        lock(&self.state).last.as_ref().map(|dial| dial.runtime.clone())
     }
 }
 

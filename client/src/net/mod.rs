@@ -19,6 +19,7 @@ pub(crate) mod pace;
 pub(crate) mod race;
 pub(crate) mod replicas;
 pub(crate) mod router;
+pub(crate) mod runtimes;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod server;

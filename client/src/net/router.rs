@@ -10,12 +10,12 @@ use crate::net::connector::Connector;
 use crate::net::deadline::{after, left};
 use crate::net::live::Live;
 use crate::net::node::Node;
+use crate::net::runtimes::Runtimes;
 use crate::net::transport::Transport;
 use crate::wire::error::Error;
 use redis::{Cmd, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 /// Largest number of redirects of a command. If there are more, the nodes of the cluster do not agree yet.
@@ -57,6 +57,7 @@ impl Router {
         reply_timeout: Duration,
         transport: &Transport,
         own_renewals: bool,
+        runtimes: &Arc<Runtimes>,
     ) -> Result<Self, Error> {
         let to = match address.0 {
             Place::Cluster(seeds) => {
@@ -64,7 +65,7 @@ impl Router {
                 To::Cluster(Arc::new(cluster))
             }
             place @ (Place::Server(_) | Place::Sentinels { .. }) => {
-                let connector = Connector::new(place, reply_timeout, transport)?;
+                let connector = Connector::new(place, reply_timeout, transport, runtimes)?;
                 To::One(Arc::new(Node::new(connector, own_renewals)))
             }
         };
@@ -235,14 +236,6 @@ impl Router {
         match &self.to {
             To::One(node) => node.switched().await,
             To::Cluster(cluster) => cluster.switched().await,
-        }
-    }
-
-    /// Returns the runtime of one of the connections.
-    pub(crate) fn runtime(&self) -> Option<Handle> {
-        match &self.to {
-            To::One(node) => node.commands().runtime(),
-            To::Cluster(cluster) => cluster.runtime(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::net::connection::Connection;
 use crate::net::deadline::after;
 use crate::net::live::PrimaryEpoch;
 use crate::net::race::first_ok;
+use crate::net::runtimes::{Runtimes, Single};
 use crate::net::server::Server;
 use crate::net::transport::Transport;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -21,9 +22,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Longest time to wait for one Sentinel: for its answer, or for the connection that watches it.
@@ -57,6 +56,9 @@ pub(crate) struct Sentinels {
     first: AtomicUsize,
     state: Mutex<State>,
     switched: Notify,
+    runtimes: Arc<Runtimes>,
+    /// The watch task.
+    watching: Single,
 }
 
 #[derive(Default)]
@@ -66,7 +68,6 @@ struct State {
     failed: bool,
     /// Connections to Sentinels that have answered, by their index.
     open: HashMap<usize, Connection>,
-    watch: Option<JoinHandle<()>>,
 }
 
 impl State {
@@ -98,6 +99,7 @@ impl Sentinels {
         server: ConnectionInfo,
         patience: Duration,
         transport: &Transport,
+        runtimes: &Arc<Runtimes>,
     ) -> Result<Self, Error> {
         let at_sentinels = transport.for_sentinels();
         let each = |info: &ConnectionInfo| {
@@ -112,6 +114,8 @@ impl Sentinels {
             first: AtomicUsize::new(0),
             state: Mutex::default(),
             switched: Notify::new(),
+            runtimes: runtimes.clone(),
+            watching: Single::default(),
         })
     }
 
@@ -287,14 +291,10 @@ impl Sentinels {
         }
     }
 
-    /// Starts the watch task, unless it is running. Starts it again after the end of its runtime.
+    /// Starts the watch task, unless it runs.
     fn keep_watching(self: &Arc<Self>) {
-        let mut state = self.state();
-        if state.watch.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            state.watch = Some(runtime.spawn(watch(Arc::downgrade(self))));
-        }
+        let me = Arc::downgrade(self);
+        self.watching.start(&self.runtimes, move || watch(me.clone()));
     }
 
     /// Subscribes to [`SWITCH`] at the first Sentinel that accepts a connection.
@@ -394,8 +394,15 @@ mod tests {
     fn an_older_decision_of_a_sentinel_is_ignored() {
         let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
         let transport = Transport::default();
-        let sentinels =
-            Sentinels::new(&[server()], "m".to_owned(), server(), PATIENCE, &transport).unwrap();
+        let sentinels = Sentinels::new(
+            &[server()],
+            "m".to_owned(),
+            server(),
+            PATIENCE,
+            &transport,
+            &Runtimes::new(),
+        )
+        .unwrap();
         let at = |port| ("127.0.0.1".to_owned(), port);
         assert!(sentinels.primary_is(&at(1), 5).is_some());
         assert!(sentinels.primary_is(&at(2), 6).is_some());
@@ -415,8 +422,15 @@ mod tests {
     async fn a_decision_that_all_sentinels_have_forgotten_is_given_up() {
         let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
         let transport = Transport::default();
-        let sentinels =
-            Sentinels::new(&[server()], "m".to_owned(), server(), PATIENCE, &transport).unwrap();
+        let sentinels = Sentinels::new(
+            &[server()],
+            "m".to_owned(),
+            server(),
+            PATIENCE,
+            &transport,
+            &Runtimes::new(),
+        )
+        .unwrap();
         let at = |port| ("127.0.0.1".to_owned(), port);
         assert!(sentinels.primary_is(&at(1), 5).is_some());
         sentinels.all_name_others();

@@ -1,7 +1,7 @@
 //! A client that two runtimes use, when one of them ends or stops; and a blocking client.
 
 use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
-use harness::{Connection, Server, Value, cmd, wait};
+use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error, Loss, blocking};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -108,6 +108,88 @@ fn each_observer_asks_the_server_even_if_the_runtime_ran_only_for_the_call() {
         let owner = observer.leader().map(|leader| leader.owner);
         assert_eq!(owner.as_deref(), leads.map(str::as_bytes), "{command}");
     }
+}
+
+#[test]
+fn a_release_continues_on_another_runtime() {
+    let (server, mut control, first, second) = set();
+    let client = second.block_on(Client::connect(server.url())).unwrap();
+    let lock = client.lock("k").owner(&client.owner());
+    let stays = second.block_on(lock.acquire()).unwrap();
+    let ends = first.block_on(lock.acquire()).unwrap();
+    first.block_on(async { drop(ends) });
+    // It has not sent the release.
+    drop(first);
+    second.block_on(soon(stays.release())).unwrap();
+    wait::until_is("the lock is free", SOON, Value::Integer(0), || control.run("EXISTS k"));
+}
+
+#[test]
+fn a_wait_whose_runtime_has_ended_leaves_the_queue() {
+    let (server, mut control, first, second) = set();
+    control.run("LOCK.ACQUIRE k ann 600000");
+    let client = second.block_on(Client::connect(server.url())).unwrap();
+    // The session that keeps the places in the queue is on this runtime.
+    let _observer = second.block_on(soon(client.election("other").observe())).unwrap();
+    let lock = client.lock("k");
+    first.block_on(async {
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        while control.run("LOCK.INFO k").field("waiters").integer() == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(waiter);
+    });
+    drop(first);
+    observe::wait_for_waiters(&mut control, "k", 0);
+}
+
+#[test]
+fn a_blocking_guard_that_is_dropped_on_a_runtime_is_released_after_its_end() {
+    let (server, mut control, first, second) = set();
+    drop(second);
+    let client = blocking::Client::connect(server.url()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    first.block_on(async { drop(guard) });
+    drop(first);
+    wait::until_is("the lock is free", SOON, Value::Integer(0), || control.run("EXISTS k"));
+}
+
+#[test]
+fn a_lock_is_bound_again_after_the_runtime_that_bound_it_has_ended() {
+    let (server, mut control, first, second) = set();
+    let client = second.block_on(Client::connect(server.url())).unwrap();
+    // The session is on this runtime.
+    let _observer = second.block_on(soon(client.election("other").observe())).unwrap();
+    let guard = first.block_on(client.lock("k").bound().acquire()).unwrap();
+    drop(first);
+    let bound = |control: &mut Connection| observe::info_number(control, "kvlock_bound");
+    assert_eq!(bound(&mut control), 1);
+    control.run("CONFIG SET kvlock.drain yes");
+    wait::until_is("its session is closed", SOON, 0, || bound(&mut control));
+    control.run("CONFIG SET kvlock.drain no");
+    wait::until_is("it is bound again", SOON, 1, || bound(&mut control));
+    second.block_on(soon(guard.release())).unwrap();
+}
+
+#[test]
+fn renewals_continue_on_one_of_many_runtimes() {
+    let (server, mut control, first, second) = set();
+    let builder = Client::builder().lease(LEASE);
+    let client = first.block_on(builder.connect(server.url())).unwrap();
+    let visit = |runtime: &Runtime| {
+        let guard = runtime.block_on(client.lock("other").acquire()).unwrap();
+        runtime.block_on(guard.release()).unwrap();
+    };
+    visit(&first);
+    let guard = second.block_on(client.lock("k").acquire()).unwrap();
+    for _ in 0..20 {
+        visit(&quiet());
+    }
+    drop(first);
+    // Four renewals take longer than one lease.
+    wait_for_renewals(&mut control, 4);
+    assert!(!guard.is_lost());
+    second.block_on(soon(guard.release())).unwrap();
 }
 
 #[test]

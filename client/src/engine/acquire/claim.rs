@@ -75,6 +75,8 @@ impl Claim {
 
     /// Makes a claim for an existing owner.
     pub(crate) fn of(inner: &Arc<Context>, mode: Mode, key: &Arc<[u8]>, owner: &Arc<str>) -> Self {
+        // For the cleanup, if the claim is dropped outside a runtime.
+        let _here = inner.runtimes.remember();
         Self {
             inner: inner.clone(),
             mode,
@@ -228,7 +230,7 @@ impl Claim {
     pub(crate) async fn undo(mut self) {
         let (done, undone) = oneshot::channel();
         self.give_up(Some(done));
-        // An error means that there was nothing to release, or no runtime to send the release.
+        // `done` is dropped when the release has ended, or if there was nothing to release or no runtime.
         let _ended = undone.await;
     }
 
@@ -237,7 +239,7 @@ impl Claim {
         self.state = State::Over;
     }
 
-    /// Releases in the background what may be held, then notifies `done`.
+    /// Releases in the background what may be held, then drops `done`.
     fn give_up(&mut self, done: Option<oneshot::Sender<()>>) {
         let via = match std::mem::replace(&mut self.state, State::Over) {
             State::Over => return,
@@ -247,17 +249,21 @@ impl Claim {
         };
         telemetry::withdrawn(&self.key, &self.owner);
         let (inner, key) = (self.inner.clone(), self.key.clone());
-        let (strays, lasts, session) = (self.strays, self.lasts, self.queued_through.take());
+        let (mut strays, lasts, session) = (self.strays, self.lasts, self.queued_through.take());
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
         let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
         let release = request::with_further(release, self.further.as_deref());
         let wanted = [(cancel, session.is_some()), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
-        self.inner.spawn(async move {
-            undo::free(&inner, &key, &commands, via, strays, lasts, session).await;
-            // `send` fails if the future of `undo` was dropped.
-            let _told = done.map(|done| done.send(()));
+        self.inner.spawn(move || {
+            // Dropped with this closure, which ends the wait for it.
+            let _done = &done;
+            let (inner, key, commands) = (inner.clone(), key.clone(), commands.clone());
+            let (via, session) = (via.clone(), session.clone());
+            // The commands of an earlier call may still arrive.
+            let stray = std::mem::replace(&mut strays, true);
+            async move { undo::free(&inner, &key, &commands, via, stray, lasts, session).await }
         });
     }
 }

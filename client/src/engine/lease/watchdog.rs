@@ -12,6 +12,7 @@ use crate::net::deadline::{after, left};
 use crate::net::node::Node;
 use crate::net::replicas::{HANGS, NotRenewed, Renewals};
 use crate::net::router::Route;
+use crate::net::runtimes::{Runtimes, Single};
 use crate::sync::{Mutex, Ordering, lock};
 use crate::wire::error::Error;
 use crate::wire::reply;
@@ -22,7 +23,6 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// Longest timer, because timers stop while the machine is suspended. It is less than a third of the longest
@@ -36,9 +36,6 @@ pub(crate) const CHUNK: usize = 5_000;
 /// Largest number of renewals that are sent together.
 const BATCH: usize = 500;
 
-/// Largest number of runtimes that are remembered.
-const RUNTIMES: usize = 8;
-
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     renewals: Arc<Renewals>,
@@ -47,14 +44,8 @@ pub(crate) struct Watchdog {
     agenda: Mutex<Agenda>,
     /// Notified when work is due before the task's timer, or the task must end.
     woken: Notify,
-    task: Mutex<Task>,
-}
-
-#[derive(Debug, Default)]
-struct Task {
-    runs: bool,
-    /// Runtimes on which the client was used, the latest last. The task starts on the latest.
-    runtimes: Vec<Handle>,
+    runtimes: Arc<Runtimes>,
+    task: Single,
 }
 
 /// Leases, ordered by the time of their next check.
@@ -110,14 +101,20 @@ impl Agenda {
 }
 
 impl Watchdog {
-    pub(crate) fn new(renewals: Arc<Renewals>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(crate) fn new(
+        renewals: Arc<Renewals>,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+        runtimes: Arc<Runtimes>,
+    ) -> Self {
         Self {
             renewals,
             clock,
             patience,
             agenda: Mutex::default(),
             woken: Notify::new(),
-            task: Mutex::default(),
+            runtimes,
+            task: Single::default(),
         }
     }
 
@@ -136,41 +133,15 @@ impl Watchdog {
         self.woken.notify_one();
     }
 
-    /// Remembers the runtime of the caller, and starts the task unless it runs. Does nothing outside a
-    /// runtime.
+    /// Starts the task unless it runs, on the runtime of the caller or, outside a runtime, on the one that was
+    /// used last. The task may continue on the runtime of the caller if the one that it runs on ends.
     pub(crate) fn keep_running(self: &Arc<Self>) {
-        let Ok(here) = Handle::try_current() else { return };
-        let mut task = lock(&self.task);
-        let runtimes = &mut task.runtimes;
-        if runtimes.last().is_none_or(|last| last.id() != here.id()) {
-            runtimes.retain(|other| other.id() != here.id());
-            if runtimes.len() == RUNTIMES {
-                runtimes.remove(0);
-            }
-            runtimes.push(here);
-        }
-        drop(task);
-        self.start();
-    }
-
-    /// Starts the task, unless it runs, on the runtime that was used last.
-    fn start(self: &Arc<Self>) {
-        let mut task = lock(&self.task);
-        let Some(runtime) = task.runtimes.last().cloned() else { return };
-        if !std::mem::replace(&mut task.runs, true) {
-            // The mutex is unlocked first: a runtime that has ended drops the task at once, and that drop
-            // locks the mutex.
-            drop(task);
-            let running = Running { watchdog: self.clone(), on: runtime.clone() };
-            runtime.spawn(running.run());
-        }
-    }
-
-    /// Forgets a runtime that has ended. Returns the one that was used last of those that are left.
-    pub(crate) fn runtime_after(&self, ended: &Handle) -> Option<Handle> {
-        let runtimes = &mut lock(&self.task).runtimes;
-        runtimes.retain(|other| other.id() != ended.id());
-        runtimes.last().cloned()
+        let _here = self.runtimes.remember();
+        let me = self.clone();
+        self.task.start(&self.runtimes, move || {
+            let me = me.clone();
+            async move { me.run().await }
+        });
     }
 
     fn now(&self) -> Moment {
@@ -383,28 +354,6 @@ impl Watchdog {
             live.doubt();
         }
         answers
-    }
-}
-
-/// The running task. If its runtime ends, the drop starts it on another one.
-struct Running {
-    watchdog: Arc<Watchdog>,
-    on: Handle,
-}
-
-impl Running {
-    async fn run(self) {
-        self.watchdog.run().await;
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        lock(&self.watchdog.task).runs = false;
-        let _next = self.watchdog.runtime_after(&self.on);
-        if !lock(&self.watchdog.agenda).closed {
-            self.watchdog.start();
-        }
     }
 }
 
