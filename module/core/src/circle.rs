@@ -168,10 +168,11 @@ impl<P> Table<P> {
         };
         let before = || self.queues.last_alone_before(queue, place, SHARERS);
         let last_alone = if alone { Some(place) } else { before() };
-        let [beside, in_line] = self.queues.sets_before(queue, place);
-        // Places beside the line (see `places.rs`) hold up only requests for exclusive holds.
-        let beside = beside.filter(|id| last_alone.is_some_and(|last| *id < last));
-        for id in beside.chain(in_line) {
+        // Places beside the line (see `places.rs`) hold up only requests for exclusive holds. The others are
+        // not visited: there may be any number of them.
+        let beside = last_alone.map(|last| self.queues.sets_beside_before(queue, last));
+        let in_line = self.queues.sets_in_line_before(queue, place);
+        for id in beside.into_iter().flatten().chain(in_line) {
             let Some(left) = search.left.checked_sub(1) else { break };
             search.left = left;
             sets.extend(Some(id).filter(|id| !self.is_passed_over(*id)));

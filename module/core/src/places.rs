@@ -24,8 +24,9 @@
 use crate::ids::{QueueId, SessionId, WaiterId};
 use crate::mode::Want;
 use crate::queue::Queues;
-use crate::sets::{Sets, Wait};
+use crate::sets::Wait;
 use crate::waiter::Via;
+use std::collections::BTreeSet;
 
 impl<P> Queues<P> {
     /// Returns the waiter to which a place belongs: the place itself, unless it is a further place
@@ -116,16 +117,22 @@ impl<P> Queues<P> {
         self.sets.beside.range(all).next().map(|(_, id)| *id)
     }
 
-    /// The places of sets that come before another place: those beside the line of its queue, and
-    /// those in line.
-    pub(crate) fn sets_before(
+    /// The places of sets beside the line of a queue that come before another place.
+    pub(crate) fn sets_beside_before(
         &self,
         queue: QueueId,
         place: WaiterId,
-    ) -> [impl Iterator<Item = WaiterId> + use<'_, P>; 2] {
-        let before = (queue, *WaiterId::ALL.start())..(queue, place);
-        let Sets { beside, in_line, .. } = &self.sets;
-        [beside, in_line].map(|places| places.range(before.clone()).map(|(_, id)| *id))
+    ) -> impl Iterator<Item = WaiterId> + use<'_, P> {
+        before(&self.sets.beside, queue, place)
+    }
+
+    /// The places of sets in the line of a queue that come before another place.
+    pub(crate) fn sets_in_line_before(
+        &self,
+        queue: QueueId,
+        place: WaiterId,
+    ) -> impl Iterator<Item = WaiterId> + use<'_, P> {
+        before(&self.sets.in_line, queue, place)
     }
 
     /// The next place from `from` on at which a set is held up, if it comes before all waiters in line.
@@ -284,6 +291,15 @@ impl<P> Queues<P> {
         }
         Ok(())
     }
+}
+
+/// The places in a queue that come before another place.
+fn before(
+    places: &BTreeSet<(QueueId, WaiterId)>,
+    queue: QueueId,
+    place: WaiterId,
+) -> impl Iterator<Item = WaiterId> {
+    places.range((queue, *WaiterId::ALL.start())..(queue, place)).map(|(_, id)| *id)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 //! billions of steps, and far too long.
 
 use kvlock_core::{
-    Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
-    Release, Results, Situation, Table, Token, UnixMillis, WaiterId, Want,
+    Acquire, Caller, Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Member, Millis,
+    MonoMillis, Now, Observed, Release, Results, Situation, Table, Token, UnixMillis, Via,
+    WaitReply, WaiterId, Want,
 };
 
 /// Largest number of entries that may be left in the maps of an empty table.
@@ -210,4 +211,28 @@ fn a_long_queue_is_dismissed_to_the_last() {
     dismissed.sort_unstable();
     assert!(dismissed.into_iter().eq(some));
     assert_empty(&table);
+}
+
+/// Returns a set of an exclusive lock and a shared one, which are held.
+fn set(name: &[u8]) -> [Member<'_>; 2] {
+    let locks = [(KeyRef::lock(0, name), false), (ORDERS, true)];
+    locks.map(|(key, under)| Member { at: held(key, b"holder", None), under })
+}
+
+/// A place in shared mode holds up nobody who wants to share, so the search for deadlocks skips it.
+#[test]
+fn a_wait_visits_no_waiting_set_that_shares_the_lock() {
+    let mut table = Table::<usize>::new(Limits::UNLIMITED);
+    let caller = Caller::from(None);
+    for number in 0..MANY / 2 {
+        let (name, owner) = (format!("lock:{number}").into_bytes(), owner(number));
+        let (want, lease) = (Want::Exclusive, Millis(1_000));
+        let request = Acquire { owner: &owner, want, lease, holds: None };
+        assert_eq!(table.wait_set(&set(&name), &request, &caller, None).0, WaitReply::Block);
+        let join = Join { owner: &owner, want, lease, timeout: None };
+        assert!(
+            table.enqueue_set(&set(&name), &join, None, Via::Client(number), &caller).is_some()
+        );
+    }
+    assert_eq!(table.waiters(), MANY);
 }
