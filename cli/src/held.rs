@@ -56,14 +56,6 @@ impl Held<'_> {
         self.held().lease_left()
     }
 
-    /// Sets the lease of a `Lock`. Does nothing for the other variants.
-    pub(crate) async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
-        match self {
-            Self::Lock(guard) => guard.extend(lease).await,
-            Self::Result(_) | Self::Permits(_) | Self::Leadership(_) => Ok(()),
-        }
-    }
-
     /// Releases a `Lock` after `time`, and permits or the leadership at once. Does nothing for a `Result`.
     pub(crate) async fn release_in(self, time: Duration) -> Result<(), Error> {
         match self {

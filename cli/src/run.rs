@@ -14,7 +14,7 @@ use crate::signals::{ReceivedSignal, Signals, take_default_action};
 use crate::supervise::{Outcome, Terms};
 use crate::terminal;
 use crate::text::name;
-use kvlock::{Builder, Client, Error};
+use kvlock::{Builder, Client, Error, Token};
 use nix::sys::signal::Signal;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -197,15 +197,10 @@ impl Job {
             }
             Err(error) => return Err(Failure::of(&self.server.name, &error)),
         };
-        let Some(mut guard) = guard else {
+        let Some(guard) = guard else {
             return Ok(Some(self.not_acquired()));
         };
         let since = Instant::now();
-        if let Err(refused) = self.check_hold_at_least(&mut guard).await {
-            // No command has run under the lock, so an error of the release makes no difference.
-            let _lost = guard.release_in(Duration::ZERO).await;
-            return Err(refused);
-        }
         self.waiting_in_trouble = false;
         if let Held::Leadership(leadership) = &guard {
             messages::send(&format!("{}: leading, term {}", self.name, leadership.term()));
@@ -248,22 +243,6 @@ impl Job {
             () = sleep(CANDIDATE_PAUSE) => Ok(None),
             signal = self.signals.end() => Ok(Some(ended_by(signal.map_err(refused)?))),
         }
-    }
-
-    /// Refuses a `--hold-at-least` that is longer than the longest lease of the server. Checked before the
-    /// command runs, because at the release it would be too late.
-    async fn check_hold_at_least(&self, guard: &mut Held<'_>) -> Result<(), Failure> {
-        let Some(time) = self.task.hold_at_least.filter(|time| *time > self.task.lease) else {
-            return Ok(());
-        };
-        // Only the server knows its limit. So the lock gets that lease for a moment.
-        if let Err(Error::Invalid(why)) = guard.extend(time).await {
-            return Err(Failure::usage(format!("{}: --hold-at-least: {why}", self.name)));
-        }
-        // After any other error, the client relies on the shorter lease. If the lock is lost, the command
-        // never runs.
-        let _trouble = guard.extend(self.task.lease).await;
-        Ok(())
     }
 
     /// Writes a message about why the lock was not acquired, and returns the exit code. With exit code 0 this
@@ -371,6 +350,23 @@ async fn retry_while_busy<T>(
     }
 }
 
+/// Refuses a `--hold-at-least` that is longer than the longest lease of the server. Checked before the lock is
+/// acquired, because at the release it would be too late.
+async fn check_hold_at_least(task: &Run, client: &Client) -> Result<(), Error> {
+    let Some(time) = task.hold_at_least.filter(|time| *time > task.lease) else {
+        return Ok(());
+    };
+    // Only the server knows its limit. It checks the lease before the owner, and this owner holds no lock. A
+    // lock of this process must not get that lease even for a moment: if the machine died then, the lock
+    // would be held for so long.
+    let lock = client.lock(task.key.as_bytes()).lease(time);
+    match lock.adopt("kvlock-hold-at-least", Token::from(0)).await {
+        Err(Error::Invalid(why)) => Err(Error::Invalid(format!("--hold-at-least: {why}"))),
+        // Normally `Lost`. The acquire retries or reports any other error.
+        _ => Ok(()),
+    }
+}
+
 async fn acquire(
     task: &Run,
     value: Option<&OsStr>,
@@ -393,6 +389,7 @@ async fn acquire(
         };
         return Ok(permits.map(Held::Permits));
     }
+    check_hold_at_least(task, client).await?;
     // The lock is observed, so that after a forced release the command gets SIGTERM before the next renewal.
     let bytes = |names: &'_ [OsString]| names.iter().map(|name| name.as_bytes().to_vec()).collect();
     let (with, under): (Vec<_>, Vec<_>) = (bytes(&task.with), bytes(&task.under));

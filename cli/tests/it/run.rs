@@ -1,6 +1,7 @@
 //! `kvlock run`: the lock, the command, and its exit code.
 
-use super::{Stage, Started, granted};
+use super::{FUNCTIONS, Stage, Started, granted};
+use harness::proxy::{Moment, Proxy};
 use harness::{Value, observe};
 use nix::sys::signal::Signal;
 use std::io::Write as _;
@@ -298,4 +299,22 @@ fn a_command_runs_under_the_full_lease_after_a_wait() {
     assert!((50_000..=60_000).contains(&left), "{left}");
     run.signal(Signal::SIGTERM);
     run.done();
+}
+
+/// The connection breaks at the second renewal before the command runs, if there is one.
+#[test]
+fn with_hold_at_least_the_lock_has_its_own_lease_while_the_command_runs() {
+    let mut stage = Stage::set();
+    let proxy = Proxy::before(&stage.server);
+    proxy.reset_after(1, "LOCK.RENEW", Moment::BeforeTheServer);
+    let script = format!("{FUNCTIONS} ready; idle");
+    let options = ["run", "--hold-at-least", "12h", "k", "--", "sh", "-c", &script];
+    let mut program = stage.kvlock(&options);
+    program.env("KVLOCK_URL", proxy.url());
+    let run = Started::new(program);
+    let _command = stage.process("pid");
+    let left = stage.control.run("PTTL k").integer();
+    assert!((1..=30_000).contains(&left), "{left}");
+    run.signal(Signal::SIGTERM);
+    run.done().assert_code(143);
 }
