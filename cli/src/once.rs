@@ -6,7 +6,7 @@ use crate::execute::execute;
 use crate::exit::Exit;
 use crate::failure::{Failure, LOST, NOT_ACQUIRED};
 use crate::held::Held;
-use crate::run::{Job, Limit, Purpose, SETTLING, ended_by, start};
+use crate::run::{Job, LATE, Limit, Purpose, SETTLING, ended_by, start};
 use crate::runtime::refused;
 use crate::signals::{ReceivedSignal, Signals};
 use crate::supervise::{Outcome, Terms};
@@ -50,11 +50,13 @@ enum NoResult {
     Client(Error),
 }
 
-/// Signal that interrupts [`Job::make`].
+/// Event that interrupts [`Job::make`].
 enum Interrupted {
-    /// Arrived before the command ran.
+    /// A signal arrived before the command ran.
     Before(io::Result<ReceivedSignal>),
-    /// Arrived after the command had ended, while its output was stored.
+    /// The limit passed before the command ran.
+    Limit,
+    /// A signal arrived after the command had ended, while its output was stored.
     Store,
 }
 
@@ -82,7 +84,7 @@ impl Job {
         let once = client.once(self.task.key.as_bytes()).observed();
         let once = if let Some(ttl) = ttl { once.ttl(ttl) } else { once };
         let once = if let Some(left) = limit.left() { once.acquire_within(left) } else { once };
-        let (made, printed) = match self.make(&once, terms).await {
+        let (made, printed) = match self.make(&once, limit, terms).await {
             Ok(made) => made,
             Err(NoResult::Exit(exit)) => return Ok(exit),
             Err(NoResult::Failure(failure)) => return Err(failure),
@@ -122,6 +124,7 @@ impl Job {
     async fn make(
         &mut self,
         once: &OnceKey,
+        limit: Limit,
         terms: Terms,
     ) -> Result<(kvlock::Once<Vec<u8>>, Result<(), Failure>), NoResult> {
         let Self { task, name, signals, .. } = self;
@@ -172,10 +175,11 @@ impl Job {
             let mut making = pin!(once.try_get_or(work));
             tokio::select! {
                 made = &mut making => Ok(made?),
-                interrupted = interrupted(&signals, &begins) => match interrupted {
+                interrupted = interrupted(&signals, &begins, limit) => match interrupted {
                     Interrupted::Before(signal) => {
                         return Err(NoResult::Exit(ended_by(signal.map_err(refused)?)));
                     }
+                    Interrupted::Limit => return Err(NoResult::Client(Error::Timeout)),
                     // As in `Job::release`, the signal may have been sent to the command.
                     Interrupted::Store => match timeout(SETTLING, making).await {
                         Ok(made) => Ok(made?),
@@ -194,16 +198,24 @@ impl Job {
     }
 }
 
-/// Waits for a signal to this process. Before the command runs, the signal ends this process. While the command
-/// runs, signals are passed on to it. Then its output is stored, and the signal limits the time for that.
+/// Waits for a signal to this process. Before the command runs, the signal ends this process, and so does the
+/// limit if the server does not answer. While the command runs, signals are passed on to it. Then its output is
+/// stored, and the signal limits the time for that.
 ///
 /// The work notifies `begins`, and has the signals until it ends.
-async fn interrupted(signals: &Mutex<&mut Signals>, begins: &Notify) -> Interrupted {
+async fn interrupted(signals: &Mutex<&mut Signals>, begins: &Notify, limit: Limit) -> Interrupted {
     let mut before = signals.lock().await;
-    tokio::select! {
-        biased;
-        () = begins.notified() => {}
-        signal = before.end() => return Interrupted::Before(signal),
+    let waiting = async {
+        tokio::select! {
+            biased;
+            () = begins.notified() => None,
+            signal = before.end() => Some(signal),
+        }
+    };
+    match limit.apply(LATE, waiting).await {
+        Some(None) => {}
+        Some(Some(signal)) => return Interrupted::Before(signal),
+        None => return Interrupted::Limit,
     }
     drop(before);
     // The mutex is fair: the work gets the signals first.

@@ -34,7 +34,7 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 const ANSWER_MIN: Duration = Duration::from_secs(2);
 
 /// Extra time for the server to answer that a wait has timed out.
-const LATE: Duration = Duration::from_secs(1);
+pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// Longest time for the clean-up at the end, and for a release or a store after a signal.
 pub(crate) const SETTLING: Duration = Duration::from_secs(2);
@@ -305,7 +305,11 @@ impl Limit {
 
     /// Runs `work` until the limit or [`ANSWER_MIN`] after the start, whichever is later, and for `extra`
     /// beyond that. `None` if it takes longer.
-    async fn apply<T>(self, extra: Duration, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn apply<T>(
+        self,
+        extra: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         let time = self.wait.map(|wait| wait.max(ANSWER_MIN).saturating_add(extra));
         // A time that overflows is no limit.
         match time.and_then(|time| self.began.checked_add(time)) {

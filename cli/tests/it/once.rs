@@ -266,3 +266,22 @@ fn invalid_options_are_refused_before_the_command_runs() {
     assert!(done.err.ends_with("ttl out of range: 0ns is not 1 ms to ten years\n"), "{}", done.err);
     assert!(!stage.path("ran").exists());
 }
+
+/// For both, the limit is on the time until the command begins.
+#[test]
+fn a_server_that_stops_replying_prolongs_the_wait_as_little_as_for_run() {
+    let mut stage = Stage::set();
+    stage.take_lock();
+    stage.control.call(cmd!["LOCK.ACQUIRE", LOCK, "another", 600_000]);
+    let once = stage.once(&["--wait", "2s"], "echo made");
+    let mut run = stage.run(&["--wait", "5s"], "true");
+    observe::wait_for_waiters(&mut stage.control, LOCK, 1);
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.server.stand_still();
+    let done = once.done();
+    done.assert_code(125);
+    assert!(done.err.ends_with(": the server did not answer in time\n"), "{done:?}");
+    // The program with more time is still running.
+    assert!(run.child.try_wait().unwrap().is_none());
+    run.done().assert_code(125);
+}
