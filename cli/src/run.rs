@@ -17,8 +17,8 @@ use crate::text::name;
 use kvlock::{Builder, Client, Error, Token};
 use nix::sys::signal::Signal;
 use std::ffi::{OsStr, OsString};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt as _;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -262,16 +262,21 @@ impl Job {
     /// Releases the lock, which has been held since `since`. Returns `false` if the lock was lost.
     async fn release(&mut self, guard: Held<'_>, since: Instant) -> bool {
         let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
-        let mut release = pin!(guard.release_in(rest));
+        // If this is dropped before it completes, the lock is released at once, even if it has to be held for
+        // the rest of `--hold-at-least`. So then it is not dropped.
+        let mut release = ManuallyDrop::new(Box::pin(guard.release_in(rest)));
         let released = tokio::select! {
-            released = &mut release => released,
+            released = &mut *release => released,
             // The signal may have been sent to the command, and arrived after its end. So the release
             // continues, but with less time for a server that does not answer.
-            _ = self.signals.end() => match timeout(SETTLING, release).await {
+            _ = self.signals.end() => match timeout(SETTLING, &mut *release).await {
                 Ok(released) => released,
                 Err(_) => Err(Error::Timeout),
             },
         };
+        if rest.is_zero() {
+            drop(ManuallyDrop::into_inner(release));
+        }
         match released {
             Ok(()) => true,
             Err(error) if error.is_lost() => {

@@ -318,3 +318,21 @@ fn with_hold_at_least_the_lock_has_its_own_lease_while_the_command_runs() {
     run.signal(Signal::SIGTERM);
     run.done().assert_code(143);
 }
+
+/// The server executes the commands that it has received after the program has ended.
+#[test]
+fn a_signal_while_the_server_does_not_answer_does_not_shorten_hold_at_least() {
+    let mut stage = Stage::set();
+    let run = stage.run(&["--hold-at-least", "10m"], "trap 'exit 3' USR1; ready; idle");
+    let command = stage.process("pid");
+    stage.server.stand_still();
+    run.signal(Signal::SIGUSR1);
+    command.wait_until_gone();
+    run.signal(Signal::SIGTERM);
+    let done = run.done();
+    done.assert_code(3);
+    assert!(done.err.contains("could not be released"), "{done:?}");
+    stage.server.signal(Signal::SIGCONT);
+    let left = stage.control.run("PTTL k").integer();
+    assert!((500_000..600_000).contains(&left), "{left}");
+}
