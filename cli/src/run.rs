@@ -219,7 +219,10 @@ impl Job {
                 (Some(_), None) => None,
             });
         }
-        let released = self.release(guard, since).await;
+        // If nothing was run, another machine may run the command at once.
+        let hold = if outcome.is_ok() { self.task.hold_at_least } else { None };
+        let rest = hold.unwrap_or_default().saturating_sub(since.elapsed());
+        let released = self.release(guard, rest).await;
         let (exit, outcome, asked) = outcome?;
         // The keeper sends SIGKILL if this process is stopped for too long.
         let killed = matches!(outcome, Outcome::Ended(end) if end == End::by(Signal::SIGKILL));
@@ -259,9 +262,8 @@ impl Job {
         Exit::Code(code)
     }
 
-    /// Releases the lock, which has been held since `since`. Returns `false` if the lock was lost.
-    async fn release(&mut self, guard: Held<'_>, since: Instant) -> bool {
-        let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
+    /// Releases the lock after `rest`. Returns `false` if the lock was lost.
+    async fn release(&mut self, guard: Held<'_>, rest: Duration) -> bool {
         // If this is dropped before it completes, the lock is released at once, even if it has to be held for
         // the rest of `--hold-at-least`. So then it is not dropped.
         let mut release = ManuallyDrop::new(Box::pin(guard.release_in(rest)));

@@ -147,6 +147,16 @@ fn a_name_that_is_too_long_is_not_repeated() {
     }
 }
 
+/// Runs the program with a limit on its open files.
+fn with_open_files(stage: &Stage, files: u32, arguments: &[&str]) -> Done {
+    let program = stage.kvlock(arguments);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
+    shell.arg(program.get_program()).args(program.get_args());
+    shell.env("KVLOCK_URL", stage.server.url());
+    Started::new(shell).done()
+}
+
 #[test]
 fn a_failed_start_of_a_process_leaves_no_lock_behind() {
     let mut stage = Stage::set();
@@ -155,12 +165,7 @@ fn a_failed_start_of_a_process_leaves_no_lock_behind() {
     let mut refused = 0;
     // Each round allows one more open file.
     for files in 8..24 {
-        let program = stage.kvlock(&["run", "k", "true"]);
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
-        shell.arg(program.get_program()).args(program.get_args());
-        shell.env("KVLOCK_URL", stage.server.url());
-        let done = Started::new(shell).done();
+        let done = with_open_files(&stage, files, &["run", "k", "true"]);
         refused += usize::from(done.err.contains("cannot start a process"));
         assert!(stage.is_free(), "{done:?}");
     }
@@ -240,4 +245,19 @@ fn a_wait_survives_a_restart_of_the_server() {
     });
     stage.control.run("LOCK.RELEASE k another");
     run.done().assert_code(7);
+}
+
+/// Another machine, on which the command can run, may get the lock at once.
+#[test]
+fn a_command_that_is_not_run_does_not_keep_the_lock_for_hold_at_least() {
+    let mut stage = Stage::set();
+    let mut refused = 0;
+    for files in 8..24 {
+        let options = ["run", "--hold-at-least", "10m", "k", "true"];
+        let done = with_open_files(&stage, files, &options);
+        refused += usize::from(done.err.contains("cannot start a process"));
+        assert_eq!(stage.is_free(), done.code() != 0, "{done:?}");
+        stage.control.run("DEL k");
+    }
+    assert!(refused > 0);
 }
