@@ -100,7 +100,12 @@ impl Job {
             Err(NoResult::Client(error)) => return Err(Failure::of(&self.server.name, &error)),
         };
         if let Some(why) = made.not_stored() {
-            messages::send(&format!("{}: the output is not kept: {why}", self.name));
+            // Without an answer, the server may have stored it.
+            let verb = match why {
+                Error::Timeout | Error::Connection(_) => "may not be kept",
+                _ => "is not kept",
+            };
+            messages::send(&format!("{}: the output {verb}: {why}", self.name));
             if why.is_lost() {
                 return Ok(Exit::Code(LOST));
             }

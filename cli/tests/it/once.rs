@@ -285,3 +285,16 @@ fn a_server_that_stops_replying_prolongs_the_wait_as_little_as_for_run() {
     assert!(run.child.try_wait().unwrap().is_none());
     run.done().assert_code(125);
 }
+
+#[test]
+fn without_a_server_the_output_may_not_be_kept() {
+    let stage = Stage::set();
+    let once = stage.once(&["--lease", "4s"], "echo made; trap 'exit 0' USR1; ready; idle");
+    let command = stage.process("pid");
+    stage.server.kill9();
+    command.signal(Signal::SIGUSR1);
+    let done = once.done();
+    done.assert_code(0);
+    assert_eq!(done.out, "made\n");
+    assert!(done.err.starts_with("kvlock: report: the output may not be kept: "), "{done:?}");
+}
