@@ -167,7 +167,17 @@ impl Job {
             }
         };
         // Releases a lock that was granted after the wait had ended, and closes the session.
-        let _late = client.shutdown(SETTLING).await;
+        let settled = client.shutdown(SETTLING).await;
+        // `OnceKey` does not report that the lock of a failed command was not released. A lost lock needs no
+        // release.
+        if let (Purpose::Result { .. }, false, Ok(ended)) = (&self.purpose, settled, &exit)
+            && !matches!(ended, Exit::Code(LOST))
+        {
+            let server = &self.server.name;
+            messages::send(&format!(
+                "{server}: the lock may not be released, and then ends with its lease"
+            ));
+        }
         exit
     }
 

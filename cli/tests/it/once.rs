@@ -298,3 +298,16 @@ fn without_a_server_the_output_may_not_be_kept() {
     assert_eq!(done.out, "made\n");
     assert!(done.err.starts_with("kvlock: report: the output may not be kept: "), "{done:?}");
 }
+
+#[test]
+fn a_failed_command_whose_lock_cannot_be_released_is_reported() {
+    let stage = Stage::set();
+    let once = stage.once(&[], "trap 'exit 4' USR1; ready; idle");
+    let command = stage.process("pid");
+    stage.server.kill9();
+    command.signal(Signal::SIGUSR1);
+    let done = once.done();
+    done.assert_code(4);
+    assert!(done.err.contains("may not be released"), "{done:?}");
+    assert_eq!(done.err.lines().count(), 1, "{done:?}");
+}
