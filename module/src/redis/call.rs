@@ -10,6 +10,9 @@ use super::api::{optional, required};
 use super::ctx::Ctx;
 use super::text::Arg;
 
+/// The server has no command `ACL`: its configuration has renamed or removed it.
+pub(super) struct NoAcl;
+
 /// Reply to a call of a command. Freed when dropped.
 struct CallReply(*mut raw::RedisModuleCallReply);
 
@@ -130,22 +133,22 @@ impl Ctx<'_> {
         false
     }
 
-    /// Returns the line of `ACL LIST` for a user whose rules name one of this module's commands. `None` if
-    /// there is no such user, or if `ACL LIST` fails. Also `None` if the server does not store rules as
-    /// given, for example Redis 7.0.
+    /// Returns the line of `ACL LIST` for a user whose rules name one of this module's commands, or an error if
+    /// the server refuses `ACL LIST`. `None` if there is no such user, or if the server does not store rules
+    /// as given, for example Redis 7.0.
     ///
     /// A server that stores such a rule crashes when the command is unloaded (valkey-io/valkey#2797).
-    pub(super) fn rules_that_name_commands(&self) -> Option<Vec<u8>> {
-        let version = optional!(RedisModule_GetServerVersion)?;
+    pub(super) fn rules_that_name_commands(&self) -> Result<Option<Vec<u8>>, NoAcl> {
+        let Some(version) = optional!(RedisModule_GetServerVersion) else { return Ok(None) };
         // SAFETY: the function takes no arguments and may be called at any time.
         if unsafe { version() } < KEEPS_RULES {
-            return None;
+            return Ok(None);
         }
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; "c" takes a C string.
         let raw = unsafe { call(self.raw, c"ACL".as_ptr(), c"c".as_ptr(), c"LIST".as_ptr()) };
         if raw.is_null() {
-            return None;
+            return Err(NoAcl);
         }
         let users = CallReply(raw);
         let names_one = |rules: &Vec<u8>| {
@@ -154,7 +157,7 @@ impl Ctx<'_> {
                 .filter_map(|rule| rule.strip_prefix(b"+").or_else(|| rule.strip_prefix(b"-")));
             named.any(|name| FAMILIES.iter().any(|family| name.starts_with(family)))
         };
-        (0..).map_while(|place| users.text_at(place)).find(names_one)
+        Ok((0..).map_while(|place| users.text_at(place)).find(names_one))
     }
 
     /// Returns a setting of the server. `None` if it has no such setting, or refuses `CONFIG GET`.

@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use redis_module::raw;
 
 use super::api::{ERR, OK};
+use super::call::NoAcl;
 use super::ctx::Ctx;
 use super::entry::Entry;
 use super::guard::{guard, log_line, log_panics, provoke, provoked_by};
@@ -86,7 +87,7 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
     }
 }
 
-/// Unloads the module, unless ACL rules name one of its commands: then the server would crash.
+/// Unloads the module, unless ACL rules name one of its commands, or may do so: then the server would crash.
 ///
 /// # Safety
 ///
@@ -96,16 +97,24 @@ pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleC
     // SAFETY: the context lives until this callback returns.
     let ctx = unsafe { Ctx::new(ctx) };
     guard(Entry::Unload, OK, || {
-        let Some(rules) = ctx.rules_that_name_commands() else {
-            Module::unload(&ctx);
-            return OK;
-        };
-        let rules = String::from_utf8_lossy(&rules);
-        let user = rules.split(' ').nth(1).unwrap_or_default();
-        log_line(&format!(
-            "not unloaded: the ACL rules of user {user:?} name a command of kvlock, and servers crash if it is removed. \
-             Begin the rules with -@all, and name categories, such as @lock, or no command of kvlock"
-        ));
+        match ctx.rules_that_name_commands() {
+            Ok(None) => {
+                Module::unload(&ctx);
+                return OK;
+            }
+            Ok(Some(rules)) => {
+                let rules = String::from_utf8_lossy(&rules);
+                let user = rules.split(' ').nth(1).unwrap_or_default();
+                log_line(&format!(
+                    "not unloaded: the ACL rules of user {user:?} name a command of kvlock, and servers crash if it is removed. \
+                     Begin the rules with -@all, and name categories, such as @lock, or no command of kvlock"
+                ));
+            }
+            Err(NoAcl) => log_line(
+                "not unloaded: the server has no command ACL, perhaps because of rename-command. If the ACL rules of a user \
+                 name a command of kvlock, the server would crash",
+            ),
+        }
         ERR
     })
 }

@@ -160,6 +160,23 @@ fn a_module_named_in_an_acl_rule_stays_loaded(kind: Kind) {
     expect_unharmed(&server);
 }
 
+/// Without `ACL LIST` the module cannot know whether a rule names one of its commands.
+fn a_module_stays_loaded_if_it_cannot_read_acl_rules(kind: Kind) {
+    if kind.is_redis_7_0() {
+        // Its rules do not name commands.
+        return;
+    }
+    let options = Server::options().kind(&kind).config("rename-command", "ACL \"\"");
+    let server = options.config("user", "bob on nopass ~* -@all +lock.acquire").start();
+    assert!(server.connect().run("MODULE UNLOAD kvlock").is_error());
+    let log = server.log();
+    assert!(
+        log.contains("the server has no command ACL") || log.contains("An ACL user has"),
+        "{log}"
+    );
+    expect_unharmed(&server);
+}
+
 /// A server has room for a few dozen categories. Here another module has taken all of it.
 fn without_free_categories_commands_are_in_the_servers_categories(kind: Kind) {
     let server = Server::options().kind(&kind).caller("categories").start();
@@ -223,5 +240,6 @@ on_each_server!(
     one_category_has_the_commands_of_applications_and_another_the_rest,
     without_free_categories_commands_are_in_the_servers_categories,
     a_module_named_in_an_acl_rule_stays_loaded,
+    a_module_stays_loaded_if_it_cannot_read_acl_rules,
     nil_in_resp2_is_the_null_bulk,
 );
