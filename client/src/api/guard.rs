@@ -6,7 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::hold::{give_back, give_back_in, renew, set_rest};
 use crate::engine::lease::held_lock::HeldLock;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
-use crate::engine::observer::{Observation, observe_held};
+use crate::engine::observer::{HeldObservation, observe_held};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::engine::store::give_back_storing;
@@ -60,7 +60,7 @@ pub struct Guard {
     /// The entry of a shared [`Owner`](crate::Owner) for this lock.
     slot: Option<OwnerSlot>,
     /// Observation of the lock, through which the server reports a loss.
-    observation: Option<Observation>,
+    observation: Option<HeldObservation>,
 }
 
 /// Action when a guard is dropped.
@@ -106,7 +106,7 @@ impl Guard {
             bound::bind(inner, lease, inner.settings.patience).await?;
         }
         if observed {
-            self.observation = Some(observe_held(inner, lease));
+            self.observation = Some(observe_held(inner, lease, self.share));
         }
         Ok(self)
     }

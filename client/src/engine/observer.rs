@@ -5,9 +5,9 @@
 //! server that then has the lock. The state of a lock is in [`Observed`], with the invariants O1 and O2.
 
 use crate::engine::context::Context;
-use crate::engine::lease::Lease;
+use crate::engine::lease::{Lease, ShareId};
 use crate::engine::limit::{pause_after, sleep_until_changed};
-use crate::engine::session::observed::{Observed, Suspects, View};
+use crate::engine::session::observed::{HolderId, Observed, Suspects, View};
 use crate::engine::telemetry;
 use crate::net::router::Route;
 use crate::wire::error::Error;
@@ -41,19 +41,36 @@ pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
     observation
 }
 
-/// Observes a lock that this client holds, so that the holder learns of changes.
-pub(crate) fn observe_held(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
+/// The observation of a lock by one of its holders, which lasts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldObservation {
+    observation: Observation,
+    holder: HolderId,
+}
+
+/// Observes a lock that this client holds, so that the holder, the guard of `share`, learns of changes.
+pub(crate) fn observe_held(
+    context: &Arc<Context>,
+    lease: &Arc<Lease>,
+    share: ShareId,
+) -> HeldObservation {
     let observation = observe(context, &lease.held_lock.key);
-    observation.observed.held_by(lease);
+    let holder = observation.observed.held_by(lease, share);
     // A report from before the grant does no harm. (O2)
     let known = match &*observation.view.borrow() {
         View::Known(known) => Some(known.clone()),
         View::Unknown | View::Failed(_) => None,
     };
     if let Some(known) = known {
-        check(context, observation.observed.suspects(&known));
+        check(context, observation.observed.suspects(vec![lease.clone()], &known));
     }
-    observation
+    HeldObservation { observation, holder }
+}
+
+impl Drop for HeldObservation {
+    fn drop(&mut self) {
+        self.observation.observed.no_longer_held_by(self.holder);
+    }
 }
 
 /// Makes a renewal due for each lease that contradicts a report. The reply shows whether the lease is lost.
@@ -216,9 +233,50 @@ impl Task {
 mod tests {
     use super::*;
     use crate::engine::clock::{Boottime, SafetyMargin};
-    use crate::engine::lease::LeasePolicy;
+    use crate::engine::lease::held_lock::HeldLock;
+    use crate::engine::lease::late::UnansweredRenewals;
+    use crate::engine::lease::{Beginning, LeasePolicy, LeaseSpec};
     use crate::engine::settings::Settings;
     use crate::net::address::Address;
+    use crate::wire::request::Mode;
+
+    /// Returns the record of a shared hold that begins now, and the share of its guard.
+    fn shared(context: &Context, id: u64) -> (Arc<Lease>, ShareId) {
+        let held_lock = HeldLock {
+            mode: Mode::Shared,
+            key: Arc::from(&b"k"[..]),
+            further: None,
+            owner: format!("o:{id}").into(),
+            token: 1.into(),
+        };
+        let length = Duration::from_secs(600);
+        let late = UnansweredRenewals::default();
+        let granted = Beginning { since: context.now(), runs: length, late, strays: false };
+        let term = LeaseSpec { length, watched: true };
+        Lease::granted(id, held_lock, &context.policy, granted, term)
+    }
+
+    /// Without the right to observe, no report ever comes.
+    #[tokio::test]
+    async fn an_observed_lock_has_no_entries_of_former_holders_even_without_reports() {
+        let context = Context::of_no_server();
+        let (lease, share) = shared(&context, 0);
+        let stays = observe_held(&context, &lease, share);
+        let holders = || stays.observation.observed.holders();
+        for id in 1..100 {
+            let (lease, share) = shared(&context, id);
+            let observation = observe_held(&context, &lease, share);
+            lease.leave(&lease.turn().await, share);
+            drop(observation);
+        }
+        assert_eq!(holders(), 1);
+        // A reentry: two guards have one lease.
+        let turn = lease.turn().await;
+        let term = lease.term(share).unwrap();
+        let inner = lease.reentered(&turn, context.now(), term, true).unwrap();
+        drop(observe_held(&context, &lease, inner));
+        assert_eq!(holders(), 1, "the outer guard still observes");
+    }
 
     #[test]
     fn an_observed_lock_is_removed_with_its_last_observer_even_after_its_runtime_ended() {

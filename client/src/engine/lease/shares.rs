@@ -13,7 +13,7 @@ pub(crate) struct LeaseSpec {
 }
 
 /// Identifies the hold of one guard in a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ShareId(u32);
 
 /// The hold of one guard.

@@ -5,15 +5,15 @@
 //! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and the
 //!   answer to the renewal decides.
 
-use crate::engine::lease::Lease;
+use crate::engine::lease::{Lease, ShareId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::observed::{Holder, ObservedState};
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
 /// The view of an observer.
@@ -103,11 +103,14 @@ struct State {
     term: Option<Token>,
     /// `true` if the lock was shared in the last report.
     shared: bool,
-    /// Observed leases of this client on the lock. Some may have ended.
-    holders: Vec<Weak<Lease>>,
+    /// Leases of this client on the lock: one entry for each guard that observes it.
+    holders: BTreeMap<HolderId, Arc<Lease>>,
     /// `true` while the task that observes the lock exists.
     runs: bool,
 }
+
+/// A guard that observes its lock: the number of its lease, and its share.
+pub(crate) type HolderId = (u64, ShareId);
 
 /// Leases of this client that contradict a report, and the reason to give if they are lost.
 pub(crate) struct Suspects {
@@ -140,9 +143,10 @@ impl Observed {
         }
         state.term = state.term.max(term);
         state.shared = shared;
+        let leases: Vec<_> = state.holders.values().cloned().collect();
         drop(state);
         let mut known = Known { holder, loss };
-        let suspects = self.suspects(&known);
+        let suspects = self.suspects(leases, &known);
         self.view.send_if_modified(|view| {
             if let View::Known(before) = &*view {
                 // The reply to a new LOCK.OBSERVE does not repeat why the last holder lost the lock.
@@ -158,32 +162,32 @@ impl Observed {
         suspects
     }
 
-    /// Returns the leases of this client that contradict a report.
-    pub(crate) fn suspects(&self, known: &Known) -> Suspects {
+    /// Returns those of these leases of this client that contradict the last report.
+    pub(crate) fn suspects(&self, leases: Vec<Arc<Lease>>, known: &Known) -> Suspects {
         let holder = known.holder.as_ref();
-        let mut state = lock(&self.state);
-        state.holders.retain(|lease| lease.upgrade().is_some_and(|lease| lease.is_alive()));
-        let leases: Vec<_> = state.holders.iter().filter_map(Weak::upgrade).collect();
-        let shared = state.shared;
-        drop(state);
+        let shared = lock(&self.state).shared;
         let unreported = if holder.is_some() { Loss::Taken } else { Loss::Forgotten };
         let why = known.loss.unwrap_or(unreported);
         let contradicts = |lease: &Arc<Lease>| {
             let holds =
                 holder.is_some_and(|holder| *holder.owner == *lease.held_lock.owner.as_bytes());
             let may_share = shared && lease.held_lock.mode == Mode::Shared;
-            !(holds || may_share)
+            lease.is_alive() && !(holds || may_share)
         };
         Suspects { leases: leases.into_iter().filter(contradicts).collect(), why }
     }
 
-    /// Adds a lease of this client on the lock, unless it is listed already.
-    pub(crate) fn held_by(&self, lease: &Arc<Lease>) {
-        let holder = Arc::downgrade(lease);
-        let mut state = lock(&self.state);
-        if !state.holders.iter().any(|other| other.ptr_eq(&holder)) {
-            state.holders.push(holder);
-        }
+    /// Adds a guard of this client on the lock.
+    pub(crate) fn held_by(&self, lease: &Arc<Lease>, share: ShareId) -> HolderId {
+        let holder = (lease.id, share);
+        lock(&self.state).holders.insert(holder, lease.clone());
+        holder
+    }
+
+    /// Removes a guard that ends. Reports cannot do this: without the right to observe none arrives.
+    pub(crate) fn no_longer_held_by(&self, holder: HolderId) {
+        // Unlocked before the lease is dropped.
+        let _lease = lock(&self.state).holders.remove(&holder);
     }
 
     /// Resets a failed view to an unknown one.
@@ -200,6 +204,12 @@ impl Observed {
     /// Records whether the task exists, and returns whether it existed before.
     pub(crate) fn set_running(&self, runs: bool) -> bool {
         std::mem::replace(&mut lock(&self.state).runs, runs)
+    }
+
+    /// Returns the number of entries of holders.
+    #[cfg(test)]
+    pub(crate) fn holders(&self) -> usize {
+        lock(&self.state).holders.len()
     }
 
     fn has_ended(&self) -> bool {
