@@ -138,7 +138,7 @@ mod tests {
 
     fn held(term: u64) -> ObservedState {
         let holder = Holder { owner: b"ann".into(), token: term.into(), value: Vec::new() };
-        ObservedState { holder: Some(holder), shared: false, version: term, loss: None }
+        ObservedState { holder: Some(holder), shared: None, version: term, loss: None }
     }
 
     #[tokio::test]

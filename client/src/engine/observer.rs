@@ -7,7 +7,7 @@
 use crate::engine::context::Context;
 use crate::engine::lease::{Lease, ShareId};
 use crate::engine::limit::{pause_after, sleep_until_changed};
-use crate::engine::session::observed::{HolderId, Observed, Suspects, View};
+use crate::engine::session::observed::{HolderId, Observed, Suspect, View};
 use crate::engine::telemetry;
 use crate::net::router::Route;
 use crate::wire::error::Error;
@@ -57,13 +57,7 @@ pub(crate) fn observe_held(
     let observation = observe(context, &lease.held_lock.key);
     let holder = observation.observed.held_by(lease, share);
     // A report from before the grant does no harm. (O2)
-    let known = match &*observation.view.borrow() {
-        View::Known(known) => Some(known.clone()),
-        View::Unknown | View::Failed(_) => None,
-    };
-    if let Some(known) = known {
-        check(context, observation.observed.suspects(vec![lease.clone()], &known));
-    }
+    check(context, observation.observed.check(lease));
     HeldObservation { observation, holder }
 }
 
@@ -74,10 +68,9 @@ impl Drop for HeldObservation {
 }
 
 /// Makes a renewal due for each lease that contradicts a report. The reply shows whether the lease is lost.
-fn check(context: &Context, suspects: Suspects) {
-    let Suspects { leases, why } = suspects;
-    for lease in leases {
-        lease.suspect(why, context.now());
+fn check(context: &Context, suspects: Vec<Suspect>) {
+    for Suspect { lease, why, fits } in suspects {
+        lease.suspect(why, fits, context.now());
         context.watchdog.watch(&lease);
     }
 }

@@ -7,9 +7,10 @@ use std::fmt;
 /// Reason for which a holder no longer holds its lock or permits. A holder gets it with a
 /// [loss](crate::Held::lost), an observer for the [last holder](crate::Observer::last_loss).
 ///
-/// A holder and its observers get the same reason if the server reports it to both. If the server cannot be
-/// reached, the holder's own clock decides, whatever has happened on the server: the reason is
-/// [`Expired`](Self::Expired) or [`SessionEnded`](Self::SessionEnded).
+/// A holder and its observers get the same reason if the server reports it to both. If several holders lose the
+/// lock before a report arrives, its reason is that of the latest loss. If the server cannot be reached, the
+/// holder's own clock decides, whatever has happened on the server: the reason is [`Expired`](Self::Expired) or
+/// [`SessionEnded`](Self::SessionEnded).
 ///
 /// ```no_run
 /// # async fn example(guard: kvlock::Guard) {

@@ -10,8 +10,8 @@ use redis::{ParsingError, Value};
 pub(crate) struct ObservedState {
     /// The exclusive holder.
     pub(crate) holder: Option<Holder>,
-    /// `true` if the lock is shared.
-    pub(crate) shared: bool,
+    /// Token of the shared period, if the lock is shared; 0 if it has none.
+    pub(crate) shared: Option<Token>,
     /// Version of the state. Among reports of one session about one lock, a larger version is newer.
     pub(crate) version: u64,
     /// Reason why the last holder lost the lock, if a holder lost it since the previous state.
@@ -47,16 +47,15 @@ fn seen(
     owner: Option<Vec<u8>>,
     parts: &mut Parts,
 ) -> Result<ObservedState, ParsingError> {
-    let token: Option<u64> = parts.next("token")?;
+    let token = Token::from(parts.next::<Option<u64>>("token")?.unwrap_or(0));
     let value: Option<Vec<u8>> = parts.next("value")?;
     let (holder, shared) = match &*state {
         b"held" => {
-            let (token, value) = (token.unwrap_or(0).into(), value.unwrap_or_default());
             let owner = owner.ok_or_else(|| malformed("owner"))?;
-            (Some(Holder { owner, token, value }), false)
+            (Some(Holder { owner, token, value: value.unwrap_or_default() }), None)
         }
-        b"shared" => (None, true),
-        b"vacant" => (None, false),
+        b"shared" => (None, Some(token)),
+        b"vacant" => (None, None),
         _ => return Err(malformed("state")),
     };
     Ok(ObservedState { holder, shared, version: parts.next("version")?, loss: None })
@@ -80,14 +79,17 @@ mod tests {
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
         assert_eq!(
             seen,
-            ObservedState { holder: Some(holder), shared: false, version: 7, loss: None }
+            ObservedState { holder: Some(holder), shared: None, version: 7, loss: None }
         );
         let seen = observed(Value::Array(held(Value::Nil, Value::Nil))).unwrap();
         assert!(seen.holder.is_some_and(|h| h.token.value() == 0 && h.value.is_empty()));
-        for state in ["vacant", "shared"] {
-            let reply = [text(state), Value::Nil, Value::Nil, Value::Nil, Value::Int(8)];
+        for (state, token, shared) in [
+            ("vacant", Value::Nil, None),
+            ("shared", Value::Int(18), Some(18.into())),
+            ("shared", Value::Nil, Some(0.into())),
+        ] {
+            let reply = [text(state), Value::Nil, token, Value::Nil, Value::Int(8)];
             let seen = observed(Value::Array(reply.to_vec())).unwrap();
-            let shared = state == "shared";
             assert_eq!(seen, ObservedState { holder: None, shared, version: 8, loss: None });
         }
     }

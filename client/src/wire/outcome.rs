@@ -180,11 +180,11 @@ mod tests {
         let seen = about(text("ann"), "changed", &held).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
         let loss = Some(Loss::Forced);
-        assert_eq!(seen, ObservedState { holder: Some(holder), shared: false, version: 5, loss });
+        assert_eq!(seen, ObservedState { holder: Some(holder), shared: None, version: 5, loss });
         let vacant = [text("vacant"), Value::Nil, Value::Nil, Value::Int(6), text("unheard-of")];
         let seen = about(Value::Nil, "changed", &vacant).unwrap();
         let loss = Some(Loss::Forgotten);
-        assert_eq!(seen, ObservedState { holder: None, shared: false, version: 6, loss });
+        assert_eq!(seen, ObservedState { holder: None, shared: None, version: 6, loss });
         let over = about(Value::Nil, "error", &[text("TRYAGAIN the slot moved")]);
         assert_eq!(over.unwrap_err().code(), Some("TRYAGAIN"));
         assert!(about(Value::Nil, "changed", &[]).is_err());

@@ -135,6 +135,20 @@ async fn an_observed_fixed_lease_is_lost_at_once_when_taken_away() {
     assert_eq!(soon(guard.lost()).await, Loss::Forced);
 }
 
+/// The server reports the lock as shared before and after.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observed_share_is_lost_at_once_when_another_reader_takes_its_place() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").shared().fixed_lease(LONG).observed();
+    let guard = ok(lock.acquire()).await;
+    observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
+    let place = "LOCK.ACQUIRE k somebody 600000 SHARED";
+    for command in ["MULTI", "LOCK.FORCERELEASE k", place, "EXEC"] {
+        stage.control.run(command);
+    }
+    assert_eq!(soon(guard.lost()).await, Loss::Forced);
+}
+
 /// The guard that is left has a fixed lease that has ended. The lock is still held: a released guard set a longer
 /// lease.
 #[tokio::test(flavor = "multi_thread")]

@@ -54,9 +54,11 @@ impl Lease {
     }
 
     /// Records a suspected loss with its reason, and makes a renewal due. The answer to a renewal that was
-    /// sent later shows whether the lock is lost.
-    pub(crate) fn suspect(&self, why: Loss, now: Moment) {
-        self.state().suspicion = Some(why);
+    /// sent later shows whether the lock is lost. If `fits` is `false`, an earlier reason is kept.
+    pub(crate) fn suspect(&self, why: Loss, fits: bool, now: Moment) {
+        let mut state = self.state();
+        state.suspicion = state.suspicion.filter(|_| !fits).or(Some(why));
+        drop(state);
         self.hurry(now);
     }
 

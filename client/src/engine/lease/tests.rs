@@ -167,11 +167,11 @@ fn a_late_reply_does_not_revive_a_lost_lease() {
 fn a_fixed_lease_that_may_be_lost_is_checked_until_it_ends() {
     let stage = granted(fixed(30_000));
     stage.time_is(20_000);
-    stage.lease.suspect(Loss::Forced, at(20_000));
+    stage.lease.suspect(Loss::Forced, true, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(20_000)));
     let before = stage.lease.renewing(at(20_000), millis(20_000), 1);
     // This report is newer than that renewal.
-    stage.lease.suspect(Loss::Taken, at(20_050));
+    stage.lease.suspect(Loss::Taken, true, at(20_050));
     stage.lease.renewed(before, at(20_000), millis(20_000), at(20_100));
     let WatchdogAction::Renew(left) = stage.lease.action(at(20_100)) else { panic!("again") };
     assert_eq!(left, millis(19_900));
@@ -181,9 +181,24 @@ fn a_fixed_lease_that_may_be_lost_is_checked_until_it_ends() {
         matches!(stage.lease.action(at(30_000)), WatchdogAction::Later(_)),
         "it ends by itself"
     );
-    stage.lease.suspect(Loss::Forced, at(30_000));
+    stage.lease.suspect(Loss::Forced, true, at(30_000));
     stage.lease.mark_not_held();
     assert_eq!(stage.lease.why_lost(), Some(Loss::Forced));
+}
+
+#[test]
+fn a_loss_has_the_reason_of_the_last_report_that_may_concern_the_lease() {
+    let lost = |reports: &[(Loss, bool)]| {
+        let stage = granted(watched(30_000));
+        reports.iter().for_each(|(why, fits)| stage.lease.suspect(*why, *fits, at(10_000)));
+        stage.lease.mark_not_held();
+        stage.lease.why_lost().expect("lost")
+    };
+    assert_eq!(lost(&[(Loss::Forced, true), (Loss::Released, false)]), Loss::Forced);
+    assert_eq!(lost(&[(Loss::Forced, true), (Loss::Taken, false)]), Loss::Forced);
+    assert_eq!(lost(&[(Loss::Taken, false)]), Loss::Taken);
+    // The first report was from before the grant.
+    assert_eq!(lost(&[(Loss::Released, true), (Loss::Forced, true)]), Loss::Forced);
 }
 
 /// The lease may last longer than the fixed one, because of a guard that was released.
@@ -193,7 +208,7 @@ fn a_check_of_a_fixed_lease_past_its_end_asks_for_the_rest_of_the_lease() {
     let inner = stage.lease.reentered(&stage.turn(), at(10_000), fixed(1_000), true);
     stage.lease.leave(&stage.turn(), stage.share);
     stage.time_is(20_000);
-    stage.lease.suspect(Loss::Forced, at(20_000));
+    stage.lease.suspect(Loss::Forced, true, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(19_198)));
     assert_eq!(stage.lease.take_up(at(20_000)), Some(millis(19_198)));
     stage.lease.not_renewed(false, at(20_000));

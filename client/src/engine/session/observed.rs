@@ -1,7 +1,8 @@
 //! State of an observed lock, and the leases of this client on it.
 //!
-//! - **O1** The reported term (the token of the holder) never decreases: smaller terms, for example of a
-//!   deposed server, are ignored. A holder without a token is the exception: it is reported with term 0.
+//! - **O1** The reported term (the token of the holder, or of the sharers) never decreases: smaller terms, for
+//!   example of a deposed server, are ignored. A holder without a token is the exception: it is reported with
+//!   term 0.
 //! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and the
 //!   answer to the renewal decides.
 
@@ -101,8 +102,8 @@ pub(crate) struct Observed {
 struct State {
     /// The largest term that was seen.
     term: Option<Token>,
-    /// `true` if the lock was shared in the last report.
-    shared: bool,
+    /// Token of the shared period, if the lock was shared in the last report; 0 if it had none.
+    shared: Option<Token>,
     /// Leases of this client on the lock: one entry for each guard that observes it.
     holders: BTreeMap<HolderId, Arc<Lease>>,
     /// `true` while the task that observes the lock exists.
@@ -112,10 +113,14 @@ struct State {
 /// A guard that observes its lock: the number of its lease, and its share.
 pub(crate) type HolderId = (u64, ShareId);
 
-/// Leases of this client that contradict a report, and the reason to give if they are lost.
-pub(crate) struct Suspects {
-    pub(crate) leases: Vec<Arc<Lease>>,
+/// A lease of this client that contradicts a report.
+pub(crate) struct Suspect {
+    pub(crate) lease: Arc<Lease>,
+    /// The reason to give if the lease is lost.
     pub(crate) why: Loss,
+    /// `true` if the server has reported the reason, and not after a later grant. Otherwise a reason of an earlier
+    /// report is better.
+    pub(crate) fits: bool,
 }
 
 impl Observed {
@@ -134,19 +139,21 @@ impl Observed {
     }
 
     /// Processes a report of a server. Returns the leases that contradict it.
-    pub(crate) fn apply(&self, seen: ObservedState) -> Suspects {
+    pub(crate) fn apply(&self, seen: ObservedState) -> Vec<Suspect> {
         let ObservedState { holder, shared, loss, .. } = seen;
         let mut state = lock(&self.state);
-        let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
+        let term = holder.as_ref().map(|holder| holder.token).or(shared);
+        let term = term.filter(|term| term.value() > 0);
         if term.is_some() && term < state.term {
-            return Suspects { leases: Vec::new(), why: Loss::Forgotten };
+            return Vec::new();
         }
-        state.term = state.term.max(term);
+        let before = state.term;
+        state.term = before.max(term);
         state.shared = shared;
         let leases: Vec<_> = state.holders.values().cloned().collect();
         drop(state);
         let mut known = Known { holder, loss };
-        let suspects = self.suspects(leases, &known);
+        let suspects = suspects(leases, &known, shared, before);
         self.view.send_if_modified(|view| {
             if let View::Known(before) = &*view {
                 // The reply to a new LOCK.OBSERVE does not repeat why the last holder lost the lock.
@@ -162,19 +169,14 @@ impl Observed {
         suspects
     }
 
-    /// Returns those of these leases of this client that contradict the last report.
-    pub(crate) fn suspects(&self, leases: Vec<Arc<Lease>>, known: &Known) -> Suspects {
-        let holder = known.holder.as_ref();
-        let shared = lock(&self.state).shared;
-        let unreported = if holder.is_some() { Loss::Taken } else { Loss::Forgotten };
-        let why = known.loss.unwrap_or(unreported);
-        let contradicts = |lease: &Arc<Lease>| {
-            let holds =
-                holder.is_some_and(|holder| *holder.owner == *lease.held_lock.owner.as_bytes());
-            let may_share = shared && lease.held_lock.mode == Mode::Shared;
-            lease.is_alive() && !(holds || may_share)
+    /// Checks a new lease of this client against the last report.
+    pub(crate) fn check(&self, lease: &Arc<Lease>) -> Vec<Suspect> {
+        let known = match &*self.view.borrow() {
+            View::Known(known) => known.clone(),
+            View::Unknown | View::Failed(_) => return Vec::new(),
         };
-        Suspects { leases: leases.into_iter().filter(contradicts).collect(), why }
+        let state = lock(&self.state);
+        suspects(vec![lease.clone()], &known, state.shared, state.term)
     }
 
     /// Adds a guard of this client on the lock.
@@ -228,21 +230,54 @@ impl Observed {
     }
 }
 
+/// Returns the leases that contradict a report. `shared` is the token of the shared period, if the lock is shared, and
+/// `before` the largest term of earlier reports.
+fn suspects(
+    leases: Vec<Arc<Lease>>,
+    known: &Known,
+    shared: Option<Token>,
+    before: Option<Token>,
+) -> Vec<Suspect> {
+    let holder = known.holder.as_ref();
+    let contradicts = |lease: &Arc<Lease>| {
+        let holds = holder.is_some_and(|holder| *holder.owner == *lease.held_lock.owner.as_bytes());
+        // A later shared period has a larger token. The report may also be from before the lease.
+        let may_share = lease.held_lock.mode == Mode::Shared
+            && shared.is_some_and(|token| token <= lease.token());
+        lease.is_alive() && !(holds || may_share)
+    };
+    let unreported = if holder.is_some() { Loss::Taken } else { Loss::Forgotten };
+    let suspect = |lease: Arc<Lease>| {
+        let fits = known.loss.is_some() && before <= Some(lease.token());
+        Suspect { lease, why: known.loss.unwrap_or(unreported), fits }
+    };
+    leases.into_iter().filter(contradicts).map(suspect).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::clock::{Boottime, Moment, SafetyMargin};
+    use crate::engine::lease::held_lock::HeldLock;
+    use crate::engine::lease::late::UnansweredRenewals;
+    use crate::engine::lease::{Beginning, LeasePolicy, LeaseSpec};
+    use std::time::Duration;
 
     fn held(token: u64, value: &str) -> ObservedState {
         let holder = Holder { owner: b"ann".into(), token: token.into(), value: value.into() };
-        ObservedState { holder: Some(holder), shared: false, version: 1, loss: None }
+        ObservedState { holder: Some(holder), shared: None, version: 1, loss: None }
     }
 
     fn vacant(loss: Option<Loss>) -> ObservedState {
-        ObservedState { holder: None, shared: false, version: 1, loss }
+        ObservedState { holder: None, shared: None, version: 1, loss }
     }
 
     fn observed() -> Observed {
         Observed::new(&Arc::from(&b"k"[..]))
+    }
+
+    fn shared(token: u64, loss: Option<Loss>) -> ObservedState {
+        ObservedState { holder: None, shared: Some(token.into()), version: 1, loss }
     }
 
     /// Returns the known term, and the reason why the last holder lost the lock.
@@ -269,12 +304,65 @@ mod tests {
             (held(5, "a"), (Some(5), None)),
             (held(9, "b"), (Some(9), None)),
             (held(8, "old"), (Some(9), None)),
+            (shared(8, forced), (Some(9), None)),
             // A holder without a token.
             (held(0, ""), (Some(0), None)),
             (held(8, "old"), (Some(0), None)),
         ] {
             observed.apply(seen.clone());
             assert_eq!(shown(&observed), expected, "{seen:?}");
+        }
+    }
+
+    /// Returns a lease of `ann` with token 5.
+    fn lease(mode: Mode) -> (Arc<Lease>, ShareId) {
+        let held_lock = HeldLock {
+            mode,
+            key: Arc::from(&b"k"[..]),
+            further: None,
+            owner: "ann".into(),
+            token: 5.into(),
+        };
+        let clock = Arc::new(Boottime);
+        let safety = SafetyMargin { margin: Duration::ZERO };
+        let (since, runs) = (Moment::of(&*clock), Duration::from_secs(600));
+        let granted = Beginning { since, runs, late: UnansweredRenewals::default(), strays: false };
+        let term = LeaseSpec { length: runs, watched: true };
+        Lease::granted(1, held_lock, &LeasePolicy { clock, safety }, granted, term)
+    }
+
+    #[test]
+    fn a_report_of_a_later_grant_makes_a_lease_suspect() {
+        let forced = Some(Loss::Forced);
+        let by_bob = |token| {
+            let holder = Holder { owner: b"bob".into(), token, value: Vec::new() };
+            ObservedState { holder: Some(holder), ..vacant(None) }
+        };
+        for (mode, seen, expected) in [
+            (Mode::Shared, shared(5, None), None),
+            (Mode::Shared, shared(0, None), None),
+            // From before the grant.
+            (Mode::Shared, shared(4, forced), None),
+            (Mode::Shared, shared(6, forced), Some((Loss::Forced, true))),
+            (Mode::Shared, shared(6, None), Some((Loss::Forgotten, false))),
+            (Mode::Shared, vacant(forced), Some((Loss::Forced, true))),
+            (Mode::Shared, by_bob(6.into()), Some((Loss::Taken, false))),
+            (Mode::Alone, shared(6, forced), Some((Loss::Forced, true))),
+            (Mode::Alone, held(5, ""), None),
+            (Mode::Alone, by_bob(6.into()), Some((Loss::Taken, false))),
+        ] {
+            let observed = observed();
+            let (lease, share) = lease(mode);
+            observed.held_by(&lease, share);
+            let seen_by = |suspects: Vec<Suspect>| {
+                suspects.first().map(|suspect| (suspect.why, suspect.fits))
+            };
+            assert_eq!(seen_by(observed.apply(seen.clone())), expected, "{mode:?} {seen:?}");
+            // A report of the end of the later grant says nothing of this lease.
+            observed.apply(shared(7, None));
+            let after = observed.apply(vacant(Some(Loss::Released)));
+            assert_eq!(seen_by(after), Some((Loss::Released, false)));
+            assert_eq!(seen_by(observed.check(&lease)), Some((Loss::Released, false)));
         }
     }
 

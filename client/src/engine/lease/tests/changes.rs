@@ -162,7 +162,7 @@ fn a_fixed_lease_ends_when_it_would_have_without_a_refused_change() {
     stage.time_is(20_000);
     stage.lease.changing(stage.share, at(20_000), millis(90_000));
     // A check asks for the rest of the lease.
-    stage.lease.suspect(Loss::Forced, at(20_000));
+    stage.lease.suspect(Loss::Forced, true, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(20_000)));
 }
 
