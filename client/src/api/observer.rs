@@ -60,12 +60,14 @@ pub struct Observer {
 impl Observer {
     pub(crate) async fn of(context: &Arc<Context>, key: &Arc<[u8]>) -> Result<Self, Error> {
         let mut observation = observe(context, key);
-        let mut view = observation.view();
+        if let View::Known(last) = observation.view() {
+            return Ok(Self { observation, last });
+        }
         loop {
-            match view {
+            match observation.changed().await {
                 View::Known(last) => return Ok(Self { observation, last }),
                 View::Failed(trouble) => return Err(trouble),
-                View::Unknown => view = observation.changed().await,
+                View::Unknown => {}
             }
         }
     }

@@ -32,10 +32,16 @@ pub(crate) struct Observation {
     view: watch::Receiver<View>,
 }
 
+/// Observes a lock for a caller that waits for the view. An earlier failure may be outdated: the caller waits for a
+/// [change](Observation::changed) of a failed view, which is the outcome of the next attempt.
 pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
+    let observation = join(context, key);
+    observation.observed.try_again();
+    observation
+}
+
+fn join(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
     let (observed, view) = context.observers.join(key);
-    // An earlier failure may be outdated: the observer waits for the next attempt.
-    observed.tries_again();
     let observation = Observation { context: context.clone(), observed, view };
     observation.keep_running();
     observation
@@ -54,7 +60,7 @@ pub(crate) fn observe_held(
     lease: &Arc<Lease>,
     share: ShareId,
 ) -> HeldObservation {
-    let observation = observe(context, &lease.held_lock.key);
+    let observation = join(context, &lease.held_lock.key);
     let holder = observation.observed.held_by(lease, share);
     // A report from before the grant does no harm. (O2)
     check(context, observation.observed.check(lease));
@@ -161,14 +167,21 @@ impl Task {
                 pause_after(lasts)
             } else {
                 // An administrator may allow the observation later. Each pause is as long as the time since
-                // the first error.
+                // the first error, unless a new observer asks.
                 lasts.clamp(REFUSED_MIN, REFUSED_MAX)
             };
             if !trouble.is_retryable() || lasts >= context.settings.patience {
                 telemetry::trouble(&trouble, pause);
                 observed.failed(trouble);
             }
-            sleep_until_changed(pause, context.router.switched()).await;
+            let news = async {
+                tokio::select! {
+                    biased;
+                    () = context.router.switched() => {}
+                    () = observed.asked_again() => {}
+                }
+            };
+            sleep_until_changed(pause, news).await;
         }
     }
 

@@ -95,6 +95,8 @@ pub(crate) struct Observed {
     pub(crate) view: watch::Sender<View>,
     /// Tells the task to ask the server anew.
     anew: Notify,
+    /// Ends the pause of the task after a refusal.
+    again: Notify,
     state: Mutex<State>,
 }
 
@@ -125,8 +127,13 @@ pub(crate) struct Suspect {
 
 impl Observed {
     fn new(key: &Arc<[u8]>) -> Self {
-        let (view, state) = (watch::Sender::new(View::Unknown), Mutex::default());
-        Self { key: key.clone(), view, anew: Notify::new(), state }
+        Self {
+            key: key.clone(),
+            view: watch::Sender::new(View::Unknown),
+            anew: Notify::new(),
+            again: Notify::new(),
+            state: Mutex::default(),
+        }
     }
 
     /// Returns after the last observer has left, even if another one has joined since.
@@ -192,15 +199,17 @@ impl Observed {
         let _lease = lock(&self.state).holders.remove(&holder);
     }
 
-    /// Resets a failed view to an unknown one.
-    pub(crate) fn tries_again(&self) {
-        self.view.send_if_modified(|view| {
-            let failed = matches!(view, View::Failed(_));
-            if failed {
-                *view = View::Unknown;
-            }
-            failed
-        });
+    /// Ends the pause of the task if the server has refused the observation. Other errors pass by themselves, and
+    /// their pauses are short.
+    pub(crate) fn try_again(&self) {
+        if matches!(&*self.view.borrow(), View::Failed(why) if !why.is_retryable()) {
+            self.again.notify_one();
+        }
+    }
+
+    /// Waits for the next [`try_again`](Self::try_again).
+    pub(crate) async fn asked_again(&self) {
+        self.again.notified().await;
     }
 
     /// Records whether the task exists, and returns whether it existed before.

@@ -179,6 +179,24 @@ async fn an_observer_survives_a_restart_of_the_server_and_sees_no_term_twice() {
     }
 }
 
+/// The client pauses after each refusal of `LOCK.OBSERVE`, longer each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_observer_asks_the_server_at_once_beside_a_leader_that_is_refused() {
+    let mut stage = Stage::set().await;
+    stage.control.run("ACL SETUSER default -lock.observe");
+    let election = candidate(&stage, "a");
+    let leader = campaign(&election).await;
+    soon(async {
+        for _ in 0..8 {
+            assert_matches!(election.observe().await, Err(Error::Denied(_)));
+        }
+    })
+    .await;
+    stage.control.run("ACL SETUSER default +lock.observe");
+    assert_eq!(observer(&stage.client).await.leader().unwrap().term, leader.term());
+    leader.resign().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_without_the_right_to_observe_leads_and_is_told() {
     let clock = Suspended::new();
