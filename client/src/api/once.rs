@@ -47,6 +47,7 @@ use std::time::Duration;
 /// | the answer to the release is lost | the release is sent again. If the lock turns out to be released, the key is read: if it has the value, the value was stored |
 /// | the server is out of memory | the value is returned but not stored, and the lock is released |
 /// | the value is larger than 64 MiB | as if the server were out of memory |
+/// | the value takes longer to transfer than the [`reply_timeout`](crate::Builder::reply_timeout) | as if the server did not answer: the transfer begins again until the patience is over. For large values over a slow network, set a longer one: 64 MiB in 5 s are 13 MB/s |
 /// | the value is empty | it is stored like any other value |
 ///
 /// # Examples

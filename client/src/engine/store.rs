@@ -33,6 +33,9 @@ pub(crate) async fn give_back_storing(
     // A renewal that arrives after the release would report the lock as lost.
     lease.abandon(share);
     lease.quiet().await;
+    // The record does not count the full lease, so it may end before the result has arrived. That is no loss: the
+    // answer decides.
+    inner.watchdog.forget(lease);
     let stored = store(inner, lease, full, result).await;
     if stored.is_ok() {
         gave_back(inner, lease, &turn, share);
@@ -67,11 +70,15 @@ async fn store(
         match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) | Err(Error::NotALock) => {
-                if in_doubt && is_stored(inner, result).await {
-                    return Ok(());
+                let stored = if in_doubt { is_stored(inner, result).await } else { Ok(false) };
+                match stored {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {
+                        lease.mark_not_held();
+                        return Err(lease.lost_error());
+                    }
+                    Err(error) => inner.wait_to_retry(&mut trouble, error).await?,
                 }
-                lease.mark_not_held();
-                return Err(lease.lost_error());
             }
             // Release at once: the next waiter need not wait until memory is free.
             Err(refused) if refused.code() == Some("OOM") => return Err(refused),
@@ -84,8 +91,8 @@ async fn store(
 }
 
 /// Returns whether the key holds this result.
-async fn is_stored(inner: &Context, result: ToStore<'_>) -> bool {
+async fn is_stored(inner: &Context, result: ToStore<'_>) -> Result<bool, Error> {
     let get = request::get(result.key);
-    let stored = inner.query(result.key, &get, reply::read::<Option<Vec<u8>>>).await;
-    stored.is_ok_and(|stored| stored.as_deref() == Some(result.value))
+    let stored = inner.query(result.key, &get, reply::read::<Option<Vec<u8>>>).await?;
+    Ok(stored.as_deref() == Some(result.value))
 }

@@ -4,6 +4,7 @@ use super::{MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
 use harness::proxy::Moment;
 use harness::{Value, cmd, observe, wait};
 use kvlock::{Client, Error, Guard, OnceKey};
+use metrics_util::debugging::DebuggingRecorder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -149,6 +150,24 @@ async fn a_result_that_may_be_stored_is_looked_for() {
     .await;
     assert!(proxy.has_reset());
     assert_matches!(made.not_stored(), Some(Error::Lost(_)));
+}
+
+/// The first release is executed, and its reply is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_may_be_stored_and_cannot_be_looked_for_is_not_lost() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    let once = stage.client.once("report");
+    let made = ok(once.get_or(async |_: &Guard| {
+        proxy.reset("LOCK.RELEASE", Moment::BeforeTheAnswer);
+        stage.server.connect().run("ACL SETUSER default -get");
+        "made"
+    }))
+    .await;
+    assert!(proxy.has_reset());
+    assert_matches!(made.not_stored(), Some(Error::Denied(_)));
+    stage.control.run("ACL SETUSER default +get");
+    assert_eq!(stage.control.run("GET report").text(), "made");
+    forget(&mut stage);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,9 +352,20 @@ async fn a_result_can_be_json() {
 }
 
 /// The lock is granted for two seconds, as an offer. The result needs longer to arrive, so the full lease is set
-/// before it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_result_of_short_work_is_stored_over_a_slow_network() {
+/// before it. The offer ends meanwhile, which is no loss.
+#[test]
+fn a_large_result_of_short_work_is_stored_over_a_slow_network() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    // The recorder is local to this thread.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || runtime.block_on(store_a_large_result()));
+    let counts = snapshotter.snapshot().into_vec();
+    let counted = |name| counts.iter().any(|(key, ..)| key.key().name() == name);
+    assert!(counted("kvlock_client_released_total") && !counted("kvlock_client_lost_total"));
+}
+
+async fn store_a_large_result() {
     let builder = Client::builder().reply_timeout(Duration::from_secs(20));
     let (mut stage, proxy) = Stage::behind(builder).await;
     let once = stage.client.once("report").ttl(Duration::from_secs(60));

@@ -127,6 +127,11 @@ impl Watchdog {
         self.keep_running();
     }
 
+    /// Removes a lease that needs no renewals and whose end does not matter.
+    pub(crate) fn forget(&self, lease: &Arc<Lease>) {
+        lock(&self.agenda).remove(lease);
+    }
+
     /// Ends the task. Called when the context is dropped.
     pub(crate) fn close(&self) {
         lock(&self.agenda).closed = true;
