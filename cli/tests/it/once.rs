@@ -289,7 +289,7 @@ fn a_server_that_stops_replying_prolongs_the_wait_as_little_as_for_run() {
 #[test]
 fn without_a_server_the_output_may_not_be_kept() {
     let stage = Stage::set();
-    let once = stage.once(&["--lease", "4s"], "echo made; trap 'exit 0' USR1; ready; idle");
+    let once = stage.once(&["--lease", "10s"], "echo made; trap 'exit 0' USR1; ready; idle");
     let command = stage.process("pid");
     stage.server.kill9();
     command.signal(Signal::SIGUSR1);
