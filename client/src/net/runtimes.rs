@@ -63,9 +63,16 @@ impl Runtimes {
         on.spawn(task.run());
     }
 
-    /// Forgets a runtime that has ended.
-    fn forget(&self, ended: Id) {
-        lock(&self.used).retain(|other| other.id() != ended);
+    /// Forgets a runtime that has ended. Returns the one that was used last of those that are left.
+    fn after(&self, ended: Id) -> Option<Handle> {
+        let mut used = lock(&self.used);
+        let at = used.iter().position(|other| other.id() == ended);
+        let handle = at.map(|at| used.remove(at));
+        let next = used.last().cloned();
+        drop(used);
+        // Not while the mutex is locked: it may be the last reference to what is left of that runtime.
+        drop(handle);
+        next
     }
 }
 
@@ -85,7 +92,7 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         if let Some(runtimes) = self.runtimes.upgrade() {
-            runtimes.forget(self.runtime);
+            let _next = runtimes.after(self.runtime);
         }
     }
 }
@@ -110,9 +117,7 @@ impl Drop for Task {
     /// Continues on another runtime, unless the work is done or has panicked.
     fn drop(&mut self) {
         let Some(work) = self.work.take().filter(|_| !std::thread::panicking()) else { return };
-        self.runtimes.forget(self.on.id());
-        let next = lock(&self.runtimes.used).last().cloned();
-        if let Some(next) = next {
+        if let Some(next) = self.runtimes.after(self.on.id()) {
             self.runtimes.spawn_on(next, work);
         }
     }
@@ -132,14 +137,13 @@ impl Single {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let runs = Arc::new(());
-        {
-            let mut running = lock(&self.0);
-            if running.strong_count() > 0 {
-                return;
-            }
-            *running = Arc::downgrade(&runs);
+        let mut running = lock(&self.0);
+        if running.strong_count() > 0 {
+            return;
         }
+        let runs = Arc::new(());
+        *running = Arc::downgrade(&runs);
+        drop(running);
         runtimes.spawn(move || {
             // It runs until this closure is dropped.
             let _runs = &runs;
