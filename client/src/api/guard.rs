@@ -454,14 +454,18 @@ impl Drop for Guard {
         let mut again = false;
         self.inner.spawn(move || {
             let (inner, lease, span) = (inner.clone(), lease.clone(), span.clone());
-            if std::mem::replace(&mut again, true) {
+            let is_repeated = std::mem::replace(&mut again, true);
+            if is_repeated {
                 // The release of the first call may still arrive.
                 lease.strayed();
             }
             async move {
                 let work = pin!(give_back(&inner, &lease, share));
-                if let Err(trouble) = telemetry::inside(&span, work).await {
-                    telemetry::not_released(&lease.held_lock, &trouble);
+                match telemetry::inside(&span, work).await {
+                    // The first call may have released it.
+                    Err(lost) if lost.is_lost() && is_repeated => {}
+                    Err(trouble) => telemetry::not_released(&lease.held_lock, &trouble),
+                    Ok(()) => {}
                 }
             }
         });

@@ -168,6 +168,7 @@ impl Context {
     /// Checks that the servers know the commands and accept the login. Ignores a server that cannot be
     /// reached if another one can.
     pub(crate) async fn check_module(&self) -> Result<(), Error> {
+        let _here = self.runtimes.remember();
         let nodes = self.router.nodes().await?;
         let many = nodes.len() > 1;
         let check = async |node: Arc<Node>| match self.check_module_of(&node).await {

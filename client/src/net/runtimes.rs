@@ -1,7 +1,9 @@
 //! The runtimes on which a client is used, and tasks that continue on another one if theirs ends.
 
 use crate::sync::{Mutex, lock};
+use futures_util::FutureExt as _;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use tokio::runtime::{Handle, Id};
@@ -106,17 +108,20 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        if let Some(work) = &mut self.work {
-            work().await;
-        }
+        let Some(work) = &mut self.work else { return };
+        let done = AssertUnwindSafe(work()).catch_unwind().await;
+        // Also after a panic: the work would panic on another runtime, too.
         self.work = None;
+        if let Err(panic) = done {
+            resume_unwind(panic);
+        }
     }
 }
 
 impl Drop for Task {
-    /// Continues on another runtime, unless the work is done or has panicked.
+    /// Continues on another runtime if this one has ended before the work.
     fn drop(&mut self) {
-        let Some(work) = self.work.take().filter(|_| !std::thread::panicking()) else { return };
+        let Some(work) = self.work.take() else { return };
         if let Some(next) = self.runtimes.after(self.on.id()) {
             self.runtimes.spawn_on(next, work);
         }
@@ -187,6 +192,49 @@ mod tests {
         drop(first);
         assert_eq!(second.block_on(receiver.recv()), Some(2));
         assert_eq!(second.block_on(receiver.recv()), None, "it is done, and was dropped");
+    }
+
+    /// A thread panics, and its runtime ends while the stack is unwound.
+    #[test]
+    fn work_continues_after_a_panic_that_ends_its_runtime() {
+        let runtimes = Runtimes::new();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let second = quiet();
+        second.block_on(async { runtimes.remember() });
+        let starts = runtimes.clone();
+        let first = std::thread::spawn(move || {
+            quiet().block_on(async {
+                starts.spawn(move || {
+                    let sender = sender.clone();
+                    async move {
+                        sender.send(()).unwrap();
+                        pending::<()>().await;
+                    }
+                });
+                tokio::task::yield_now().await;
+                panic!("as a test");
+            });
+        });
+        assert!(first.join().is_err());
+        assert_eq!(second.block_on(receiver.recv()), Some(()));
+        assert_eq!(second.block_on(receiver.recv()), Some(()), "it has begun again");
+    }
+
+    #[test]
+    fn work_that_panics_is_not_repeated() {
+        let runtimes = Runtimes::new();
+        let alive = Arc::new(());
+        let runs = Arc::downgrade(&alive);
+        let (first, second) = (quiet(), quiet());
+        second.block_on(async { runtimes.remember() });
+        first.block_on(async {
+            runtimes.spawn(move || {
+                let _alive = &alive;
+                async { panic!("as a test") }
+            });
+            tokio::task::yield_now().await;
+        });
+        assert_eq!(runs.strong_count(), 0);
     }
 
     #[test]

@@ -125,6 +125,16 @@ fn a_release_continues_on_another_runtime() {
 }
 
 #[test]
+fn a_guard_dropped_outside_a_runtime_is_released_on_the_one_that_only_connected() {
+    let (server, mut control, first, second) = set();
+    let client = second.block_on(Client::connect(server.url())).unwrap();
+    let guard = first.block_on(client.lock("k").acquire()).unwrap();
+    drop(first);
+    drop(guard);
+    wait::until_is("the lock is free", SOON, Value::Integer(0), || control.run("EXISTS k"));
+}
+
+#[test]
 fn a_wait_whose_runtime_has_ended_leaves_the_queue() {
     let (server, mut control, first, second) = set();
     control.run("LOCK.ACQUIRE k ann 600000");
