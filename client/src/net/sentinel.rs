@@ -3,7 +3,8 @@
 //! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest decision
 //! would name the deposed server. So the watch task asks all Sentinels, and a decision older than the last known
 //! one is not followed, unless all Sentinels have forgotten that one: they were set up anew. The named server
-//! must also report the role of a primary itself.
+//! must also report the role of a primary itself. While the known one reports that role, it is not left for a
+//! server that only older decisions name.
 
 use crate::net::address::{At, moved};
 use crate::net::connection::Connection;
@@ -38,7 +39,7 @@ const ROUND: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_secs(3);
 
 /// The last known decision is given up if no Sentinel has named it for this long, and then all Sentinels name
-/// other servers, by older decisions.
+/// older ones.
 const FORGOTTEN: Duration = Duration::from_secs(10);
 
 /// The channel on which Sentinels announce a new primary.
@@ -155,6 +156,11 @@ impl Sentinels {
             }
         };
         self.keep_watching();
+        Ok((self.connect(at).await?, primary_epoch))
+    }
+
+    /// Connects to a server, and checks that it reports the role of a primary.
+    async fn connect(&self, at: At) -> Result<Connection, Error> {
         let info = self.server.clone().set_addr(moved(self.server.addr(), at));
         let connection = Server::new(info, self.patience, &self.transport)?.connect().await?;
         let is_primary = connection.drive_while(reports_primary(&connection));
@@ -162,7 +168,7 @@ impl Sentinels {
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
         }
-        Ok((connection, primary_epoch))
+        Ok(connection)
     }
 
     /// Returns the primary if a Sentinel has named it less than [`FRESH`] ago, and the last attempt to
@@ -280,13 +286,18 @@ impl Sentinels {
         Some(primary_epoch)
     }
 
-    /// Records that all Sentinels have named other servers, by older decisions. If this lasts, they were set up
-    /// anew, and number their decisions from the beginning again.
-    fn all_name_others(&self) {
-        if let Some(current) = &mut self.state().current
-            && current.named.elapsed() > FORGOTTEN
-        {
-            tracing::warn!("the Sentinels were set up anew");
+    /// Returns the known primary if no Sentinel has named its decision for [`FORGOTTEN`].
+    fn forgotten(&self) -> Option<At> {
+        let state = self.state();
+        let current = state.current.as_ref();
+        let forgotten = current.filter(|current| current.named.elapsed() > FORGOTTEN);
+        forgotten.map(|current| current.at.clone())
+    }
+
+    /// Gives up the last known decision: from now on, each decision counts as newer.
+    fn forget_decision(&self) {
+        tracing::warn!("the Sentinels were set up anew");
+        if let Some(current) = &mut self.state().current {
             current.epoch = 0;
         }
     }
@@ -319,16 +330,24 @@ impl Sentinels {
     async fn refresh(&self) {
         let asks = self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel));
         let mut answers: FuturesUnordered<_> = asks.collect();
-        let mut name_others = 0;
+        let (mut older, mut others) = (0, 0);
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok((at, epoch)) if self.primary_is(&at, epoch).is_none() => name_others += 1,
-                Ok(_) => {}
+                Ok((at, epoch)) => {
+                    let known = self.state().current.as_ref().map_or(0, |current| current.epoch);
+                    older += usize::from(epoch < known);
+                    others += usize::from(self.primary_is(&at, epoch).is_none());
+                }
                 Err(trouble) => tracing::debug!(%trouble, "a Sentinel does not answer"),
             }
         }
-        if name_others == self.sentinels.len() {
-            self.all_name_others();
+        // The Sentinels were set up anew, and number their decisions from the beginning again. But if one address
+        // leads to several Sentinels, others may still know the last decision.
+        if older == self.sentinels.len()
+            && let Some(at) = self.forgotten()
+            && (others == 0 || !matches!(timeout(PATIENCE, self.connect(at)).await, Ok(Ok(_))))
+        {
+            self.forget_decision();
         }
     }
 
@@ -421,24 +440,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_decision_that_all_sentinels_have_forgotten_is_given_up() {
         let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
-        let transport = Transport::default();
-        let sentinels = Sentinels::new(
-            &[server()],
-            "m".to_owned(),
-            server(),
-            PATIENCE,
-            &transport,
-            &Runtimes::new(),
-        )
-        .unwrap();
+        let (transport, runtimes) = (Transport::default(), Runtimes::new());
+        let sentinels =
+            Sentinels::new(&[server()], "m".to_owned(), server(), PATIENCE, &transport, &runtimes)
+                .unwrap();
         let at = |port| ("127.0.0.1".to_owned(), port);
         assert!(sentinels.primary_is(&at(1), 5).is_some());
-        sentinels.all_name_others();
-        assert!(sentinels.primary_is(&at(2), 4).is_none(), "at once");
+        assert_eq!(sentinels.forgotten(), None);
         tokio::time::advance(FORGOTTEN + Duration::from_millis(1)).await;
-        assert!(sentinels.primary_is(&at(2), 4).is_none(), "one Sentinel of several");
-        sentinels.all_name_others();
-        assert!(sentinels.primary_is(&at(2), 4).is_some(), "all of them");
+        assert!(sentinels.primary_is(&at(1), 4).is_some(), "the same server");
+        assert!(sentinels.primary_is(&at(2), 4).is_none(), "another server");
+        assert_eq!(sentinels.forgotten(), Some(at(1)));
+        sentinels.forget_decision();
+        assert!(sentinels.primary_is(&at(2), 4).is_some(), "all decisions are newer");
         assert!(sentinels.primary_is(&at(1), 3).is_none(), "older than the new one");
     }
 }

@@ -117,6 +117,58 @@ async fn sentinels_that_were_set_up_anew_are_followed() {
     ok(guard.release()).await;
 }
 
+/// Waits for longer than the time after which a client gives up a decision that no Sentinel names any more.
+fn let_it_be_forgotten(server: &Server) {
+    for _ in 0..2 {
+        observe::let_pass(&mut server.connect(), Duration::from_secs(7));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_after_sentinels_were_set_up_anew_is_followed_if_one_of_them_is_gone() {
+    let (first, second) = (Server::start(), Server::start());
+    let epoch = format_args!("{} 5", site::NAME).to_string();
+    let before = || sentinel_of(&first).config("sentinel config-epoch", &epoch).start();
+    let (one, other) = (before(), before());
+    let ports = [one.port(), other.port()];
+    let [at, gone] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let url = format!("redis-sentinel://{at},{gone}/?sentinelServiceName={}", site::NAME);
+    let client = ok(Client::connect(url)).await;
+    ok(ok(client.lock("k").acquire()).await.release()).await;
+    for sentinel in [&one, &other] {
+        sentinel.kill9();
+    }
+    let anew = ports.map(|port| sentinel_of(&first).port(port).start());
+    let_it_be_forgotten(&second);
+    for server in [&anew[0], &anew[1], &first] {
+        server.kill9();
+    }
+    let epoch = format_args!("{} 1", site::NAME).to_string();
+    let _next = sentinel_of(&second).config("sentinel config-epoch", epoch).port(ports[0]).start();
+    let guard = ok(client.lock("k").acquire()).await;
+    assert_eq!(second.connect().run("EXISTS k"), Value::Integer(1));
+    ok(guard.release()).await;
+}
+
+/// The one address leads to another Sentinel, which has not received the last decision.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_primary_is_not_left_for_one_that_only_an_older_decision_names() {
+    let (deposed, primary) = (Server::start(), Server::start());
+    let epoch = |number| format!("{} {number}", site::NAME);
+    let current = sentinel_of(&primary).config("sentinel config-epoch", epoch(6)).start();
+    let at = current.port();
+    let url = format!("redis-sentinel://127.0.0.1:{at}/?sentinelServiceName={}", site::NAME);
+    let client = ok(Client::connect(url)).await;
+    let guard = ok(client.lock("k").acquire()).await;
+    current.kill9();
+    let _outdated =
+        sentinel_of(&deposed).config("sentinel config-epoch", epoch(5)).port(at).start();
+    let_it_be_forgotten(&primary);
+    assert!(ok(client.lock("k").try_acquire()).await.is_none());
+    assert!(!guard.is_lost());
+    ok(guard.release()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_waiters_share_one_connection_to_each_sentinel() {
     let site = Site::of(2);
