@@ -60,32 +60,39 @@ async fn store(
     let request = request::with_store(held_lock.release(GiveBack::DownTo(0)), result)?;
     let left = if renewal.is_some() { full } else { lease.left() };
     let mut trouble = Trouble::new(Limit::within(left));
-    let mut in_doubt = false;
+    // The error after which the result may have been stored.
+    let mut doubt: Option<Error> = None;
     loop {
         let answer = match &renewal {
             // If the lock is lost, the answer to the release says so too.
             Some(renewal) => join(call(renewal), call(&request)).await.1,
             None => call(&request).await,
         };
-        match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
+        let error = match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) | Err(Error::NotALock) => {
-                let stored = if in_doubt { is_stored(inner, result).await } else { Ok(false) };
+                let stored =
+                    if doubt.is_some() { is_stored(inner, result).await } else { Ok(false) };
                 match stored {
                     Ok(true) => return Ok(()),
                     Ok(false) => {
                         lease.mark_not_held();
                         return Err(lease.lost_error());
                     }
-                    Err(error) => inner.wait_to_retry(&mut trouble, error).await?,
+                    Err(error) => error,
                 }
             }
             // Release at once: the next waiter need not wait until memory is free.
-            Err(refused) if refused.code() == Some("OOM") => return Err(refused),
+            Err(refused) if refused.code() == Some("OOM") => return Err(doubt.unwrap_or(refused)),
             Err(error) => {
-                in_doubt |= error.leaves_outcome_unknown();
-                inner.wait_to_retry(&mut trouble, error).await?;
+                if error.leaves_outcome_unknown() {
+                    doubt = Some(error.clone());
+                }
+                error
             }
+        };
+        if let Err(error) = inner.wait_to_retry(&mut trouble, error).await {
+            return Err(doubt.unwrap_or(error));
         }
     }
 }

@@ -253,7 +253,7 @@ fn suspects(
         // A later shared period has a larger token. The report may also be from before the lease.
         let may_share = lease.held_lock.mode == Mode::Shared
             && shared.is_some_and(|token| token <= lease.token());
-        lease.is_alive() && !(holds || may_share)
+        lease.has_guards() && !(holds || may_share)
     };
     let unreported = if holder.is_some() { Loss::Taken } else { Loss::Forgotten };
     let suspect = |lease: Arc<Lease>| {
