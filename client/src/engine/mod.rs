@@ -17,7 +17,8 @@
 //!      ├─► session                one per server: session/reader opens it, reads outcomes and reconnects;
 //!      │                          session/sessions opens another one when it is over;
 //!      │                          session/observed is the state of observed locks
-//!      └─► lease                  the record of what an owner holds: lease/renewal plans renewals, lease/late limits
+//!      └─► lease                  the record of what an owner holds: lease/shares has the holds of its guards,
+//!                                 lease/turn changes their number, lease/renewal plans renewals, lease/late limits
 //!                                 what counts while renewals are unanswered, lease/belief limits bound leases
 //!                                 to their session, lease/loss records a loss and wakes the guards,
 //!                                 lease/watchdog is the task that sends renewals
@@ -36,6 +37,7 @@
 //! | what happens after a loss? | `Lease::end` wakes the guards |
 //! | which task may change the number of holds? | the one with the `Turn` of the lease |
 //! | what reconnects? | `session/reader.rs`, with the same session; when the session is over, the next wait, observation or binding opens another one in `session/sessions.rs`. `net::link` for commands |
+//! | what happens when a runtime ends? | `net::runtimes` starts the watchdog, observations, the tasks of bound leases and background work again on another one; a session ends |
 //! | what happens if an acquire is dropped? | the drop of `acquire/claim.rs`, or of the addition in `reenter.rs`; then `undo.rs` |
 
 pub(crate) mod acquire;
