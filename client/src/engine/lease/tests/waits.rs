@@ -1,8 +1,10 @@
-//! Waiting until a lease is lost, or until none of its renewals is in flight.
+//! Waiting until a lease is lost, until none of its renewals is in flight, or for the releases of other guards.
 
 use super::{Stage, at, granted, millis, watched};
 use crate::wire::loss::Loss;
 use futures_util::FutureExt as _;
+use std::pin::pin;
+use tokio::time::timeout;
 
 fn is_quiet(stage: &Stage) -> bool {
     stage.lease.quiet().now_or_never().is_some()
@@ -73,4 +75,28 @@ fn the_loss_of_a_lease_is_noticed() {
     assert_eq!(ended.as_mut().now_or_never(), None);
     stage.lease.lose(true, Loss::Deleted);
     assert_eq!(ended.now_or_never(), Some(Some(Loss::Deleted)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_turn_of_a_guard_comes_after_the_releases_of_others_that_were_dropped() {
+    let stage = granted(watched(30_000));
+    let inner = stage.lease.reentered(&stage.turn(), at(10_000), watched(30_000), true).unwrap();
+    assert!(stage.lease.turn_after_releases(stage.share).now_or_never().is_some(), "both exist");
+    stage.lease.abandon(inner);
+    assert!(stage.lease.turn_after_releases(inner).now_or_never().is_some(), "its own release");
+    {
+        let mut turn = pin!(stage.lease.turn_after_releases(stage.share));
+        assert!((&mut turn).now_or_never().is_none());
+        stage.lease.leave(&stage.turn(), inner);
+        assert!(turn.now_or_never().is_some(), "it is released");
+    }
+    let inner = stage.lease.reentered(&stage.turn(), at(10_000), watched(30_000), true).unwrap();
+    stage.lease.abandon(inner);
+    {
+        let mut turn = pin!(stage.lease.turn_after_releases(stage.share));
+        assert!(timeout(millis(10_000), &mut turn).await.is_err());
+        assert!(timeout(millis(30_000), turn).await.is_ok(), "the lease has ended");
+    }
+    stage.lease.lose(true, Loss::Deleted);
+    assert!(stage.lease.turn_after_releases(stage.share).now_or_never().is_some(), "lost");
 }
