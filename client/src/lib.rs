@@ -125,8 +125,9 @@
 //! With an [`Address`] of Sentinels the client asks them for the primary and subscribes to their messages. It
 //! follows the latest of their decisions, and leaves a server as soon as the server is deposed. If all Sentinels
 //! were set up anew, and number their decisions from the beginning again, the client follows them after ten seconds,
-//! but does not leave a server that still reports the role of a primary. It repeats unanswered commands at the new primary if a repetition is harmless. Waits start again there, in the order in which the clients arrive, and every held
-//! lock is renewed there at once. A [fixed lease](Lock::fixed_lease) is checked, and keeps its end. If the
+//! but does not leave a server that still reports the role of a primary. It repeats unanswered commands at the new
+//! primary if a repetition is harmless. Waits start again there, in the order in which the clients arrive, and
+//! every held lock is renewed there at once. A [fixed lease](Lock::fixed_lease) is checked, and keeps its end. If the
 //! new primary does not know a lock, its answer to this renewal shows that. So the lock is [lost](Held::lost)
 //! at once, not a third of a lease later.
 //!

@@ -108,7 +108,8 @@ impl Builder {
     }
 
     /// Sets how long the server may take to accept a connection, or to answer, including the transfer of command
-    /// and answer. Default: 5 s. Must not be zero. Whatever goes wrong, an acquire exceeds its own time limit by no more than this.
+    /// and answer. Default: 5 s. Must not be zero. Whatever goes wrong, an acquire exceeds its own time limit by no
+    /// more than this.
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.settings.reply_timeout = timeout;
         self

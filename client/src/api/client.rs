@@ -25,9 +25,10 @@ use std::time::Duration;
 ///
 /// Make one per process and clone it: clones share the connections and the watchdog. Both run on the tokio
 /// runtime on which they are first needed, which must have timers and I/O enabled. When that runtime ends,
-/// they continue on another one on which the client acquired, renewed or released a lock, or waited for a
-/// loss; so does the background work of dropped guards and acquires. While it exists, something must drive it: a current-thread runtime runs only during its `block_on`.
-/// Otherwise no lock is renewed, and calls on other runtimes fail or wait without end.
+/// they continue on another one on which the client connected, acquired, renewed or released a lock, or waited
+/// for a loss; so does the background work of dropped guards and acquires. While it exists, something must drive
+/// it: a current-thread runtime runs only during its `block_on`. Otherwise no lock is renewed, and calls on other
+/// runtimes fail or wait without end.
 ///
 /// # Examples
 ///

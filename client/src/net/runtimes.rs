@@ -169,12 +169,17 @@ mod tests {
         Builder::new_current_thread().build().unwrap()
     }
 
+    /// Two runtimes, of which the second one was used.
+    fn two() -> (Arc<Runtimes>, Runtime, Runtime) {
+        let (runtimes, first, second) = (Runtimes::new(), quiet(), quiet());
+        second.block_on(async { runtimes.remember() });
+        (runtimes, first, second)
+    }
+
     #[test]
     fn work_continues_on_another_runtime_until_it_is_done() {
-        let runtimes = Runtimes::new();
+        let (runtimes, first, second) = two();
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        let (first, second) = (quiet(), quiet());
-        second.block_on(async { runtimes.remember() });
         let mut times = 0;
         first.block_on(async {
             runtimes.spawn(move || {
@@ -197,13 +202,11 @@ mod tests {
     /// A thread panics, and its runtime ends while the stack is unwound.
     #[test]
     fn work_continues_after_a_panic_that_ends_its_runtime() {
-        let runtimes = Runtimes::new();
+        let (runtimes, first, second) = two();
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        let second = quiet();
-        second.block_on(async { runtimes.remember() });
         let starts = runtimes.clone();
         let first = std::thread::spawn(move || {
-            quiet().block_on(async {
+            first.block_on(async {
                 starts.spawn(move || {
                     let sender = sender.clone();
                     async move {
@@ -222,11 +225,9 @@ mod tests {
 
     #[test]
     fn work_that_panics_is_not_repeated() {
-        let runtimes = Runtimes::new();
+        let (runtimes, first, _second) = two();
         let alive = Arc::new(());
         let runs = Arc::downgrade(&alive);
-        let (first, second) = (quiet(), quiet());
-        second.block_on(async { runtimes.remember() });
         first.block_on(async {
             runtimes.spawn(move || {
                 let _alive = &alive;
@@ -239,11 +240,9 @@ mod tests {
 
     #[test]
     fn work_ends_with_the_last_runtime() {
-        let runtimes = Runtimes::new();
+        let (runtimes, first, second) = two();
         let alive = Arc::new(());
         let runs = Arc::downgrade(&alive);
-        let (first, second) = (quiet(), quiet());
-        second.block_on(async { runtimes.remember() });
         first.block_on(async {
             runtimes.spawn(move || {
                 let _alive = &alive;
