@@ -15,6 +15,9 @@ servers=$root/target/servers
 say() { printf '==> %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
+# code_commit: the last commit that changed more than documents and what tests have written down.
+code_commit() { git log -1 --format=%h "$@" -- . ':!docs' ':!*.md' ':!tests/kills.txt' ':!bench/results'; }
+
 # part NAME: begins a part of a long script, and prints the duration of the last one.
 part_name='' part_began=0
 part() {
