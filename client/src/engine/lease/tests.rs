@@ -430,6 +430,19 @@ fn while_a_lock_is_bound_again_the_earlier_session_counts_too() {
     assert_eq!(stage.lease.left(), millis(10_000));
 }
 
+#[test]
+fn a_binding_that_the_server_refused_does_not_limit_the_lease() {
+    let stage = granted(watched(600_000));
+    let before = stage.lease.left();
+    let belief = Arc::new(Belief::none());
+    belief.extend(at(20_000));
+    stage.lease.bind(&belief);
+    assert_eq!(stage.lease.left(), millis(10_000));
+    stage.lease.not_bound_to(&stage.turn(), &belief, false);
+    assert_eq!(stage.lease.left(), before);
+    assert!(!stage.lease.was_bound());
+}
+
 /// If the session and the lease have both ended, as after a suspend, the reason is the end of the lease.
 #[test]
 fn a_bound_lease_is_lost_with_its_session_before_its_own_end() {
