@@ -110,7 +110,7 @@ impl Site {
         let before = self.primary();
         let mut asked: Option<Instant> = None;
         // Sentinel refuses during or just after a failover, and gives up if it cannot reach the replica.
-        wait::until("a failover succeeds", AGREEMENT, || {
+        wait::until("a failover succeeds", 2 * AGREEMENT, || {
             if self.primary() != before {
                 return Ok(());
             }
