@@ -14,7 +14,8 @@
 //! after the earlier token was written there, this server issues only larger ones. So that this holds for
 //! delayed answers too, **a server counts for the majority only if its own token is not larger than the
 //! quorum's token**. A server that issues a larger token after the token was decided may have granted the
-//! lock to another client in between. Such a server can join later.
+//! lock to another client in between. Such a server can join later. Or, if there is no majority without it, the
+//! largest token of all becomes the quorum's, and is confirmed everywhere again.
 //!
 //! Each server has a limited time to answer. A failed attempt releases its grants before the next attempt
 //! begins. Late grants, and releases that are not answered in time, are handled in the background.
@@ -141,7 +142,13 @@ impl Attempt {
             let at_most = self.counted() + self.confirming.len() + self.asking.len();
             let at_most = at_most + if self.token.is_none() { self.granted.len() } else { 0 };
             if at_most < wanted && !self.do_without_the_largest() {
-                return self.fail().await;
+                if at_most + self.late.len() < wanted {
+                    return self.fail().await;
+                }
+                // A confirmation in flight still sets the smaller token.
+                if self.confirming.is_empty() {
+                    self.raise();
+                }
             }
             self.step(false).await;
         }
@@ -157,6 +164,14 @@ impl Attempt {
     fn decide(&mut self) {
         self.token = self.granted.iter().map(|(_, guard)| guard.token()).max();
         self.confirm();
+    }
+
+    /// Sets the token to the largest one of all servers that have granted the lock, and sends it to all of
+    /// them: without those that have granted it with a larger token than the one so far, there is no majority.
+    fn raise(&mut self) {
+        self.granted.append(&mut self.late);
+        self.granted.extend(self.guards.drain(..).map(|(server, _, guard)| (server, guard)));
+        self.decide();
     }
 
     fn confirm(&mut self) {

@@ -1,8 +1,9 @@
 //! Servers that are killed or stopped, that lose their data, and whose clocks jump.
 
 use super::{SOON, Stage, assert_matches, assert_no_majority, clients, ok, soon, wait_for_servers};
-use crate::{Suspended, suspend_during, wait_for_renewals};
+use crate::{MOMENT, Suspended, suspend_during, wait_for_renewals};
 use harness::clock::Clock;
+use harness::proxy::Proxy;
 use harness::{Server, wait};
 use kvlock_quorum::{Client, Error, Quorum};
 use nix::sys::signal::Signal;
@@ -121,6 +122,25 @@ async fn a_server_with_tokens_centuries_ahead_is_not_used() {
     // Without one of the others, a majority needs the server that is ahead.
     stage.servers[0].kill9();
     assert_matches!(soon(stage.quorum.lock("k").acquire()).await, Err(trouble) if !trouble.is_retryable());
+}
+
+/// The first majority to answer includes a server that refuses renewals. The third server answers later, with
+/// a token larger than that of the first majority.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_late_with_a_larger_token_replaces_one_that_fails() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    servers[0].connect().run("ACL SETUSER default -lock.renew");
+    let time = servers[2].connect().run("TIME")[0].text();
+    servers[2].connect().run(&format!("SET kvlock:floor {time}000000"));
+    let late = Proxy::before(&servers[2]);
+    let mut clients = clients(&servers, &Client::builder());
+    clients[2] = Client::builder().build(&redis::Client::open(late.url()).unwrap()).unwrap();
+    let quorum = ok(Quorum::of(clients)).await.server_timeout(SOON);
+    late.delay(MOMENT / 4, MOMENT / 2);
+    let stage = Stage { servers, quorum };
+    let guard = ok(stage.quorum.lock("k").try_acquire()).await.expect("two servers grant it");
+    assert_eq!(guard.servers(), 2);
+    ok(guard.release()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
