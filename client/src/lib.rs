@@ -109,6 +109,7 @@
 //! | the holder's process dies | | the next waiter has the lock when the lease ends, or earlier if the lock is [bound](Lock::bound) |
 //! | the process is paused, or its machine suspended | for less than the lease: nothing. For longer: `is_lost()` is true before any line of its code runs, and `lost()` completes within one second | as above |
 //! | a task blocks a thread of the runtime | as if the process were paused: even if other threads are idle, tokio may process no timers in that time. Use `spawn_blocking` | as above |
+//! | the time of its runtime is paused in a test (`tokio::time::pause`) | calls may report a timeout at once, because tokio advances this time while they wait for the server. Leases run on by the [`Clock`] | |
 //! | the network is cut | holds the lock until the lease, less the [`margin`](Builder::margin), is over; then the lock is lost | served if they reach the server |
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in the order in which they reconnect |
 //! | the server restarts and has forgotten the lock | lost at the next renewal; until then another owner may hold it too | may be granted the lock at once |
@@ -216,7 +217,7 @@
 //! | `kvlock_client_hold_seconds` | histogram: time from the grant until the lock or the permits were released or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
 //! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
 //! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that ended without a guard and are cleaned up |
-//! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses |
+//! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses. A downgrade counts as a release. A lock that was adopted or detached is counted only in one of `acquired` and `released`, and one that is lost while its release is under way may count in both of these |
 //! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!
 //! # Words
@@ -271,6 +272,8 @@ pub use api::semaphore::{Permits, Semaphore};
 pub use api::watch::LossWatch;
 pub use engine::clock::Clock;
 pub use engine::owner::Owner;
+#[doc(hidden)] // For kvlock-quorum.
+pub use engine::settings::check_lease;
 pub use net::address::Address;
 /// The version of redis-rs that the interface of this crate uses.
 pub use redis;

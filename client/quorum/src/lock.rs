@@ -138,6 +138,7 @@ impl QuorumLock {
     }
 
     async fn acquire_by(&self, end: Option<Instant>) -> Result<Option<QuorumGuard>, Error> {
+        kvlock::check_lease(self.term.length)?;
         let key = self.key.escape_ascii();
         let span = tracing::debug_span!("kvlock.quorum.acquire", key = %key);
         self.try_until(end).instrument(span).await

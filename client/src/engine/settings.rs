@@ -42,7 +42,12 @@ pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Ten years: the longest lease that the protocol accepts.
 const LEASE_MAX: Duration = Duration::from_millis(315_360_000_000);
 
-pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+/// Returns an error unless a client accepts this lease.
+///
+/// # Errors
+///
+/// [`Invalid`](Error::Invalid) if it is not 10 ms to ten years.
+pub fn check_lease(lease: Duration) -> Result<(), Error> {
     if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
         return Ok(());
     }

@@ -25,6 +25,18 @@ async fn the_server_timeout_may_be_as_long_as_any_duration() {
     ok(ok(quorum.lock("k").acquire()).await.release()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_out_of_range_is_refused_before_any_server_is_asked() {
+    let stage = Stage::set(3).await;
+    stage.taken_at(0..3);
+    for lease in [std::time::Duration::ZERO, std::time::Duration::MAX] {
+        let lock = stage.quorum.lock("k").lease(lease);
+        assert_matches!(soon(lock.try_acquire()).await, Err(Error::Invalid(_)));
+        assert_matches!(soon(lock.acquire()).await, Err(Error::Invalid(_)));
+    }
+    (0..3).for_each(|server| drop(stage.connect(server).run("DEL k")));
+}
+
 /// Two addresses of one server, which is down when the quorum checks that its servers differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_reached_by_two_addresses_is_counted_once() {
