@@ -113,6 +113,8 @@ impl Task {
         // Also after a panic: the work would panic on another runtime, too.
         self.work = None;
         if let Err(panic) = done {
+            // Perhaps this runtime has no timers, and no later work would succeed here.
+            drop(self.runtimes.after(self.on.id()));
             resume_unwind(panic);
         }
     }

@@ -134,6 +134,26 @@ fn a_guard_dropped_outside_a_runtime_is_released_on_the_one_that_only_connected(
     wait::until_is("the lock is free", SOON, Value::Integer(0), || control.run("EXISTS k"));
 }
 
+/// Work fails on a runtime without timers, and tokio reports that as a panic.
+#[test]
+fn a_guard_dropped_outside_a_runtime_is_released_even_if_the_last_one_has_no_timers() {
+    let (server, mut control, first, second) = set();
+    drop(first);
+    let client = second.block_on(Client::connect(server.url())).unwrap();
+    let [one, other] =
+        ["one", "k"].map(|name| second.block_on(client.lock(name).acquire()).unwrap());
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    bare.block_on(async {
+        drop(one);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(other);
+    wait::until_is("the lock is free", SOON, Value::Integer(0), || control.run("EXISTS k"));
+    second.block_on(soon(client.settled()));
+}
+
 #[test]
 fn a_wait_whose_runtime_has_ended_leaves_the_queue() {
     let (server, mut control, first, second) = set();
