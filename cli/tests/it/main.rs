@@ -39,10 +39,11 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// Functions for scripts. `ready` writes the id of the shell into a file. `idle` then returns after a
 /// trapped signal. The child process of `idle` reads a pipe that only the shell can write to, so it
-/// ends with the shell.
+/// ends with the shell. `ready` opens the pipe for it: if the shell had ended already, the child would wait
+/// for a writer without end.
 const FUNCTIONS: &str = "
-    ready() { mkfifo pipe-$$; exec 3<>pipe-$$; echo $$ >${1:-pid}; }
-    idle() { (exec 3>&-; read _ <pipe-$$) & wait; }
+    ready() { mkfifo pipe-$$; exec 3<>pipe-$$ 4<pipe-$$; echo $$ >${1:-pid}; }
+    idle() { (exec 3>&-; read _ <&4) & wait; }
 ";
 
 /// A server, a connection to control it, and a folder in which commands run.
