@@ -217,7 +217,7 @@
 //! | `kvlock_client_hold_seconds` | histogram: time from the grant until the lock or the permits were released or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
 //! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
 //! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in the queue, and acquires that ended without a guard and are cleaned up |
-//! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses. A downgrade counts as a release. A lock that was adopted or detached is counted only in one of `acquired` and `released`, and one that is lost while its release is under way may count in both of these |
+//! | `kvlock_client_released_total`, `…_lost_total` | releases, and losses. They do not add up to the acquires: a downgrade counts as a release, an adopted lock was not acquired, a detached one is not released, and a lock that was lost and then released counts in both |
 //! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!
 //! # Words
