@@ -129,14 +129,14 @@ fn check_stale(
     report: &mut Report<'_>,
 ) {
     for (hold, later) in holds.iter().zip(later) {
-        let mut end = Some(hold.granted + lease(hold.grant));
+        let mut end = Some(hold.first_end());
         for Touch { call, sure } in hold.sets.iter().chain(&hold.release) {
             if let Some(later) = later.filter(|later| *sure && later.granted < call.sent) {
                 report.add(
                     Rule::Stale,
                     format!("done though another holds it: {}; {call}", later.grant),
                 );
-            } else if end.is_some_and(|end| *sure && end + limits.slack < call.sent)
+            } else if end.is_some_and(|end| *sure && end.saturating_add(limits.slack) < call.sent)
                 && !is_broken(hold, end, call.sent)
             {
                 report.add(

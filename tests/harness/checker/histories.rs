@@ -29,7 +29,9 @@ fn call(text: &str) -> Call {
     let mut word = || words.next().unwrap_or_else(|| panic!("{text}: something is missing"));
     let (owner, (sent, at), what) = (word(), times(word()), word());
     let waits = what == "await" || what.starts_with("wait");
-    let (lease, timeout) = (LEASE, waits.then_some(TIMEOUT));
+    let lease = text.split_whitespace().skip_while(|word| *word != "lease").nth(1);
+    let lease = lease.map_or(LEASE, |lease| ms(number(lease)));
+    let timeout = waits.then_some(TIMEOUT);
     let request = match what {
         "acquire" | "wait" => Request::Acquire { lease, timeout },
         "share" | "wait-share" => Request::Share { lease, timeout },
@@ -78,6 +80,7 @@ fn call(text: &str) -> Call {
             "until" => call.in_line_at = Some(ms(number(word))),
             "away" => call.away.push(times(word)),
             "of" => word.clone_into(&mut call.key),
+            "lease" => {}
             other => panic!("{text}: {other}"),
         }
     }

@@ -26,6 +26,8 @@ pub(super) struct Hold<'a> {
     /// `true` if the owner may have had the lock already when it was granted this hold. A sharer may have held the
     /// lock exclusively, and an owner of permits may have had permits.
     pub goes_on: bool,
+    /// The latest moment at which the permits that the owner may have had before can have ended; zero if none.
+    pub before_until: Duration,
     /// The first call that was granted this hold.
     pub grant: &'a Call,
     /// Time of the reply to that call.
@@ -59,9 +61,15 @@ impl Hold<'_> {
         if let Some(release) = self.release.filter(|release| release.sure) {
             return answered(release.call).min(later);
         }
-        let first = self.granted + lease(self.grant);
+        let first = self.first_end();
         let ends = self.sets.iter().map(|set| answered(set.call).saturating_add(lease(set.call)));
         ends.fold(first, Duration::max).min(later)
+    }
+
+    /// The latest end of the lease after the first call. A re-entry never shortens a lease, so a lease of
+    /// permits that the owner may have had before also counts.
+    pub(super) fn first_end(&self) -> Duration {
+        self.before_until.max(self.granted + lease(self.grant))
     }
 
     /// The earliest moment at which the hold can have ended. The hold cannot have begun before `free_before`.
@@ -151,6 +159,7 @@ pub(super) fn holds<'a>(
                 owner: &call.owner,
                 shared,
                 goes_on,
+                before_until: Duration::ZERO,
                 grant: call,
                 granted: at,
                 units: vec![(at, units)],
@@ -254,7 +263,8 @@ impl<'a> Owner<'a> {
             return report.add_token(text, other.granted, call.sent);
         }
         let mine = holds.range_mut((token, owner, 0)..=(token, owner, usize::MAX)).next_back();
-        let (mut nth, mut goes_on) = (0, begun.goes_on || is_of_permits(call) && self.unsure);
+        let (mut nth, mut before_until) = (0, Duration::ZERO);
+        let mut goes_on = begun.goes_on || is_of_permits(call) && self.unsure;
         if let Some((id, hold)) = mine {
             let released = hold.release.is_some_and(|release| release.sure);
             // Permits have no token that would show whether they belong to the same hold.
@@ -275,10 +285,13 @@ impl<'a> Owner<'a> {
             // A sharer may release its share and get another one with the same token.
             nth = id.2 + 1;
             goes_on |= !released;
+            if !released && is_of_permits(call) {
+                before_until = hold.possible_end(None);
+            }
         }
         self.beside = false;
         self.hold = Some((token, owner, nth));
-        holds.insert((token, owner, nth), Hold { goes_on, ..begun });
+        holds.insert((token, owner, nth), Hold { goes_on, before_until, ..begun });
     }
 
     /// Applies a renewal or a release that took effect, or may have.
