@@ -356,6 +356,12 @@ impl Sim {
         let alone = self.has(Safeguard::NoReplicaAlong);
         let longest = if alone { 1_000 * MS } else { self.longest_part() };
         self.later(self.below(longest), move |sim| sim.follow(other));
+        // The fault demotes the replaced primary, unless the promotion came later than planned.
+        self.later(self.longest_part() + 3 * SECOND, move |sim| {
+            if sim.servers.borrow()[old].primary {
+                sim.follow(old);
+            }
+        });
     }
 
     /// Longest time for which a replaced primary is cut off. If it still has a replica, it grants locks in
